@@ -4,19 +4,19 @@ PORT ?= 8000
 DATA_DIR ?= data
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
-# Matrices here are small: BLAS threads would only wait for each other, on a busy machine ten times as long.
+# Matrices are small: BLAS threads would wait for each other, and on a busy machine take ten times as long.
 OPENBLAS_NUM_THREADS ?= 1
-# The tests in so many processes, each file in one of them: one more than two cores, as some tests only wait.
+# Number of processes for the tests; each file runs in one of them. One more than two cores, because some tests only wait.
 PROCESSES ?= 3
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
 .PHONY: help demo run test test-slow coverage check format wheels bench bench-drift openapi names lock clean
 
 help:
-	@echo "make demo       play a deployed model against the service, print its calibration (KEEP=1: leave it running)"
-	@echo "make run        serve on 127.0.0.1:$(PORT), keeping state in $(DATA_DIR)/"
+	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
+	@echo "make run        serve on 127.0.0.1:$(PORT) and store the state in $(DATA_DIR)/"
 	@echo "make test       the tests        make test-slow  those that take minutes"
-	@echo "make check      format, lint, types, contracts      make format  let ruff fix what it can"
+	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make wheels     build the distribution into dist/"

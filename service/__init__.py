@@ -1,1 +1,1 @@
-"""The HTTP door: form of requests, keys, errors, pages. It computes nothing but `POST /v1/score`."""
+"""The HTTP service: form of requests, keys, errors, pages. It computes nothing except `POST /v1/score`."""

@@ -1,4 +1,4 @@
-"""The app: routes that are found, the engine behind them, problems for errors."""
+"""The app: discovered routes, the engine behind them, and problems for errors."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +21,7 @@ from calibrant_server.service.security.keys import load_keyring
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
 
-# FastAPI brings OpenTelemetry along and would let the environment turn it on.
+# FastAPI includes OpenTelemetry, and the environment could turn it on.
 NO_TELEMETRY: TelemetryConfig = {
     "tracing": False,
     "metrics": False,
@@ -71,7 +71,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 
 
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
-    """Give the routes what stands between them and the engine."""
+    """Give the routes their services in front of the engine."""
     app.state.connection = connection
     app.state.reception = IngestService(settings, connection, app.state.admission)
     app.state.reading = ReadService(connection)

@@ -1,7 +1,7 @@
-"""How the door holds the engine: its settings, its two objects, its errors in our words.
+"""The engine in the HTTP service: its settings, its two objects, and its errors as problems.
 
-Without a Redis URL the private store and the engine's threads run in this process; with one, this process
-only hands over and asks, and workers run beside it.
+Without a Redis URL, the private store and the engine's threads run in this process. With one, this process
+only appends batches and sends queries, and workers run as separate processes.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -35,14 +35,14 @@ from calibrant_server.workers.store.registry import HalfImported, Registry
 
 @dataclass(frozen=True)
 class Connection:
-    """What the routes need of the engine."""
+    """The parts of the engine that routes need."""
 
     inbox: Inbox
     registry: Registry
     engine: Engine | None = None
 
     async def check(self) -> None:
-        """Raise StoreUnavailable unless batches can be taken now, and merged if that is done here."""
+        """Raise StoreUnavailable unless batches can be accepted now and, if this process merges them, merged."""
         with engine_errors():
             await self.inbox.ping()
         if self.engine is not None and not self.engine.is_alive:
@@ -50,7 +50,7 @@ class Connection:
 
 
 def engine_settings(settings: Settings) -> EngineSettings:
-    """Return the engine's settings, agreeing with the door's where both have them."""
+    """Return the engine's settings, equal to the HTTP service's if both have them."""
     return EngineSettings(
         redis_url=settings.redis_url,
         data_dir=settings.data_dir,
@@ -60,14 +60,14 @@ def engine_settings(settings: Settings) -> EngineSettings:
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[Connection]:
-    """Join the store, or start it with the engine; leave it at the end."""
+    """Connect to the store, or start it with the engine; disconnect at the end."""
     async with Engine(engine_settings(settings)) as engine:
         yield Connection(engine.inbox, engine.registry, engine)
 
 
 @contextmanager
 def engine_errors() -> Iterator[None]:
-    """Translate what the engine raises into problems."""
+    """Translate errors of the engine into problems."""
     try:
         yield
     except inbox.BatchConflict as error:

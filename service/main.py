@@ -20,14 +20,14 @@ from calibrant_server.service.startup import CannotListen, bound_to, report_star
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import SettingsError
 
-SHUTDOWN_S = 15  # long polls are not waited for any longer
+SHUTDOWN_S = 15  # maximum wait for long polls at shutdown
 EXIT_NOT_STARTED = 3
 
 log = logging.getLogger("service")
 
 
 def main() -> None:
-    """Serve until told to stop; refuse to be reachable from elsewhere without keys."""
+    """Serve until stopped; refuse to listen for other machines without keys."""
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stderr,
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def serve(settings: Settings, sockets: list[socket.socket]) -> None:
-    """Serve on these sockets until told to stop; end with 3 if the store or the engine cannot be started."""
+    """Serve on these sockets until stopped; exit with 3 if the store or the engine cannot be started."""
     app = create_app(settings)
     report_start(app, sockets)
     settle()

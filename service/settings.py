@@ -1,7 +1,7 @@
-"""Settings of the door, read from the environment once.
+"""Settings of the HTTP service, read from the environment once.
 
-Every name carries the prefix `CALIBRANT_`; `PORT` and `DATA_DIR` are read plain as well, because
-process managers set them so. The store has its own settings beside these, read by the engine.
+Every name has the prefix `CALIBRANT_`. `PORT` and `DATA_DIR` are also read without it, because
+process managers set them so. The store has settings of its own, read by the engine.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ MIB = 1024 * 1024
 
 
 class Settings(BaseSettings):
-    """What an operator can set about the HTTP service."""
+    """Settings of the HTTP service for operators."""
 
     model_config = SettingsConfigDict(env_prefix="CALIBRANT_", extra="ignore", frozen=True)
 

@@ -1,4 +1,4 @@
-"""What may stand in the way of a start, said in one sentence; and the sockets, taken before anything is started."""
+"""Errors that prevent a start, each as one sentence; and the sockets, bound before anything is started."""
 
 import logging
 import os
@@ -60,9 +60,7 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
 
 def _addresses(host: str, port: int) -> Iterable[tuple[Any, ...]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return (
-        dict.fromkeys(found) if port else found[:1]
-    )  # each socket would be given a port of its own
+    return dict.fromkeys(found) if port else found[:1]  # each socket would get a different port
 
 
 def _shown(bound: socket.socket) -> str:
@@ -71,18 +69,18 @@ def _shown(bound: socket.socket) -> str:
 
 
 def sentence(error: Exception) -> str:
-    """Return what is wrong; of a setting its name and rule, never its value, which may be a secret."""
+    """Return the error; for a setting its name and rule, never its value, which may be a secret."""
     return explained(error) if isinstance(error, ValidationError) else str(error)
 
 
 def unread() -> list[str]:
-    """Return the variables with our prefix that nothing reads: most likely misspelt."""
+    """Return the variables with the prefix that no setting reads: most likely misspelt."""
     read = variables(Settings).keys() | variables(EngineSettings).keys()
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
 
 
 def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
-    """Have the app log its addresses once started, and a foreseen failure to start without a traceback."""
+    """Make the app log its addresses once started, and an expected start error without a traceback."""
     run: ASGIApp = app.router.lifespan
 
     async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:

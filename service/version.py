@@ -1,4 +1,4 @@
-"""What runs: the versions of the package, of its code and of the API."""
+"""Versions of the package, of its code and of the API."""
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,5 +12,5 @@ try:
 except PackageNotFoundError:
     VERSION = "0+unpackaged"
 
-# Of everything that an answer or a picture of it is made by; ETags name it.
+# Digest of all code that makes a response or its figure; ETags contain it.
 CODE_VERSION = f"{code_version.CODE_VERSION}.{code_version.digest_of_code([Path(__file__).parent])}"

@@ -1,4 +1,4 @@
-"""Links between the documents lead somewhere, and the commands that they name exist."""
+"""Links between the documents lead somewhere, and the files and commands that they name exist."""
 
 from __future__ import annotations
 
@@ -14,11 +14,45 @@ PAGES = [
     *(ROOT / "benchmarks").glob("*.md"),
 ]
 
+# Not all folders of the clone: `data` and `dist` are made by commands.
+FOLDERS = (
+    "benchmarks",
+    "calibrant",
+    "demo",
+    "deploy",
+    "docs",
+    "openapi",
+    "requirements",
+    "scripts",
+    "service",
+    "tests",
+    "workers",
+)
+
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name != "CHANGELOG.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_named_paths_exist(page: Path) -> None:
+    """The changelog is excluded: its entries name files of their time."""
+    named = re.findall(
+        rf"`((?:{'|'.join(FOLDERS)})/[^`:\s]*|[\w.-]+\.(?:py|lua))`", page.read_text()
+    )
+    places = (ROOT, page.parent, ROOT / "calibrant")
+    missing = [
+        path
+        for path in named
+        if "*" not in path and not any((place / path).exists() for place in places)
+    ]
     assert not missing
 
 

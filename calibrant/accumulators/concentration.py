@@ -1,4 +1,4 @@
-"""The concentration profile: likelihood of the ratings under Dirichlets around the predictions, by concentration.
+"""The concentration profile: negative log-likelihood of the ratings under Dirichlets around the predictions, by concentration.
 
 Given alpha0, a row's ratings are Dirichlet-multinomial with parameters alpha0 z. The negative log-likelihood (without the
 multinomial coefficient) is additive over predictions, and so are its derivatives by log alpha0. With them on a fixed grid, alpha0

@@ -1,6 +1,6 @@
-"""Calibration maps. One file each; what a file of this folder defines as `MAP` is found and offered.
+"""Calibration maps, one per file. The registry finds what a file of this folder defines as `MAP`.
 
-`fit` answers with plain numbers from which any client can compute the map; `apply` computes it here.
+`fit` returns plain numbers from which any client can compute the map; `apply` computes it here.
 """
 
 from calibrant.calibrators.base import MapMethod, Options

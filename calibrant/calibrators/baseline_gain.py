@@ -1,7 +1,7 @@
-"""What a window's own map gains over a map that was fitted elsewhere, on the window's labels.
+"""Gain of a window's own map over a map that was fitted elsewhere, on the window's labels.
 
-The window's kept sample is parted in two by unit, and each half is mapped by what the method fits to the other half, so
-that the own map is not judged by the labels that it was made of. The map from elsewhere is applied as it is.
+The window's stored sample is split in two by unit. The method is fitted to each half and applied to the other, so
+that the own map is not evaluated on its own training labels. The map from elsewhere is applied unchanged.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ NAMES = ("nll", "brier")
 
 
 def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[str, Any]:
-    """The other map's mean losses less those of the own method's map, held out, each with its interval.
+    """Return the other map's mean losses minus those of the own method's map, held out, each with its interval.
 
     Parameters
     ----------
     other : a fitted map as `apply` takes it
-    view : of the window; its question gives scope, label policy and level
+    view : of the window; its query gives scope, label policy and level
     method, options : of the own map
 
     Returns
     -------
-    dict with `difference` (`nll` and `brier`: value and interval, positive where the own map is better; None with a
+    dict with `difference` (`nll` and `brier`: value and interval, positive if the own map is better; None with a
     `difference_reason`), `held_out` and `against_held_out` (mean losses of both), `n` and `n_units`
     """
     told: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Beta calibration: a rising curve with three parameters that can bend at both ends."""
+"""Beta calibration: an increasing curve with three parameters that can bend at both ends."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMES = ("a", "b", "c")
 
 
 def solve(cells: Cells, options: Options) -> Solved:
-    """a, b at least 0 and c: the best of the free fit and, where that falls, of those with a, b or both at 0.
+    """Fit a, b at least 0 and c: the best of the free fit and, if that violates a bound, of those with a, b or both at 0.
 
     Parameters
     ----------
-    cells : Cells, filled ones
-    options : none are read
+    cells : Cells, non-empty
+    options : not used
 
     Returns
     -------
@@ -39,7 +39,7 @@ def solve(cells: Cells, options: Options) -> Solved:
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
-    """1 / (1 + exp(-(a ln p - b ln(1 - p) + c)))."""
+    """Return 1 / (1 + exp(-(a ln p - b ln(1 - p) + c)))."""
     a, b = _features(score, parameters["clip"]).T
     return logistic(parameters["a"] * a + parameters["b"] * b + parameters["c"])
 
@@ -52,13 +52,13 @@ def _features(score: Floats, clip: float = CLIP) -> Floats:
 def _best(
     score: Floats, correct: Floats, weight: Floats
 ) -> tuple[Floats, Logistic, tuple[int, ...]]:
-    """The constrained maximum: inside, or on the best of the faces, since the likelihood is concave.
+    """Return the constrained maximum: inside, or on the best of the faces, since the likelihood is concave.
 
     Returns
     -------
-    coefficients : float64 (3,), a and b, 0 where held, and c
+    coefficients : float64 (3,), a and b, 0 if fixed, and c
     fit : Logistic of the free ones
-    free : which of a and b are
+    free : which of a and b are free
     """
     features = _features(score)
     found = []

@@ -1,4 +1,4 @@
-"""Bins as plain numbers: edges that put every score where the fit had it."""
+"""Bins as plain numbers: edges that assign every score to the bin that the fit used."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from calibrant.core.grid import equal_width_bin
 
 
 def binned(cells: Cells, options: Options, score: Floats | None = None) -> tuple[Cells, Floats]:
-    """Cells added up by bin, and the bins' edges.
+    """Return cells summed by bin, and the bins' edges.
 
     Parameters
     ----------
-    cells : Cells, filled ones, in order
+    cells : Cells, non-empty, sorted
     options : `bins`, `binning`
-    score : float64 (n_cells,), what equal-width bins are cut on; the cells' own score where None
+    score : float64 (n_cells,), on which equal-width bins are cut. Default: the cells' own score.
 
     Returns
     -------
@@ -38,5 +38,5 @@ def binned(cells: Cells, options: Options, score: Floats | None = None) -> tuple
 
 
 def bin_of(edges: Floats, score: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """The first bin whose upper edge is not below the score."""
+    """Return the first bin whose upper edge is not below the score."""
     return np.clip(np.searchsorted(edges[1:], score, "left"), 0, len(edges) - 2)

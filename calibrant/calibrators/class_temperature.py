@@ -1,6 +1,6 @@
-"""A temperature a class: each class's log-probability divided by its own, then softmax.
+"""One temperature per class: each class's log-probability divided by its own, then softmax.
 
-Of a binary model these are the temperatures of background and foreground.
+In a binary model these are the temperatures of background and foreground.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from calibrant.calibrators.rows import LabelledRows
 
 
 def form(n_classes: int) -> LinearForm:
-    """Inverse temperatures within the range of the common one."""
+    """Return the form with inverse temperatures within the range of the common one."""
     place = np.stack([np.arange(n_classes), np.full(n_classes, -1)], axis=1)
     bounds = float(BETAS[0]), float(BETAS[-1])
     return LinearForm(
@@ -27,16 +27,16 @@ def form(n_classes: int) -> LinearForm:
 
 
 def solve_rows(rows: LabelledRows, options: Options) -> Solved:
-    """Temperatures of least NLL, each in [1/32, 32].
+    """Fit the temperatures of minimal NLL, each in [1/32, 32].
 
     Parameters
     ----------
     rows : LabelledRows
-    options : none are read
+    options : not used
 
     Returns
     -------
-    Solved; standard errors are those of the inverse temperatures. Separable where the most probable class is always right.
+    Solved; standard errors are those of the inverse temperatures. Separable if the most probable class is always correct.
     """
     solved = solve_form(rows, form, _named, missing_class_matters=False)
     if solved.parameters is not None and rows.is_all_right:
@@ -49,7 +49,7 @@ def solve_rows(rows: LabelledRows, options: Options) -> Solved:
 
 
 def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
-    """softmax(max(log p, log clip) / temperatures), (n, n_classes)."""
+    """Return softmax(max(log p, log clip) / temperatures), (n, n_classes)."""
     return probabilities_of(
         clipped(logits, parameters["clip"]) / np.array(parameters["temperatures"])
     )
@@ -61,7 +61,7 @@ def _named(coefficients: Floats) -> dict[str, Any]:
 
 MAP = MapMethod(
     slug="class_temperature",
-    title="A temperature a class",
+    title="One temperature per class",
     source="Kock, Thielke et al., confidence histograms and temperature (their background and foreground)",
     input="log_probabilities",
     objective="nll",

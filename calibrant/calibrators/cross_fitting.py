@@ -1,7 +1,7 @@
-"""Both halves of the units mapped by what the other half fits: quick fits, whose proof is left out.
+"""Two-fold cross-fitting by units: fits without convergence proof, each applied to the other half.
 
-The candidates of a recommendation read the same rows, so these are laid out once, and a fit may begin where a simpler
-one ended.
+The candidates of a recommendation read the same rows, so these are arranged once, and a fit can start from a simpler
+one's optimum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from calibrant.calibrators.rows import LabelledRows
 
 
 class Halves:
-    """Rows parted by unit.
+    """Rows split by unit.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ class Halves:
         starts: list[Floats] | None = None,
         missing_class_matters: bool = True,
     ) -> tuple[list[Floats], str | None]:
-        """The parameters that each half asks for, or the reason why one of them has none.
+        """Return the fitted parameters of each half, or the reason why one half has none.
 
         Parameters
         ----------
-        make : number of classes to an own form
-        starts : parameters to begin at, one array a half
+        make : number of classes to a form that uses its own class only
+        starts : initial parameters, one array per half
         missing_class_matters : as in `solve_form`
         """
         found: list[Floats] = []
@@ -64,7 +64,7 @@ class Halves:
         return found, None
 
     def mapped(self, make: Callable[[int], LinearForm], fitted: list[Floats]) -> Floats:
-        """Probabilities of every row by the fit to the other half, (n, n_classes)."""
+        """Return probabilities of every row by the fit to the other half, (n, n_classes)."""
         coefficients = [make(self.rows.n_classes).coefficients(at) for at in fitted]
         result = np.empty_like(self.inputs)
         for side, other in ((0, 1), (1, 0)):

@@ -1,4 +1,4 @@
-"""Forms that read their own class's log-probability alone: value, slopes and curvature without sums over pairs."""
+"""Objective of forms that read only their own class's log-probability: value, gradient and Hessian without sums over pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 class OwnProblem(Problem):
-    """Forms that read their own class's log-probability alone: no sum over pairs of classes is needed."""
+    """Problem of forms that read only their own class's log-probability: no sum over pairs of classes is needed."""
 
     def __init__(self, points: Points, form: LinearForm) -> None:
         self.points, self.form = points, form
@@ -65,7 +65,7 @@ class OwnProblem(Problem):
 
 
 def problem_of(points: Points, form: LinearForm) -> Problem:
-    """The form on the points."""
+    """Return the problem of the form on the points."""
     return OwnProblem(points, form) if form.own else Problem(points, form)
 
 

@@ -15,7 +15,7 @@ from calibrant.calibrators.rows import LabelledRows
 
 
 def form(n_classes: int, regularisation: float) -> LinearForm:
-    """The mean of squares off the diagonal, and that of intercepts, each times the factor, join the mean NLL."""
+    """Return the form; the factor times the mean of squares off the diagonal, and of intercepts, is added to the mean NLL."""
     k = n_classes
     place = np.arange(k * (k + 1)).reshape(k, k + 1)
     penalty = np.full((k, k + 1), regularisation / max(k * (k - 1), 1))
@@ -26,7 +26,7 @@ def form(n_classes: int, regularisation: float) -> LinearForm:
 
 
 def solve_rows(rows: LabelledRows, options: Options) -> Solved:
-    """Matrix and intercepts of least NLL plus penalty.
+    """Fit matrix and intercepts of minimal NLL plus penalty.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def solve_rows(rows: LabelledRows, options: Options) -> Solved:
 
 
 def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
-    """softmax(matrix @ max(log p, log clip) + intercepts), (n, n_classes)."""
+    """Return softmax(matrix @ max(log p, log clip) + intercepts), (n, n_classes)."""
     inputs = clipped(logits, parameters["clip"])
     return probabilities_of(
         inputs @ np.array(parameters["matrix"]).T + np.array(parameters["intercepts"])

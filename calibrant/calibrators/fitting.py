@@ -1,4 +1,4 @@
-"""The two doors of the maps: fit one to what a view shows, apply one to a batch."""
+"""Entry points of calibration maps: fit one to a view, apply one to a batch."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ MIN_UNITS = 20
 
 
 def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, ...]:
-    """Accumulators that `fit` reads.
+    """Return the accumulators that `fit` reads.
 
     Parameters
     ----------
     method : one of `MAPS`
-    spec : the model's
-    scope : as in `PaneQuery`; None for the model's own
+    spec : PaneSpec of the model
+    scope : as in `PaneQuery`. Default: the model's own.
 
     Raises
     ------
     CalibrationInputError
-        Not a method.
+        Unknown method.
     """
     kind = (scope or spec.default_scope).partition(":")[0]
     cells = {"class": "classes"}.get(kind, kind)
@@ -52,26 +52,26 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
 def fit(
     method: str, view: View, options: Options | None = None, evaluate: bool = True
 ) -> dict[str, Any]:
-    """A calibration map fitted to what a view shows.
+    """Fit a calibration map to a view.
 
     Parameters
     ----------
     method : one of `MAPS`
-    view : View; its question gives scope, label policy and `ci`. With raw rows the fit is to the rows.
-    options : Options; what the method does not read is ignored
-    evaluate : whether the map is evaluated on held-out data, which takes further fits
+    view : View; its query gives scope, label policy and `ci`. With raw rows the fit is to the rows.
+    options : Options; those that the method does not read are ignored
+    evaluate : whether to evaluate the map on held-out data, which takes further fits
 
     Returns
     -------
     dict of plain values: method, scope ("positive", "class", "top_label" or "full"), class, input, parameters, digest,
-    n, before, after, heldout and how the fit went. `parameters` is None with a `reason` where there is no map; `before`
-    and `after` are on the data of the fit, by `evaluation`; `heldout` is None with a `heldout_reason`. `error_bound`
-    is what the cells may cost against a fit to raw rows, in probability; of temperature it is relative.
+    n, before, after, heldout and diagnostics of the fit. `parameters` is None with a `reason` if there is no map; `before`
+    and `after` are on the data of the fit, by `evaluation`; `heldout` may be None with a `heldout_reason`. `error_bound`
+    bounds the error of fitting to cells instead of raw rows, in probability; of temperature it is relative.
 
     Raises
     ------
     CalibrationInputError
-        Not a method, a scope that it does not map, or options outside their range.
+        Unknown method, a scope that it does not map, or options outside their range.
 
     Examples
     --------
@@ -118,11 +118,11 @@ def fit(
 
 
 def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
-    """A map's probabilities for a batch.
+    """Apply a map to a batch and return its probabilities.
 
     Parameters
     ----------
-    fitted : what `fit` answered, or the same read from JSON: method, scope, class and parameters suffice
+    fitted : the result of `fit`, or the same read from JSON: method, scope, class and parameters suffice
     batch : Batch
 
     Returns
@@ -132,7 +132,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
     Raises
     ------
     CalibrationInputError
-        Not a method, no parameters, or a scope that the batch has not.
+        Unknown method, no parameters, or a scope that the batch does not have.
     """
     method, parameters = _method(str(fitted.get("method"))), fitted.get("parameters")
     if not isinstance(parameters, Mapping):
@@ -141,7 +141,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
         )
     scope = fitted.get("scope")
     if scope not in method.scopes:
-        detail = f"{method.slug} maps {', '.join(method.scopes)}, not {scope}"
+        detail = f"Received scope {str(scope)[:60]} for {method.slug}; expected one of {', '.join(method.scopes)}."
         raise CalibrationInputError.at("/scope", "one_of", detail)
     if scope == "full":
         assert method.at_rows is not None
@@ -155,7 +155,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
 def _method(slug: str) -> MapMethod:
     known = found()
     if slug not in known:
-        detail = f"{slug!r} is not a method; known are {', '.join(known)}"
+        detail = f"Received method {slug[:60]!r}; expected one of {', '.join(known)}."
         raise CalibrationInputError.at("/method", "one_of", detail)
     return known[slug]
 
@@ -170,31 +170,31 @@ def _score(fitted: Mapping[str, Any], batch: Batch) -> Floats:
         or not 0 <= klass < batch.n_classes
         or (fitted["scope"] == "positive" and batch.n_classes != 2)
     ):
-        detail = f"the batch has {batch.n_classes} classes, the map is of {fitted['scope']} {klass}"
+        detail = f"Received a batch of {batch.n_classes} classes for a map of {fitted['scope']} {klass}. Apply it to the model's classes."
         raise CalibrationInputError.at("/class", "class_range", detail)
     return np.asarray(p[:, klass])
 
 
 def _checked(options: Options, view: View) -> Options:
     if options.binning not in ("equal_width", "equal_mass"):
-        detail = "binning is one of equal_width, equal_mass"
+        detail = f"Received binning {options.binning!r}; expected equal_width or equal_mass."
         raise CalibrationInputError.at("/binning", "one_of", detail)
     if not 1e-8 <= options.regularisation <= 1e8:
-        detail = "regularisation lies in 1e-8 to 1e8"
+        detail = f"Received regularisation={options.regularisation}; expected 1e-8 to 1e8."
         raise CalibrationInputError.at("/regularisation", "range", detail)
     if not 1 <= options.bins <= view.spec.grid:
-        detail = f"bins lies in 1 to {view.spec.grid}"
+        detail = f"Received bins={options.bins}; expected 1 to {view.spec.grid}."
         raise CalibrationInputError.at("/bins", "range", detail)
     return options
 
 
 def _scope(method: MapMethod, view: View) -> tuple[str, int | None]:
-    """Scope and class in the words of the answer."""
+    """Return scope and class as named in the result."""
     kind, _, name = view.scope.partition(":")
     if kind == "top_label" and "full" in method.scopes:
         return "full", None
     if kind not in method.scopes:
-        detail = f"{method.slug} maps {', '.join(method.scopes)}, not {view.scope}"
+        detail = f"Received scope {view.scope} for {method.slug}; expected one of {', '.join(method.scopes)}."
         raise CalibrationInputError.at("/scope", "one_of", detail)
     return kind, int(name) if name else None
 
@@ -214,7 +214,7 @@ def _fitted_to_rows(
     answer: dict[str, Any],
     evaluate: bool,
 ) -> dict[str, Any]:
-    """The answer of a map that is fitted to rows: the kept sample's, or the raw ones."""
+    """Return the result of a map that is fitted to rows: the stored sample's, or the raw ones."""
     rows, sample = rows_of(view)
     assert method.solve_rows is not None and method.at_rows is not None
     solved = method.solve_rows(rows, options)
@@ -256,7 +256,7 @@ def _filled(cells: Cells) -> Cells:
 
 
 def _shown(method: MapMethod, view: View, scope: str, solved: Solved) -> dict[str, Any]:
-    """Losses before and after, on the data of the fit."""
+    """Return losses before and after, on the data of the fit."""
     if scope == "full":
         how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
         pair = {name: solved.details.pop(name, None) for name in ("before", "after")}
@@ -296,7 +296,7 @@ def _held_out(
 
 
 def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
-    """Of the common temperature, on the kept sample or the raw rows: what is said with the recommendation."""
+    """Return the held-out losses of the common temperature, on the stored sample or the raw rows, as in the recommendation."""
     told = Weighing(view).held_out_temperature("nll")
     return told["heldout"], told["heldout_reason"]
 

@@ -1,4 +1,4 @@
-"""Linear forms of log-probabilities: which coefficients there are, what they make of a row."""
+"""Linear forms of log-probabilities: their coefficients and their values for a row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LinearForm:
-    """Which coefficients there are. Axis 0 is the class whose linear form it is, the last feature is the intercept.
+    """Coefficients of a linear form per class. Axis 0 is the class of the form; the last feature is the intercept.
 
     Attributes
     ----------
-    own : whether a class's form reads its own log-probability alone
-    place : int64 (n_classes, n_features), number of the free parameter that stands there, -1 where fixed
-    fixed : float64 (n_classes, n_features), values where fixed
+    own : whether a class's form reads only its own log-probability
+    place : int64 (n_classes, n_features), index of the free parameter at that place, -1 if fixed
+    fixed : float64 (n_classes, n_features), values if fixed
     penalty : float64 (n_parameters,), factor of the square of each free parameter in the mean loss
     start : float64 (n_parameters,)
-    bounds : least and greatest value of every free parameter, or None
-    n_gauge : directions of the parameters that no probability depends on
+    bounds : minimum and maximum of every free parameter, or None
+    n_gauge : number of directions of the parameters that no probability depends on
     """
 
     own: bool
@@ -39,24 +39,24 @@ class LinearForm:
         return len(self.start)
 
     def coefficients(self, parameters: Floats) -> Floats:
-        """(n_classes, n_features)."""
+        """Return the coefficients, (n_classes, n_features)."""
         free = self.place >= 0
         return np.asarray(np.where(free, parameters[np.where(free, self.place, 0)], self.fixed))
 
     def gathered(self, values: Floats) -> Floats:
-        """Sums over the places of each free parameter, (n_parameters,), of values (n_classes, n_features)."""
+        """Sum values (n_classes, n_features) over the places of each free parameter, (n_parameters,)."""
         free = self.place >= 0
         return np.bincount(self.place[free], values[free], self.n_parameters).astype(np.float64)
 
 
 def probabilities_of(logits: Floats) -> Floats:
-    """Softmax of rows."""
+    """Return the softmax of rows."""
     power = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(power / power.sum(axis=1, keepdims=True))
 
 
 def linear(inputs: Floats, coefficients: Floats, own: bool) -> Floats:
-    """The linear forms of every row, (n, n_classes)."""
+    """Return the linear forms of every row, (n, n_classes)."""
     if own:
         return inputs * coefficients[:, 0] + coefficients[:, 1]
     return inputs @ coefficients[:, :-1].T + coefficients[:, -1]

@@ -1,7 +1,7 @@
-"""Maps of whole rows that are fitted to rows: the kept sample, or the raw rows where they are at hand.
+"""Maps of complete rows that are fitted to rows: the stored sample, or the raw rows if available.
 
-What is common to them: which rows there are to fit, when a fit is refused, how it proves itself, losses before and
-after, and losses on halves that the fit did not see.
+Common to them: the rows of a fit, the reasons to reject a fit, its diagnostics, losses before and
+after, and losses on held-out halves.
 """
 
 from __future__ import annotations
@@ -35,27 +35,31 @@ AtRows = Callable[[Mapping[str, Any], Floats], Floats]
 
 
 def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str, Any] | None]:
-    """The rows that a view can be fitted on, and what part of all they are; None where they are all.
+    """Return the rows on which a view can be fitted, and their share of all rows; None if they are all.
 
     Parameters
     ----------
     view : View
-    most : of a sample no more rows than this. They stand in the order of their ids' hashes, so that the first ones
-        are a uniform sample of it.
+    most : maximum number of rows of a sample. Rows are sorted by the hash of their ids, so that the first ones
+            are a uniform subsample.
 
     Raises
     ------
     NotAnswerable
-        The window holds plain histograms, or its panes keep no sample.
+        The window contains plain histograms, or its panes store no sample.
     """
     view.refuse_histograms()
     if view.filling is not None:
         return labelled_rows(view.filling.whole, view.policy), None
     about = about_sample(view.pane)
     if about is None:
-        raise NotAnswerable("not_kept", "panes of so many classes keep no sample of whole rows")
+        raise NotAnswerable(
+            "not_kept", "panes with this number of classes store no sample of complete rows"
+        )
     if not about["n"] and about["n_drawn_from"]:
-        raise NotAnswerable("not_kept", "panes of this window were kept before there was a sample")
+        raise NotAnswerable(
+            "not_kept", "the panes of this window were stored before samples existed"
+        )
     batch = view.pane.sample.batch()
     if most is not None and batch.n > most:
         batch = batch.take(np.arange(most))
@@ -63,7 +67,7 @@ def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str
 
 
 def clipped(logits: Floats, clip: float = CLIP) -> Floats:
-    """Log-probabilities held at those of `clip`, below which a logarithm says nothing any more."""
+    """Return log-probabilities clipped below at that of `clip`; lower logarithms carry no information."""
     return np.maximum(logits, np.log(clip))
 
 
@@ -73,14 +77,14 @@ def solve_form(
     named: Callable[[Floats], dict[str, Any]],
     missing_class_matters: bool = True,
 ) -> Solved:
-    """Fit a form, or say why there is no fit.
+    """Fit a form, or return the reason why there is no fit.
 
     Parameters
     ----------
     rows : LabelledRows
     make : number of classes to the form
     named : coefficients (n_classes, n_features) to parameters by name
-    missing_class_matters : whether a class without ratings leaves a parameter without a finite best value
+    missing_class_matters : whether a class without ratings leaves a parameter without a finite optimum
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
     form, inputs = make(rows.n_classes), clipped(rows.logits)
@@ -107,7 +111,7 @@ def solve_form(
 def why_none(
     rows: LabelledRows, form: LinearForm, inputs: Floats, missing_class_matters: bool = True
 ) -> str | None:
-    """The reason why a form cannot be fitted to rows with weight; None where nothing speaks against trying."""
+    """Return the reason why a form cannot be fitted to rows with weight; None if a fit can be tried."""
     if not len(rows):
         return "no_labels"
     mass = rows.share.sum(axis=0)
@@ -143,12 +147,12 @@ def _told(
 
 
 def mapped_rows(at: AtRows, parameters: Mapping[str, Any], rows: LabelledRows) -> Floats:
-    """Probabilities of rows after a map, (n, n_classes)."""
+    """Return probabilities of rows after a map, (n, n_classes)."""
     return at(parameters, rows.logits)
 
 
 def scope_losses(rows: LabelledRows, probabilities: Floats, scope: str) -> dict[str, Floats]:
-    """NLL and Brier sums of each row: over all classes for `full`, of class 1 for `positive`."""
+    """Return NLL and Brier sums of each row: over all classes for `full`, of class 1 for `positive`."""
     if scope == "full":
         return row_losses(rows, probabilities)
     return event_losses(rows.share[:, 1], rows.weight, np.clip(probabilities[:, 1], 0.0, 1.0))
@@ -157,7 +161,7 @@ def scope_losses(rows: LabelledRows, probabilities: Floats, scope: str) -> dict[
 def losses_of(
     rows: LabelledRows, probabilities: Floats, scope: str, sums: dict[str, Floats] | None = None
 ) -> dict[str, float | None]:
-    """Mean NLL and Brier, and ECE (15 equal bins, right edges; top label of `full`); `sums` are `scope_losses`."""
+    """Return mean NLL and Brier, and ECE (15 equal bins, right edges; top label of `full`); `sums` are `scope_losses`."""
     total = float(rows.weight.sum())
     if not total > 0:
         return dict.fromkeys(("nll", "brier", "ece"))
@@ -176,11 +180,11 @@ def losses_of(
 def held_out_rows(
     solve: SolveRows, at: AtRows, rows: LabelledRows, scope: str, ci: float
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """Before and after on halves of the units, each mapped by what the other half fits; or the reason why not.
+    """Return losses before and after by two-fold cross-fitting over units, or the reason why there are none.
 
     Returns
     -------
-    answer : dict or None, as of `told_held_out`
+    answer : dict or None, as from `told_held_out`
     reason : None, "few_units" or the reason of a half's fit
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
@@ -203,18 +207,18 @@ def told_held_out(
     ci: float,
     sums: tuple[dict[str, Floats], dict[str, Floats]] | None = None,
 ) -> dict[str, Any]:
-    """Losses before and after of rows mapped by fits that they took no part in.
+    """Return losses before and after of rows mapped by fits to other rows.
 
     Parameters
     ----------
     rows : LabelledRows
     after : float64 (n, n_classes)
     scope, ci : as in `held_out_rows`
-    sums : `scope_losses` before and after, where they are known
+    sums : `scope_losses` before and after, if known
 
     Returns
     -------
-    dict; `gain` is before minus after, its interval from the spread over units (Student's t).
+    dict; `gain` is before minus after, its interval from the variation across units (Student's t).
     """
     before = rows.probabilities
     first, then = sums or (scope_losses(rows, before, scope), scope_losses(rows, after, scope))

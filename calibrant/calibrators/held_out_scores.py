@@ -1,6 +1,6 @@
-"""Losses of one class's probability on halves of the kept sample that a map was not fitted to.
+"""Losses of one class's probability on halves of the stored sample, each held out from the fit of its map.
 
-For scopes whose tables the replicates do not keep: one class of a model with many.
+For scopes whose tables the replicates do not store: one class of a model with many.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from calibrant.core.view import View
 def held_out_scores(
     method: MapMethod, view: View, options: Options
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """Before and after on halves of the units, each mapped by what the other half fits; or the reason why not.
+    """Return losses before and after by two-fold cross-fitting over units, or the reason why there are none.
 
     Parameters
     ----------
-    method : Map of one score
+    method : MapMethod of one score
     view : View; its scope names the class
     options : as of the fit
 
     Returns
     -------
-    answer : dict or None; `gain` is before minus after, its interval from the spread over units (Student's t)
-    reason : None, "few_units", "one_class" where the sample holds no hit or no miss, or the reason of a half's fit
+    answer : dict or None; `gain` is before minus after, its interval from the variation across units (Student's t)
+    reason : None, "few_units", "one_class" if the sample has no positive or no negative, or the reason of a half's fit
 
     Raises
     ------
     NotAnswerable
-        The panes keep no sample.
+        The panes store no sample.
     """
     assert method.solve is not None
     rows, sample = rows_of(view)
@@ -80,13 +80,13 @@ def held_out_scores(
 
 
 def _cells(rows: LabelledRows, klass: int, score: Floats) -> Cells:
-    """One cell for each distinct score."""
+    """Return one cell for each distinct score."""
     distinct, place = np.unique(score, return_inverse=True)
     return _summed(place, rows.share[:, klass], rows.weight, distinct)
 
 
 def _summed(place: Any, hit: Floats, weight: Floats, score: Floats) -> Cells:
-    """Cells at `score` of what lies at their places."""
+    """Return cells at `score` with the sums over their places."""
     correct, mass = (
         np.bincount(place, each, len(score)).astype(np.float64) for each in (hit, weight)
     )

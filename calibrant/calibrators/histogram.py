@@ -1,4 +1,4 @@
-"""Histogram binning: every score becomes the share of hits in its bin."""
+"""Histogram binning: every score becomes the share of correct ratings in its bin."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FEW = 10
 
 
 def solve(cells: Cells, options: Options) -> Solved:
-    """Edges and values; a bin without data keeps its middle, which changes its scores as little as a bin can.
+    """Fit edges and values; an empty bin gets its midpoint, which changes its scores as little as possible.
 
     Parameters
     ----------
-    cells : Cells, filled ones
+    cells : Cells, non-empty
     options : `bins`, `binning`
 
     Returns
@@ -33,12 +33,12 @@ def solve(cells: Cells, options: Options) -> Solved:
 
 
 def solve_view(view: View, options: Options) -> Solved:
-    """As `solve`; equal-width bins may come from plain histograms too.
+    """Fit as `solve`; equal-width bins may come from plain histograms too.
 
     Raises
     ------
     NotAnswerable
-        The window holds histograms that cannot speak of these bins.
+        The window contains histograms that cannot represent these bins.
     """
     if options.binning == "equal_width":
         table = view.table()
@@ -49,7 +49,7 @@ def solve_view(view: View, options: Options) -> Solved:
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
-    """The value of the score's bin (a, b], 0 in the first."""
+    """Return the value of the score's bin (a, b], 0 in the first."""
     values = np.asarray(parameters["values"], np.float64)
     return np.asarray(values[bin_of(np.asarray(parameters["edges"], np.float64), score)])
 

@@ -1,4 +1,4 @@
-"""Isotonic regression: the best rising step curve, by pooling adjacent violators."""
+"""Isotonic regression: the best increasing step curve, by pooling adjacent violators."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from calibrant.core.cells import Cells
 
 
 def solve(cells: Cells, options: Options) -> Solved:
-    """Points of a rising polygon: first and last score of each block, or with `centred` its mean score alone.
+    """Fit the points of an increasing polygon: first and last score of each block, or with `centred` its mean score alone.
 
-    A cell stands for its scores at their mean. `error_bound` is of the mean over predictions of the distance to the
-    fit on raw rows: a row is taken to be off by twice what the curve rises over its cell and the two beside it.
+    A cell represents its scores by their mean. `error_bound` is of the mean over predictions of the distance to the
+    fit on raw rows: a row's assumed error is twice the rise of the curve over its cell and the two neighbouring cells.
 
     Parameters
     ----------
-    cells : Cells, filled ones, in order
+    cells : Cells, non-empty, sorted
     options : `centred`
 
     Returns
     -------
-    Solved; a single point where all scores are equal or all ratings agree.
+    Solved; a single point if all scores are equal or all ratings agree.
     """
     if why_not(cells) == "no_labels":
         return Solved(None, "no_labels")
@@ -47,7 +47,7 @@ def solve(cells: Cells, options: Options) -> Solved:
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
-    """Straight between points, constant outside."""
+    """Interpolate linearly between points, constant outside."""
     return np.asarray(np.interp(score, parameters["x"], parameters["y"]))
 
 

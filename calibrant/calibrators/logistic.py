@@ -1,4 +1,4 @@
-"""Logistic regression on a handful of weighted points, to rounding: what Platt, beta and their kin solve."""
+"""Logistic regression on a small number of weighted points, to rounding error: the solver of Platt, beta and related maps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNAWAY = 1e6
 
 @dataclass(frozen=True)
 class Logistic:
-    """Coefficients (n_features + 1,), the intercept last, with how the solve went; loss and gradient are per weight."""
+    """Coefficients (n_features + 1,), the intercept last, with diagnostics of the solve; loss and gradient are per weight."""
 
     coefficients: Floats
     loss: float
@@ -30,16 +30,16 @@ class Logistic:
 
 
 def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
-    """Maximum likelihood by Newton's method with halved steps.
+    """Maximise the likelihood by Newton's method with halved steps.
 
     Parameters
     ----------
     features : float64 (n, n_features); none for an intercept alone
-    correct, weight : float64 (n,), weighted hits and weight of each point
+    correct, weight : float64 (n,), weighted correct ratings and weight of each point
 
     Returns
     -------
-    Logistic; `converged` is False where the likelihood has no maximum (separable outcomes).
+    Logistic; `converged` is False if the likelihood has no maximum (separable outcomes).
     """
     middle = np.average(features, axis=0, weights=weight)
     scale = np.sqrt(np.average((features - middle) ** 2, axis=0, weights=weight))
@@ -62,7 +62,7 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
         bend = (design.T * (weight * chance * (1.0 - chance))) @ design / total
         move = np.linalg.lstsq(bend, gradient, rcond=None)[0]
         tried, better = _halved(design, correct, weight, at, move, loss)
-        if better >= loss:  # rounding hides the loss; the slope still shows the way
+        if better >= loss:  # rounding hides the loss; the slope still gives the direction
             tried = at - move
         gradient, chance = slopes(tried)
         smaller = float(np.abs(gradient).max())
@@ -76,7 +76,7 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
 
 
 def separated(cells: Cells) -> bool:
-    """Whether all hits lie at or above all misses, so that a rising logistic curve has no best slope."""
+    """Return whether all positives are at or above all negatives, so that an increasing logistic curve has no best slope."""
     hits = cells.correct > 0.0
     misses = cells.weight - cells.correct > 1e-12 * cells.weight
     if not hits.any() or not misses.any():
@@ -91,17 +91,17 @@ def cell_error(
     coefficients: Floats,
     refit: Callable[[Floats, Floats, Floats], Floats],
 ) -> float:
-    """What a fit to cell means may cost, as the largest change of a probability over the cells.
+    """Bound the error of a fit to cell means, as the largest change of a probability over the cells.
 
     The sum of two parts: the change when every cell's weight moves to its two bounds with the mean unchanged, the other
-    extreme from all at the mean; and three standard deviations of what chance does to where in its cell the hits lie.
+    extreme from all at the mean; and three standard deviations of the random positions of positives within their cell.
 
     Parameters
     ----------
-    cells : Cells, filled ones
+    cells : Cells, non-empty
     features : scores (n,) to the curve's features (n, n_features)
     coefficients : float64 (n_features + 1,), the intercept last, as fitted to the means
-    refit : scores, hits and weights to such coefficients
+    refit : scores, correct and weights to such coefficients
     """
     if (cells.lower == cells.upper).all():
         return 0.0
@@ -128,12 +128,12 @@ def cell_error(
 
 
 def why_no_curve(cells: Cells, falling: bool) -> str | None:
-    """The reason why no logistic curve fits the cells best; None where one does.
+    """Return the reason why no logistic curve is optimal for the cells; None if one is.
 
     Parameters
     ----------
-    cells : Cells, filled ones
-    falling : whether the curve may fall, so that hits below all misses part the outcomes as well
+    cells : Cells, non-empty
+    falling : whether the curve may decrease, so that positives below all negatives also separate the outcomes
     """
     reason = why_not(cells)
     if reason is not None:
@@ -152,21 +152,21 @@ def proof(
     names: Sequence[str],
     free: Sequence[int],
 ) -> dict[str, Any]:
-    """How the fit went and how sure its coefficients are.
+    """Return diagnostics of the fit and the uncertainty of its coefficients.
 
     Parameters
     ----------
-    cells : Cells that were fitted
+    cells : Cells of the fit
     features : float64 (n_cells, n_features), of the cells' mean scores
     identity : float64 (n_features + 1,), coefficients that change nothing, the intercept last
     fit : Logistic of the free features
     names : of the coefficients, the intercept last
-    free : features that no bound holds
+    free : features that are not at a bound
 
     Returns
     -------
-    dict; standard errors are from the information at the optimum, with the variance of hits that the cells keep: ratings
-    of one unit in one cell are taken as fully dependent. None for a coefficient at its bound.
+    dict; standard errors are from the information at the optimum, with the stored variance of correct ratings: ratings
+    of one unit in one cell are treated as fully dependent. None for a coefficient at its bound.
     """
     design = np.column_stack([features, np.ones(len(cells))])
     used = [*free, features.shape[1]]
@@ -193,16 +193,16 @@ def proof(
 
 
 def _dependence(cells: Cells) -> Floats:
-    """How many times the variance of independent ratings of weight one the kept variance is."""
+    """Return the ratio of the stored variance to that of independent ratings of weight one."""
     independent = cells.confidence * (1.0 - np.minimum(cells.mean, 1.0))
     safe = np.where(independent > 0.0, independent, 1.0)
     return np.maximum(np.where(independent > 0.0, cells.null_variance / safe, 1.0), 1.0)
 
 
 def _spread_out(cells: Cells, chance: Floats) -> tuple[Floats, Floats, Floats]:
-    """Each cell's weight put at its two bounds with its mean unchanged; scores, hits and weights, (2 n_cells,) each.
+    """Split each cell's weight between its two bounds, mean unchanged; return scores, correct and weights, (2 n_cells,) each.
 
-    Hits go to the two points in proportion to `chance` (2, n_cells), their probabilities of a hit.
+    Correct ratings are assigned to the two points in proportion to `chance` (2, n_cells), their probabilities of being correct.
     """
     width = cells.upper - cells.lower
     upper = np.divide(cells.mean - cells.lower, width, out=np.zeros(len(cells)), where=width > 0)
@@ -224,7 +224,7 @@ def _loss(linear: Floats, correct: Floats, weight: Floats) -> float:
 def _halved(
     design: Floats, correct: Floats, weight: Floats, at: Floats, move: Floats, loss: float
 ) -> tuple[Floats, float]:
-    """The first of the step, its half, its quarter and so on that lowers the loss."""
+    """Return the first of the step, its half, its quarter and so on that lowers the loss."""
     total = weight.sum()
     for halving in range(40):
         tried: NDArray[np.float64] = at - move * 0.5**halving

@@ -1,9 +1,9 @@
-"""Two maps on the same labels: which one is better, and how sure that is.
+"""Comparison of two maps on the same labels, with the uncertainty of the gain.
 
-Both maps see the kept sample of predictions that neither was fitted to. The gain is the first's mean loss minus the
-second's; its interval is from the spread over units. A map beats another where the whole interval of the gain in NLL
-lies above 0, or that of Brier where a rating has probability 0 under one of them. Two temperatures, or one and the
-probabilities as they are, are compared on every labelled prediction where the sample is a part of them: the profile tells both.
+Both maps are applied to the stored sample of predictions, to which neither was fitted. The gain is the first's mean loss
+minus the second's; its interval is from the variation across units. A map beats another if the complete interval of the gain
+in NLL is above 0, or that of Brier if a rating has probability 0 under one of them. Two temperatures, or one and the
+probabilities as sent, are compared on every labelled prediction if the sample is a part of them: the profile has both.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from calibrant.core.pane import Pane
 
 Fitted = Mapping[str, Any]
 REASONS = {
-    "no_labels": "no later labels have come",
+    "no_labels": "no later labels have arrived",
     "few_units": f"fewer than {MIN_UNITS} independent units have later labels",
     "not_comparable": "the maps are of different probabilities",
-    "not_kept": "panes of so many classes keep no sample",
-    "not_better": "the interval of the gain does not lie above 0",
+    "not_kept": "panes with this number of classes store no sample",
+    "not_better": "the interval of the gain is not above 0",
 }
 
 
 def compare(
     current: Fitted | None, candidate: Fitted, pane: Pane, raters: str = "pooled", ci: float = 0.95
 ) -> dict[str, Any]:
-    """What a candidate gains over the current map on a pane's kept sample.
+    """Return the gain of a candidate over the current map on a pane's stored sample.
 
     Parameters
     ----------
-    current : a fitted map as `apply` takes it; None compares with the probabilities as they are
+    current : a fitted map as `apply` takes it; None compares with the probabilities as sent
     candidate : a fitted map
     pane : Pane of predictions that neither map was fitted to
     raters : label policy
@@ -53,9 +53,9 @@ def compare(
 
     Returns
     -------
-    dict with `beats`, `reason` (a word of `REASONS` where it does not, else None), `scope` of the comparison, `n`,
-    `n_units`, `current`, `candidate` and `gain` (NLL and Brier, the gains with intervals) and `sample`. Where all of the
-    window decides, these are of it, with NLL alone, and `sampled` has the kept sample's.
+    dict with `beats`, `reason` (a code of `REASONS` if it does not, else None), `scope` of the comparison, `n`,
+    `n_units`, `current`, `candidate` and `gain` (NLL and Brier, the gains with intervals) and `sample`. If the complete
+    window decides, these are of it, with NLL alone, and `sampled` has the stored sample's.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def _judged(answer: dict[str, Any]) -> dict[str, Any]:
 def _of_temperatures(
     current: Fitted | None, candidate: Fitted, pane: Pane, policy: int, ci: float
 ) -> dict[str, Any] | None:
-    """The gain over all of a pane where both are temperatures; None where they are not, or the profile cannot tell."""
+    """Return the gain over all of a pane if both are temperatures; None if they are not, or the profile is insufficient."""
     given = [each for each in (current, candidate) if each is not None]
     if any(each["method"] != "temperature" for each in given):
         return None
@@ -125,7 +125,7 @@ def _because(answer: dict[str, Any], reason: str) -> dict[str, Any]:
 
 
 def common_scope(current: Fitted | None, candidate: Fitted) -> tuple[str, int | None] | None:
-    """Scope and class in which both maps speak; a map of whole rows speaks of every class."""
+    """Return scope and class that both maps apply to; a map of complete rows applies to every class."""
     given = [
         (each["scope"], each.get("class")) for each in (current, candidate) if each is not None
     ]
@@ -138,7 +138,7 @@ def common_scope(current: Fitted | None, candidate: Fitted) -> tuple[str, int | 
 def losses_under(
     rows: LabelledRows, scope: tuple[str, int | None], mapped: Floats | None
 ) -> dict[str, Floats]:
-    """Losses of each row under a map's probabilities; of the rows' own where there are none."""
+    """Return losses of each row under a map's probabilities; under the rows' own if there is no map."""
     if mapped is None:
         mapped = rows.probabilities
     if scope[0] == "full":

@@ -1,7 +1,7 @@
-"""Losses of one class's probability against the rest, from cells: before a map, after it, and on data it did not see.
+"""Losses of one class's probability against the rest, from cells: before a map, after it, and on held-out data.
 
-For held-out numbers the 64 replicates are parted in two; each half is mapped by what the other half fits. Their tables
-are coarse (60 bins of the score, 15 of a class's probability), so both numbers of a gain are at that resolution.
+Held-out numbers use two-fold cross-fitting over the 64 replicates: a map fitted to each half is applied to the other. Their
+tables are coarse (60 bins of the score, 15 of a class's probability), so both numbers of a gain have that resolution.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ HOW = {
 
 
 def losses(cells: Cells, score: Floats) -> dict[str, float | None]:
-    """NLL, Brier and ECE (15 equal bins, right edges) of `score` (n_cells,) against the cells' hits.
+    """Return NLL, Brier and ECE (15 equal bins, right edges) of `score` (n_cells,) against the cells' correct ratings.
 
-    NLL is None where a hit has probability 0 or a miss probability 1, or without data.
+    NLL is None if a positive has probability 0 or a negative probability 1, or without data.
     """
     weight = float(cells.weight.sum())
     if not weight > 0.0:
@@ -52,7 +52,7 @@ def losses(cells: Cells, score: Floats) -> dict[str, float | None]:
 
 
 def own_scores(cells: Cells) -> Floats:
-    """Mean score of each cell, held inside its bounds, where rounding could take it over an edge."""
+    """Return the mean score of each cell, clipped to its bounds, which rounding could exceed."""
     mean = np.clip(cells.mean, cells.lower, cells.upper)
     inside = 0.5 * (cells.lower + cells.upper)
     on_edge = (cells.lower < cells.upper) & ((mean == cells.lower) | (mean == cells.upper))
@@ -60,7 +60,7 @@ def own_scores(cells: Cells) -> Floats:
 
 
 def _additive(weight: Floats, correct: Floats, score: Floats) -> tuple[Floats, Floats]:
-    """NLL and Brier sums of each cell."""
+    """Return NLL and Brier sums of each cell."""
     wrong = np.maximum(weight - correct, 0.0)
     wrong = np.where(wrong > 1e-12 * weight, wrong, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -72,17 +72,17 @@ def _additive(weight: Floats, correct: Floats, score: Floats) -> tuple[Floats, F
 def held_out(
     method: MapMethod, view: View, options: Options
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """Before and after on halves that did not take part in the fit, or the reason why not.
+    """Return losses before and after on halves that did not take part in the fit, or the reason why there are none.
 
     Parameters
     ----------
-    method : Map
-    view : View whose pane keeps replicates
+    method : MapMethod
+    view : View whose pane stores replicates
     options : as of the fit
 
     Returns
     -------
-    answer : dict or None. `gain` is before minus after, its interval from the spread over replicates (Student's t).
+    answer : dict or None. `gain` is before minus after, its interval from the variation across replicates (Student's t).
     reason : None, "not_kept", "few_units" or the reason of a half's fit
     """
     tables = _replicate_tables(view)
@@ -125,12 +125,12 @@ def held_out(
 
 
 def difference(before: float | None, after: float | None) -> float | None:
-    """Before less after; None where one is."""
+    """Return before minus after; None if one is None."""
     return None if before is None or after is None else before - after
 
 
 def _interval(tables: Floats, before: Floats, after: Floats, pick: int, ci: float) -> list[float]:
-    """Student's interval of the ratio of sums over replicates."""
+    """Return Student's interval of the ratio of sums over replicates."""
     first, then = (_additive(tables[0], tables[2], score)[pick] for score in (before, after))
     gained = (first - then).sum(axis=1)
     weight = tables[0].sum(axis=1)
@@ -142,7 +142,7 @@ def _interval(tables: Floats, before: Floats, after: Floats, pick: int, ci: floa
 
 
 def _replicate_tables(view: View) -> Floats | None:
-    """Weight, confidence and hits of the scope, (3, replicates, bins); None where replicates do not keep it."""
+    """Return weight, confidence and correct of the scope, (3, replicates, bins); None if replicates do not store it."""
     kind, _, name = view.scope.partition(":")
     blocks = view.pane["replicates"].blocks
     if kind == "class" and keeps_class_tables(view.spec):
@@ -159,7 +159,7 @@ def _replicate_tables(view: View) -> Floats | None:
 
 
 def _cells(tables: Floats) -> Cells:
-    """Tables of several replicates added up as cells, filled ones only."""
+    """Return tables of several replicates summed as cells, non-empty ones only."""
     summed = tables.sum(axis=1)
     bins = summed.shape[1]
     edges = np.arange(bins + 1) / bins
@@ -168,7 +168,7 @@ def _cells(tables: Floats) -> Cells:
 
 
 def _flat(tables: Floats) -> Cells:
-    """Every filled bin of every replicate as a cell of its own."""
+    """Return every non-empty bin of every replicate as a separate cell."""
     edges = np.arange(tables.shape[2] + 1) / tables.shape[2]
     keep = tables[0] > 0.0
     lower, upper = np.broadcast_to(edges[:-1], keep.shape), np.broadcast_to(edges[1:], keep.shape)
@@ -176,7 +176,7 @@ def _flat(tables: Floats) -> Cells:
 
 
 def _as_cells(lower: Floats, upper: Floats, columns: Floats) -> Cells:
-    """Cells with weight, confidence and hits; their counts are the weights, rounded."""
+    """Return cells with weight, confidence and correct; their counts are the weights, rounded."""
     count = np.round(columns[0]).astype(np.int64)
     zeros = dict.fromkeys(SUM_FIELDS, np.zeros(len(lower)))
     sums = zeros | {"weight": columns[0], "confidence": columns[1], "correct": columns[2]}

@@ -24,12 +24,12 @@ NAMES = ("slope", "intercept")
 
 
 def solve(cells: Cells, options: Options) -> Solved:
-    """Slope and intercept. Scores enter as the mean of their cell; `error_bound` says what that may cost.
+    """Fit slope and intercept. Scores enter as the mean of their cell; `error_bound` bounds the resulting error.
 
     Parameters
     ----------
-    cells : Cells, filled ones
-    options : none are read
+    cells : Cells, non-empty
+    options : not used
 
     Returns
     -------
@@ -50,7 +50,7 @@ def solve(cells: Cells, options: Options) -> Solved:
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
-    """1 / (1 + exp(-(slope logit(p) + intercept)))."""
+    """Return 1 / (1 + exp(-(slope logit(p) + intercept)))."""
     odds = log_odds(score, parameters["clip"])
     return logistic(parameters["slope"] * odds + parameters["intercept"])
 

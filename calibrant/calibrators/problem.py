@@ -1,6 +1,6 @@
-"""The mean NLL of softmax maps as a function of their parameters: value, slopes, curvature, Newton's steps.
+"""Mean NLL of softmax maps as a function of their parameters: value, gradient, Hessian, Newton steps.
 
-Arrays are (n_classes, n): sums over classes then run along whole rows of memory, which is several times faster than
+Arrays are (n_classes, n): sums over classes then run along complete rows of memory, which is several times faster than
 sums of ten numbers each.
 """
 
@@ -29,7 +29,7 @@ ARMIJO = 1e-4
 
 
 class Points:
-    """Rows as every form reads them: log-probabilities (n_classes, n), weights, and sums that no parameter changes.
+    """Rows as input of all forms: log-probabilities (n_classes, n), weights, and sums that no parameter changes.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ class Points:
         self.weight, self.unit = rows.weight, rows.unit
         self.total = float(rows.weight.sum())
         self.k, self.n = self.x.shape
-        # Room for what `OwnProblem` works out at every step: asking the system for it anew costs more than the work.
+        # Buffer for what `OwnProblem` computes at every step: allocating it again costs more than the computation.
         self.moved, self.weighted = np.empty((2, self.k, self.n)), np.empty((2, self.k, self.n))
 
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """What was found at some parameters; kept, because value, slopes and curvature are asked for one by one."""
+    """Results at some parameters, cached because value, gradient and Hessian are requested separately."""
 
     parameters: Floats
     probabilities: Floats
@@ -58,7 +58,7 @@ class _Evaluated:
 
 
 class Quick(NamedTuple):
-    """A fit without proof: its parameters, least curvature, whether no bound holds any, whether it came to rest."""
+    """Fit without proof: its parameters, minimal curvature, whether no bound is active, whether it converged."""
 
     parameters: Floats
     least_curvature: float
@@ -67,7 +67,7 @@ class Quick(NamedTuple):
 
 
 class Problem:
-    """One form on some points. What `own` forms do otherwise is in `own_problem`."""
+    """One form on some points. `diagonal_objective` overrides methods for forms with `own`."""
 
     def __init__(self, points: Points, form: LinearForm) -> None:
         self.points, self.form = points, form
@@ -76,7 +76,7 @@ class Problem:
         self._last: _Evaluated | None = None
 
     def value_and_gradient(self, parameters: Floats) -> tuple[float, Floats]:
-        """The penalised mean NLL and its slopes."""
+        """Return the penalised mean NLL and its gradient."""
         found = self._at(parameters)
         return found.value, found.gradient
 
@@ -103,33 +103,33 @@ class Problem:
         return _Evaluated(parameters, power, value, gradient)
 
     def probabilities(self, parameters: Floats) -> Floats:
-        """(n_classes, n)."""
+        """Return probabilities, (n_classes, n)."""
         return self._at(parameters).probabilities
 
     def linear(self, coefficients: Floats) -> Floats:
-        """The linear forms of every row, (n_classes, n)."""
+        """Return the linear forms of every row, (n_classes, n)."""
         return np.asarray(coefficients @ self._everything)
 
     def expected(self, p: Floats) -> Floats:
-        """Weighted sums of features by class under probabilities (n_classes, n); (n_classes, n_features)."""
+        """Return weighted sums of features by class under probabilities (n_classes, n); (n_classes, n_features)."""
         return np.asarray((p * self.points.weight) @ self._everything.T)
 
     def features(self, klass: int) -> Floats:
-        """Of the form of a class, (n_features, n)."""
+        """Return the features of the form of a class, (n_features, n)."""
         return self._everything
 
     def squares(self) -> Floats:
-        """Sums of squared features, (n_classes, n_features)."""
+        """Return sums of squared features, (n_classes, n_features)."""
         everything = self._everything**2 @ self.points.weight
         return np.broadcast_to(everything, (self.points.k, len(everything)))
 
     def hessian(self, parameters: Floats) -> Floats:
-        """Of the penalised mean NLL, (n_parameters, n_parameters)."""
+        """Return the Hessian of the penalised mean NLL, (n_parameters, n_parameters)."""
         bend = self.bend(self.probabilities(parameters)) / self.points.total
         return bend + np.diag(2.0 * self.form.penalty)
 
     def bend(self, p: Floats) -> Floats:
-        """Curvature of the summed NLL under probabilities (n_classes, n)."""
+        """Return the Hessian of the summed NLL under probabilities (n_classes, n)."""
         place, x = self.form.place, self._everything
         bend = np.zeros((self.form.n_parameters, self.form.n_parameters))
         for one in range(self.points.k):
@@ -141,18 +141,18 @@ class Problem:
         return bend
 
     def evaluations_for(self, work: float) -> int:
-        """How many evaluations of value and slopes cost so many multiplications."""
+        """Return the number of evaluations of value and gradient that cost this number of multiplications."""
         return int(work / (2.0 * self.points.n * self.form.place.size))
 
     def newton_steps_for(self, work: float) -> int:
-        """How many Newton steps cost so many multiplications, within `MAX_NEWTON`."""
+        """Return the number of Newton steps that cost this number of multiplications, within `MAX_NEWTON`."""
         each = 0.5 * self.points.n * self.form.place.size * self.form.place.shape[1] * self.points.k
         return int(min(MAX_NEWTON, max(MIN_NEWTON, work / each)))
 
     def centred(self) -> tuple[Change, Change, Change]:
-        """Map parameters to those of centred inputs, back, and slopes to slopes.
+        """Return maps of parameters to those of centred inputs, back, and of gradients to gradients.
 
-        Log-probabilities share a large mean. It correlates slopes with intercepts, and L-BFGS takes several times the steps.
+        Log-probabilities share a large mean. It correlates slopes with intercepts, and L-BFGS then takes several times the steps.
         """
         shape, mean = self.form.place.shape, self._everything[:-1] @ self.points.weight
         mean = mean / self.points.total
@@ -175,7 +175,7 @@ class Problem:
         return there, back, slopes
 
     def inside(self, at: Floats, gradient: Floats) -> NDArray[np.bool_]:
-        """Parameters that no bound holds back."""
+        """Return a mask of the parameters that no bound limits."""
         if self.form.bounds is None:
             return np.ones(len(at), np.bool_)
         low, high = self.form.bounds
@@ -184,7 +184,7 @@ class Problem:
     def newton(
         self, at: Floats, still: float = STILL, most: int = MAX_NEWTON
     ) -> tuple[Floats, int]:
-        """Newton's steps, halved until they lower the loss enough, or the gradient where rounding hides the loss."""
+        """Take Newton steps, halved until they lower the loss enough, or the gradient if rounding hides the loss."""
         value, gradient = self.value_and_gradient(at)
         for step in range(most):
             free = self.inside(at, gradient)
@@ -201,7 +201,7 @@ class Problem:
     def _along(
         self, at: Floats, move: Floats, value: float, gradient: Floats
     ) -> tuple[Floats, float, Floats] | None:
-        """The longest of the halved steps that is good enough, with loss and gradient there."""
+        """Return the longest of the halved steps that is good enough, with loss and gradient there."""
         norm = self._norm(at, gradient)
         for halving in range(MAX_HALVINGS):
             tried = at - move * 0.5**halving
@@ -220,10 +220,10 @@ class Problem:
         return float(np.abs(gradient[self.inside(at, gradient)]).max(initial=0.0))
 
     def quickly(self, start: Floats) -> Quick:
-        """The optimum without its proof, a step of Newton's from where the slope is small and the step short.
+        """Find the optimum without proof, with a final Newton step once the slope is small and the step short.
 
-        That last step squares the error and is not looked at any more. Where steps stay long although the slope
-        vanishes, the loss has no minimum, and curvature will tell.
+        That last step squares the error and is not evaluated. If steps stay long although the slope
+        vanishes, the loss has no minimum, and the curvature shows it.
         """
         at = start
         for near in NEARER:
@@ -245,7 +245,7 @@ class Problem:
         return float(values[min(self.form.n_gauge, len(values) - 1)]) if len(values) else 0.0
 
     def proof(self, at: Floats, free: NDArray[np.bool_]) -> tuple[float, Floats | None]:
-        """Least curvature in standardised parameters, and standard errors by unit."""
+        """Return minimal curvature in standardised parameters, and standard errors by unit."""
         bend = self.hessian(at)[np.ix_(free, free)]
         points = self.points
         residual = self.probabilities(at) * points.weight - points.share
@@ -262,12 +262,12 @@ class Problem:
         return self._least(bend, free), errors
 
     def _scale(self) -> Floats:
-        """Root mean square of each parameter's features."""
+        """Return the root mean square of each parameter's features."""
         scale = np.sqrt(self.form.gathered(self.squares() / self.points.total))
         return np.where(scale > 0, scale, 1.0)
 
     def is_collinear(self) -> bool:
-        """Whether features alone, whatever the labels, leave a direction without curvature."""
+        """Return whether features alone, for any labels, leave a direction without curvature."""
         points = self.points
         flat = self.bend(np.full((points.k, points.n), 1.0 / points.k)) / points.total
         flat += np.diag(2.0 * self.form.penalty)
@@ -276,7 +276,7 @@ class Problem:
 
 
 def _step(bend: Floats, gradient: Floats, free: NDArray[np.bool_]) -> Floats:
-    """Newton's step, 0 for parameters that a bound holds."""
+    """Return Newton's step, 0 for parameters at an active bound."""
     move = np.zeros(len(gradient))
     move[free] = np.linalg.lstsq(bend[np.ix_(free, free)], gradient[free], rcond=1e-13)[0]
     return move

@@ -1,10 +1,10 @@
-"""Which change of the probabilities is worth making: none, a temperature, an intercept a class, or more.
+"""Recommended change of the probabilities: none, a temperature, one intercept per class, or slopes and intercepts.
 
-Each candidate is fitted on one half of the units and judged on the other, so that none wins by having more parameters.
-The rule: of leave it, temperature, intercept, more, in this order, the first that no later one beats. One beats another
-where the whole interval of its gain in held-out NLL lies above 0; in Brier score where a rating has probability 0 as it
-was sent. "More" is vector scaling: a slope and an intercept a class. Where the rows are a part of the window, whether a
-temperature beats leaving it is judged on all of the window instead, whose profile tells the gain of that one.
+Each candidate is fitted on one half of the units and evaluated on the other, so that none wins by its number of parameters.
+The rule: of none, temperature, intercept, slope_intercept, in this order, the first that no later one beats. One beats
+another if the complete interval of its gain in held-out NLL is above 0; in Brier score if a rating has probability 0 as
+sent. "slope_intercept" is vector scaling. If the rows are a part of the window, whether a
+temperature beats no change is evaluated on the complete window instead, whose profile gives that gain.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ CANDIDATES = {
     "intercept": scaling_maps.intercept_form,
     "slope_intercept": vector.form,
 }
-# Rows times classes that are weighed, so that the answer's time is bounded; but never fewer rows a parameter of "slope_intercept"
-# than this: what a thinner sample could not fit, the whole one shall.
+# Maximum of rows times classes in the comparison, which bounds its time; but never fewer rows per parameter of "slope_intercept"
+# than this: the complete sample should determine a fit that a thinner one cannot.
 MAX_NUMBERS = 1 << 14
 MIN_ROWS_A_PARAMETER = 20
 
 
 def recommend(view: View) -> dict[str, Any]:
-    """What held-out labels recommend, from the kept sample or from raw rows.
+    """Return the recommendation of held-out labels, from the stored sample or from raw rows.
 
     Parameters
     ----------
-    view : View; its question gives the label policy and the level of the intervals
+    view : View; its query gives the label policy and the level of the intervals
 
     Returns
     -------
     dict with `recommendation`: `action` ("none", "temperature", "intercept", "slope_intercept", "collect_more", or None if
     the window cannot tell), `reason`, and `evidence`: by candidate the held-out NLL and Brier, the gain over the
-    probabilities as sent with its interval, and which candidates beat it.
+    probabilities as sent with its interval, and the candidates that beat it.
 
     Examples
     --------
@@ -67,12 +67,12 @@ def recommend(view: View) -> dict[str, Any]:
 
 
 class Weighing:
-    """The candidates fitted to the halves of a view's rows, once for all that is said of them.
+    """Candidates fitted to the halves of a view's rows, once for all results.
 
     Parameters
     ----------
-    view : View; its question gives the label policy and the level of the intervals
-    temperature : where the search for the halves' temperatures may begin
+    view : View; its query gives the label policy and the level of the intervals
+    temperature : initial value of the search for the halves' temperatures
     """
 
     def __init__(self, view: View, temperature: float | None = None) -> None:
@@ -98,7 +98,7 @@ class Weighing:
             self._fit()
 
     def _fit(self) -> None:
-        """Probabilities of every row by each candidate's fit to the other half, or the reason why there is none."""
+        """Compute probabilities of every row by each candidate's fit to the other half, or the reason why there is none."""
         halves, k = Halves(self.rows), self.rows.n_classes
         starts: dict[str, list[Floats]] = {}
         if self.temperature is not None:
@@ -121,13 +121,13 @@ class Weighing:
 
     @cached_property
     def losses(self) -> dict[str, dict[str, Floats]]:
-        """Losses of each row as it was sent and by each candidate."""
+        """Losses of each row as sent and by each candidate."""
         mapped = {LEAVE: self.rows.probabilities, **self.mapped}
         return {name: scope_losses(self.rows, each, self.scope) for name, each in mapped.items()}
 
     @cached_property
     def whole(self) -> dict[str, Any] | None:
-        """The temperature's held-out NLL over all of the window, where the rows are a part of it; else None."""
+        """Held-out NLL of the temperature over the complete window, if the rows are a part of it; else None."""
         view = self.view
         if self.nothing is not None and self.nothing[0] not in ("few_units", "not_kept"):
             return None
@@ -136,7 +136,7 @@ class Weighing:
         return left_out_gain(view.pane, view.policy, view.question.ci)
 
     def recommended(self) -> dict[str, Any]:
-        """As `recommend` answers."""
+        """Return the result of `recommend`."""
         if self.nothing is not None:
             return self._by_whole() if self.whole else _nothing(*self.nothing)
         rows, losses = self.rows, self.losses
@@ -168,7 +168,7 @@ class Weighing:
         return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
     def _by_whole(self) -> dict[str, Any]:
-        """Between leaving it and a temperature, by all of the window, where there are no rows for the others."""
+        """Decide between leaving it and a temperature by the complete window, if there are no rows for the others."""
         assert self.nothing is not None and self.whole is not None
         whole, (reason, detail) = self.whole, self.nothing
         better = _is_gain(whole)
@@ -192,7 +192,7 @@ class Weighing:
         return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
     def held_out_temperature(self, objective: str) -> dict[str, Any]:
-        """`heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece")."""
+        """Return `heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece")."""
         whole = self.whole if objective == "nll" else None
         if self.nothing is not None:
             reason = self.nothing[0] if whole is None else None
@@ -213,7 +213,7 @@ class Weighing:
 
 
 class _Temperature:
-    """The temperature by another objective than NLL, of some of a view's rows."""
+    """Temperature by an objective other than NLL, of some of a view's rows."""
 
     def __init__(self, view: View, objective: str) -> None:
         self.raters, self.objective = view.question.raters, objective
@@ -243,7 +243,7 @@ def _why(choice: str) -> str:
 
 
 def _is_gain(held_out: dict[str, Any]) -> bool:
-    """Whether the interval of the gain lies above 0."""
+    """Return whether the interval of the gain is above 0."""
     return bool(held_out["gain"]["nll"]["interval"][0] > 0.0)
 
 

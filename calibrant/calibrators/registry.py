@@ -1,4 +1,4 @@
-"""The maps that the folder holds."""
+"""Calibration maps defined in this folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calibrant.calibrators.base import MapMethod
 
 @lru_cache(maxsize=1)
 def found() -> dict[str, MapMethod]:
-    """Every map of the folder by its slug, in the order of slugs."""
+    """Return every map of the folder by its slug, sorted by slug."""
     maps = {}
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         given = getattr(

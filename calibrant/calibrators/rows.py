@@ -1,7 +1,7 @@
-"""Rows as maps are fitted and compared on: log-probabilities, the weight of each class's label, units.
+"""Labelled rows to which maps are fitted and on which they are compared: log-probabilities, weights of ratings, units.
 
-One row is one prediction. Losses add over rows, and their spread is taken over units, so that several rows of a patient
-count as the one observation that they are.
+One row is one prediction. Losses add over rows, and their variation is taken over units, so that several rows of a
+patient count as one observation.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class LabelledRows:
 
     Attributes
     ----------
-    logits : float64 (n, n_classes), log-probabilities, minus infinity where a probability is 0
+    logits : float64 (n, n_classes), log-probabilities, minus infinity if a probability is 0
     share : float64 (n, n_classes), weight of the ratings of each class, the prediction's own weight included
-    unit : int64 (n,), number of each row's unit
+    unit : int64 (n,), index of each row's unit
     half : int64 (n,), 0 or 1, by the unit's hash
-    place : int64 (n,), place of each row among the labelled predictions of the batch that it came from
+    place : int64 (n,), place of each row among the labelled predictions of its batch
     """
 
     logits: Floats
@@ -69,7 +69,7 @@ class LabelledRows:
 
     @cached_property
     def probabilities(self) -> Floats:
-        """float64 (n, n_classes)."""
+        """Probabilities, float64 (n, n_classes)."""
         return np.exp(self.logits)
 
     @cached_property
@@ -78,7 +78,7 @@ class LabelledRows:
 
     @cached_property
     def is_all_right(self) -> bool:
-        """Whether no rating is of a class less probable than another, so that no temperature is too low."""
+        """Whether every rating is of a most probable class. Then the loss falls with the temperature down to its bound."""
         below = self.logits < self.logits.max(axis=1, keepdims=True)
         return bool(self.share[below].sum() <= 1e-12 * self.weight.sum())
 
@@ -88,7 +88,7 @@ class LabelledRows:
 
 
 def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
-    """The labelled predictions of a batch under a policy's place in `POLICIES`."""
+    """Return the labelled predictions of a batch under a policy's place in `POLICIES`."""
     filling = Filling(batch)
     labelled, share = filling.batch, np.zeros((filling.n, batch.n_classes))
     share[labelled.votes.row, labelled.votes.klass] = filling.weight_under(policy)
@@ -98,7 +98,7 @@ def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
 
 
 def log_probabilities(batch: Batch) -> Floats:
-    """Natural logarithms of a batch's probabilities, minus infinity at 0; (n, n_classes)."""
+    """Return natural logarithms of a batch's probabilities, minus infinity at 0; (n, n_classes)."""
     if not batch.is_logits:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(batch.scores))
@@ -107,7 +107,7 @@ def log_probabilities(batch: Batch) -> Floats:
 
 
 def row_losses(rows: LabelledRows, probabilities: Floats) -> dict[str, Floats]:
-    """NLL and Brier sums of each row, (n,) each; NLL is infinite where a rating has probability 0.
+    """Return NLL and Brier sums of each row, (n,) each; NLL is infinite if a rating has probability 0.
 
     Parameters
     ----------
@@ -124,11 +124,11 @@ def row_losses(rows: LabelledRows, probabilities: Floats) -> dict[str, Floats]:
 
 
 def event_losses(hit: Floats, weight: Floats, probability: Floats) -> dict[str, Floats]:
-    """NLL and Brier sums of each row for one event against its complement, (n,) each.
+    """Return NLL and Brier sums of each row for one event against its complement, (n,) each.
 
     Parameters
     ----------
-    hit, weight : float64 (n,), weight of the ratings for the event, and of all
+    hit, weight : float64 (n,), weight of the ratings for the event, and of all ratings
     probability : float64 (n,), of the event
     """
     miss = np.maximum(weight - hit, 0.0)
@@ -140,7 +140,7 @@ def event_losses(hit: Floats, weight: Floats, probability: Floats) -> dict[str, 
 
 
 def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[str, Any]:
-    """A weighted mean over rows with Student's interval from the spread over units.
+    """Return a weighted mean over rows with Student's interval from the variation across units.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[
 
     Returns
     -------
-    dict with `value` and `interval`, None where a value is not finite or fewer than two units carry weight
+    dict with `value` and `interval`, None if a value is not finite or fewer than two units have weight
     """
     total = float(weight.sum())
     if not total > 0.0 or not np.isfinite(values).all():
@@ -169,11 +169,11 @@ def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[
 
 
 def about_sample(pane: Pane) -> dict[str, Any] | None:
-    """How large a part of a pane's labelled predictions the kept sample is; None where none is kept.
+    """Return the share of a pane's labelled predictions in the stored sample; None if none is stored.
 
     Returns
     -------
-    dict with `n`, `n_drawn_from`, `threshold` (share of ids that fall into it) and `complete`
+    dict with `n`, `n_drawn_from`, `threshold` (share of ids in the sample) and `complete`
     """
     if not pane.keeps("sample"):
         return None

@@ -15,14 +15,14 @@ from calibrant.core.cells import Cells
 
 
 def solve(cells: Cells, options: Options) -> Solved:
-    """Edges on the score and the mean of the Platt curve in each bin; the same data serve curve and bins.
+    """Fit edges on the score and the mean of the Platt curve in each bin; the same data serve curve and bins.
 
-    `error_bound` is of the mean over predictions: Platt's, and what the bins' cuts at cell limits may move.
+    `error_bound` is of the mean over predictions: Platt's, plus the effect of cutting bins at cell limits.
 
     Parameters
     ----------
-    cells : Cells, filled ones
-    options : `bins`; they hold equal mass whatever `binning` says
+    cells : Cells, non-empty
+    options : `bins`; they have equal mass for any `binning`
 
     Returns
     -------
@@ -52,7 +52,7 @@ def solve(cells: Cells, options: Options) -> Solved:
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
-    """The value of the score's bin (a, b], 0 in the first; slope and intercept tell where the values came from."""
+    """Return the value of the score's bin (a, b], 0 in the first; slope and intercept document the origin of the values."""
     values = np.asarray(parameters["values"], np.float64)
     return np.asarray(values[bin_of(np.asarray(parameters["edges"], np.float64), score)])
 

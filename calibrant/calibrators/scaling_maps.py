@@ -1,6 +1,6 @@
-"""The simplest changes of a row: one temperature, one intercept a class, both with a slope a class.
+"""The softmax maps with the fewest parameters: a common temperature, one intercept per class, or both.
 
-They are what `recommending` weighs against each other; the temperature among them also serves held-out numbers.
+The recommendation compares them; the temperature also serves held-out numbers.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from calibrant.calibrators.rows import LabelledRows
 
 
 def temperature_form(n_classes: int) -> LinearForm:
-    """One inverse temperature, shared by all classes."""
+    """Return the form with one inverse temperature, shared by all classes."""
     place = np.stack([np.zeros(n_classes, np.int64), np.full(n_classes, -1)], axis=1)
     bounds = float(BETAS[0]), float(BETAS[-1])
     return LinearForm(True, place, np.zeros((n_classes, 2)), np.zeros(1), np.ones(1), bounds)
 
 
 def intercept_form(n_classes: int) -> LinearForm:
-    """An intercept a class, slopes 1."""
+    """Return the form with one intercept per class, slopes 1."""
     place = np.stack([np.full(n_classes, -1), np.arange(n_classes)], axis=1)
     fixed = np.stack([np.ones(n_classes), np.zeros(n_classes)], axis=1)
     return LinearForm(True, place, fixed, np.zeros(n_classes), np.zeros(n_classes), n_gauge=1)
 
 
 def both_form(n_classes: int) -> LinearForm:
-    """One inverse temperature and an intercept a class; of two classes the logistic curve of Platt."""
+    """Return the form with one inverse temperature and one intercept per class; for two classes the logistic curve of Platt."""
     place = np.stack([np.zeros(n_classes, np.int64), 1 + np.arange(n_classes)], axis=1)
     start = np.append(1.0, np.zeros(n_classes))
     return LinearForm(
@@ -41,22 +41,22 @@ def both_form(n_classes: int) -> LinearForm:
 
 
 def solve_temperature(rows: LabelledRows) -> Solved:
-    """The common temperature of rows."""
+    """Fit the common temperature of rows."""
     return solve_form(rows, temperature_form, named, missing_class_matters=False)
 
 
 def solve_intercept(rows: LabelledRows) -> Solved:
-    """An intercept a class."""
+    """Fit one intercept per class."""
     return solve_form(rows, intercept_form, named)
 
 
 def solve_both(rows: LabelledRows) -> Solved:
-    """The common temperature and an intercept a class."""
+    """Fit the common temperature and one intercept per class."""
     return solve_form(rows, both_form, named)
 
 
 def named(coefficients: Floats) -> dict[str, Any]:
-    """Slopes and intercepts by name."""
+    """Return slopes and intercepts by name."""
     return {
         "slopes": coefficients[:, 0].tolist(),
         "intercepts": coefficients[:, 1].tolist(),
@@ -65,6 +65,6 @@ def named(coefficients: Floats) -> dict[str, Any]:
 
 
 def at(parameters: Mapping[str, Any], logits: Floats) -> Floats:
-    """softmax(slopes * max(log p, log clip) + intercepts), (n, n_classes)."""
+    """Return softmax(slopes * max(log p, log clip) + intercepts), (n, n_classes)."""
     coefficients = np.stack([parameters["slopes"], parameters["intercepts"]], axis=1)
     return probabilities_of(linear(clipped(logits, parameters["clip"]), coefficients, True))

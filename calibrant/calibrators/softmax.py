@@ -1,9 +1,9 @@
-"""Multinomial logistic maps of log-probabilities, solved to the optimum with proof of it.
+"""Multinomial logistic maps of log-probabilities, solved to the optimum with a proof of optimality.
 
-The map is softmax of one linear form a class: over all log-probabilities and an intercept, or over the class's own
-log-probability and an intercept (`own`). Some coefficients are free, shared or fixed; a quadratic penalty may rest on
-some. The loss is convex. Newton's steps lead to the optimum, from where L-BFGS has come where there are many parameters
-or bounds; where the loss has no minimum, or many, curvature tells.
+The map is the softmax of one linear form per class: over all log-probabilities and an intercept, or over the class's own
+log-probability and an intercept (`own`). Some coefficients are free, shared or fixed; some may have a quadratic
+penalty. The loss is convex. Newton steps lead to the optimum, after L-BFGS if there are many parameters
+or bounds. If the loss has no minimum, or many, the curvature shows it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ STILL = 1e-11
 CONVERGED = 1e-7
 FIRST_STEPS = 60
 MAX_CURVED = 600
-# Multiplications that L-BFGS and Newton may each spend on a fit: a few seconds. A fit that is not at rest by then says so.
+# Multiplications that L-BFGS and Newton may each use for a fit: a few seconds. A fit that has not converged by then reports it.
 MAX_WORK = 2e10
 ROWS_A_PARAMETER = 2
 
 
 @dataclass(frozen=True)
 class SoftmaxFit:
-    """An optimum and the proof of it; losses are per weight, the penalty included.
+    """Optimum with its proof; losses are per weight, the penalty included.
 
     Attributes
     ----------
     parameters : float64 (n_parameters,)
     objective_before, objective : at the identity (the form's start) and at the end
-    gradient_norm : largest part of the gradient, of those not held by a bound
+    gradient_norm : largest component of the gradient, of those without an active bound
     iterations : of L-BFGS and Newton together
     converged : whether the gradient is small enough
-    at_bound : whether a parameter lies at its bound
-    least_curvature : least eigenvalue of the Hessian in standardised parameters, gauge left out; or None
-    standard_errors : float64 (n_parameters,), sandwich by unit; None where not computed
+    at_bound : whether a parameter is at its bound
+    least_curvature : minimal eigenvalue of the Hessian in standardised parameters, gauge left out; or None
+    standard_errors : float64 (n_parameters,), sandwich by unit; None if not computed
     """
 
     parameters: Floats
@@ -54,7 +54,7 @@ class SoftmaxFit:
 
 
 def fit_softmax(problem: Problem) -> SoftmaxFit:
-    """The parameters of least mean NLL plus penalty.
+    """Return the parameters of minimal mean NLL plus penalty.
 
     Source
     ------
@@ -90,7 +90,7 @@ def fit_softmax(problem: Problem) -> SoftmaxFit:
 
 
 def why_flat(problem: Problem, fit: SoftmaxFit) -> str | None:
-    """The reason why an optimum is none: `separable`, `constant_scores` or `not_converged`; None where it is one."""
+    """Return the reason why a fit is no optimum: `separable`, `constant_scores` or `not_converged`; None if it is one."""
     if fit.least_curvature is not None and fit.least_curvature < FLAT and not fit.at_bound:
         return "constant_scores" if problem.is_collinear() else "separable"
     return None if fit.converged else "not_converged"
@@ -102,7 +102,7 @@ def _is_still(problem: Problem, at: Floats) -> bool:
 
 
 def _by_lbfgs(problem: Problem) -> tuple[Floats, int]:
-    """Near the optimum, or at it where there are too many parameters for Newton's steps; work is bounded."""
+    """Return parameters near the optimum, or at it if there are too many for Newton steps; work is bounded."""
     form, (there, back, slopes) = problem.form, problem.centred()
     most = max(FIRST_STEPS, problem.evaluations_for(MAX_WORK))
 

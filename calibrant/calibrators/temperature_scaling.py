@@ -1,4 +1,4 @@
-"""Temperature scaling as a map: log-probabilities divided by T; of binary models, the log odds."""
+"""Temperature scaling as a map: log-probabilities divided by T; for binary models, the log odds."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ KEPT = ("standard_error", "interval", "at_bound", "bound", "verdict", "n_zero_pr
 
 
 def solve(cells: Cells, options: Options) -> Solved:
-    """T of two classes from cells of the positive class; serves held-out halves.
+    """Fit T of two classes to cells of the positive class; used for held-out halves.
 
     Parameters
     ----------
-    cells : Cells, filled ones
-    options : none are read
+    cells : Cells, non-empty
+    options : not used
 
     Returns
     -------
@@ -64,15 +64,15 @@ def solve(cells: Cells, options: Options) -> Solved:
 
 
 def solve_view(view: View, options: Options) -> Solved:
-    """T by NLL from the pane's profile; from the kept sample where it is complete, or raw rows where they are at hand.
+    """Fit T by NLL to the pane's profile; to the stored sample if it is complete, or to raw rows if available.
 
-    Separable where the most probable class is always right: a T at the least end of the range would make every probability
+    Separable if the most probable class is always correct: a T at the lower end of the range would make every probability
     0 or 1.
 
     Raises
     ------
     NotAnswerable
-        The window holds plain histograms.
+        The window contains plain histograms.
     """
     raters, ci = view.question.raters, view.question.ci
     if view.filling is not None:
@@ -96,7 +96,7 @@ def solve_view(view: View, options: Options) -> Solved:
 
 
 def _is_all_right(view: View) -> bool:
-    """Whether no rating is of a class less probable than another."""
+    """Return whether no rating is of a class less probable than another."""
     if view.spec.task != "binary":
         cells = view.cells_of("top_label")
         wrong = cells.weight - cells.correct
@@ -108,7 +108,7 @@ def _is_all_right(view: View) -> bool:
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
-    """1 / (1 + exp(-logit(p) / T)) of two classes; 0 and 1 stay what they are."""
+    """Return 1 / (1 + exp(-logit(p) / T)) of two classes; 0 and 1 stay unchanged."""
     inside = (score > 0.0) & (score < 1.0)
     held = np.where(inside, score, 0.5)
     odds = np.log(held) - np.log1p(-held)
@@ -116,7 +116,7 @@ def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
 
 
 def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
-    """softmax(z / T) of rows of logits or log-probabilities, minus infinity allowed; (n, K) to (n, K)."""
+    """Return softmax(z / T) of rows of logits or log-probabilities, minus infinity allowed; (n, K) to (n, K)."""
     shifted = (logits - logits.max(axis=1, keepdims=True)) / parameters["temperature"]
     power = np.exp(shifted)
     return np.asarray(power / power.sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Vector scaling: a slope and an intercept a class on the log-probabilities."""
+"""Vector scaling: one slope and one intercept per class on the log-probabilities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calibrant.calibrators.scaling_maps import named
 
 
 def form(n_classes: int) -> LinearForm:
-    """Slopes first, then intercepts, whose common part changes nothing."""
+    """Return the form: slopes first, then intercepts, whose common part has no effect."""
     place = np.stack([np.arange(n_classes), n_classes + np.arange(n_classes)], axis=1)
     start = np.concatenate([np.ones(n_classes), np.zeros(n_classes)])
     nothing = np.zeros(2 * n_classes)
@@ -23,12 +23,12 @@ def form(n_classes: int) -> LinearForm:
 
 
 def solve_rows(rows: LabelledRows, options: Options) -> Solved:
-    """Slopes and intercepts (which sum to 0) of least NLL.
+    """Fit slopes and intercepts (which sum to 0) of minimal NLL.
 
     Parameters
     ----------
     rows : LabelledRows
-    options : none are read
+    options : not used
 
     Returns
     -------
@@ -42,7 +42,7 @@ def solve_rows(rows: LabelledRows, options: Options) -> Solved:
 
 
 def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
-    """softmax(slopes * max(log p, log clip) + intercepts), (n, n_classes)."""
+    """Return softmax(slopes * max(log p, log clip) + intercepts), (n, n_classes)."""
     inputs = clipped(logits, parameters["clip"])
     slopes, intercepts = (np.array(parameters[name]) for name in ("slopes", "intercepts"))
     return probabilities_of(inputs * slopes + intercepts)

@@ -67,7 +67,7 @@ def next_request(
 
     Returns
     -------
-    dict with `method`, `path` and `body`; None if there is nothing to do. The body is None where it holds
+    dict with `method`, `path` and `body`; None if there is nothing to do. The body is None if it needs
     data that only the caller has.
     """
     path = f"/v1/models/{model}"

@@ -1,6 +1,6 @@
-"""Whole predictions for what no sum can answer: the posted rows, or else the kept uniform sample.
+"""Complete predictions for results that no sum gives: the posted rows, or else the stored uniform sample.
 
-What rests on the sample says so: `source`, how many predictions it used and of how many they were drawn.
+Results from the sample state so: `source`, the number of predictions used, and the number of which they were drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 
 MAX_PAIRED = 1000
-# Numbers in the largest array of arithmetic over pairs of rows: rows, squared, by classes.
+# Number of elements in the largest array of arithmetic over pairs of rows: rows squared times classes.
 _MAX_NUMBERS = 10_000_000
 
 
@@ -36,10 +36,10 @@ class RowsAtHand:
     ----------
     probabilities : float64 (n, n_classes)
     share : float64 (n, n_classes), share of each class in the row's label; rows sum to 1
-    votes : int64 (n, n_classes), all ratings, whatever the policy
+    votes : int64 (n, n_classes), all ratings, under any policy
     weight : float64 (n,), under the policy
-    unit : int64 (n,), number of each row's unit
-    about : what the answer says of them, JSON-able
+    unit : int64 (n,), index of each row's unit
+    about : description of the rows in the result, JSON-able
     """
 
     probabilities: Floats
@@ -54,16 +54,16 @@ class RowsAtHand:
 
 
 def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
-    """The posted rows, or the kept sample of a window; of more than `most` a uniform part of that many, by hash.
+    """Return the posted rows, or the stored sample of a window; of more than `most` a uniform subsample of that size, by hash.
 
     Returns
     -------
-    RowsAtHand, None where no prediction has a label
+    RowsAtHand, None if no prediction has a label
 
     Raises
     ------
     NotAnswerable
-        The window holds plain histograms, or a sample without a row of positive weight.
+        The window contains plain histograms, or a sample without a row of positive weight.
     """
     view.refuse_histograms()
     if not view.counts["n_labelled"]:
@@ -85,7 +85,7 @@ def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
 
 
 def _units(filling: Filling) -> Ints:
-    """Number of each row's unit, in the order of hashes: what is drawn by unit does not depend on the order of rows."""
+    """Return the index of each row's unit, sorted by hash: draws by unit then do not depend on the order of rows."""
     if filling.has_units:
         return filling.unit_index
     order = np.argsort(filling.batch.prediction_hash, kind="stable")
@@ -95,12 +95,12 @@ def _units(filling: Filling) -> Ints:
 
 
 def batch_at_hand(view: View, most: int) -> tuple[Batch, str]:
-    """The labelled predictions of positive weight, as `rows_at_hand`, and whether they are the "rows" or the "sample".
+    """Return the labelled predictions of positive weight, as `rows_at_hand`, and their source, "rows" or "sample".
 
     Raises
     ------
     NotAnswerable
-        As `rows_at_hand`, or no such prediction is at hand.
+        As `rows_at_hand`, or no such prediction is available.
     """
     view.refuse_histograms()
     batch, counts, source = _at_hand(view)
@@ -108,18 +108,18 @@ def batch_at_hand(view: View, most: int) -> tuple[Batch, str]:
     keep = np.flatnonzero((batch.row_total > 0) & weighted)
     if not len(keep):
         raise NotAnswerable(
-            "too_few_samples", "no labelled prediction of positive weight is at hand"
+            "too_few_samples", "no labelled prediction of positive weight is available"
         )
     return batch.take(_each(batch, counts, keep, most)), source
 
 
 def most_paired(n_classes: int) -> int:
-    """As many rows as can be compared with each other, and with drawn labels, in a fraction of a second."""
+    """Return the number of rows that can be compared pairwise, and with drawn labels, in a fraction of a second."""
     return min(MAX_PAIRED, math.isqrt(_MAX_NUMBERS // n_classes))
 
 
 def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:
-    """Classes of a calibrated model, one a row, all rows of a unit by one draw; int64 (n_draws, n)."""
+    """Draw classes of a calibrated model, one per row, all rows of a unit by one draw; int64 (n_draws, n)."""
     fate = np.random.default_rng(seed).random((n_draws, int(rows.unit.max()) + 1))[:, rows.unit]
     reached = np.cumsum(rows.probabilities, axis=1)
     reached[:, -1] = 1.0
@@ -130,20 +130,18 @@ def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:
 
 
 def _at_hand(view: View) -> tuple[Batch, Ints, str]:
-    """Predictions, how often each came, and where they are from."""
+    """Return predictions, their number of occurrences, and their source."""
     if view.filling is not None:
         batch = view.filling.batch
         return batch, np.ones(batch.n, np.int64), "rows"
     if not view.pane.keeps("sample"):
-        detail = (
-            "this needs whole predictions, and of models with so many classes no sample is kept"
-        )
+        detail = "this needs complete predictions; models with so many classes store no sample"
         raise NotAnswerable("not_sampled", detail)
     sample = view.pane["sample"]
     assert isinstance(sample, Sample)
     counts = sample.arrays()["counts"]
     held = sample.batch()
-    # Weights of a sample are of all that came; here each of them is a row of its own.
+    # Weights of a sample include all occurrences; here each occurrence is a separate row.
     return (
         replace(held, weights=held.weights / counts if held.weights is not None else None),
         counts,
@@ -152,7 +150,7 @@ def _at_hand(view: View) -> tuple[Batch, Ints, str]:
 
 
 def _each(batch: Batch, counts: Ints, keep: Ints, most: int) -> Ints:
-    """The rows of `keep`, each as often as it came; of more than `most` so many, evenly in the order of their hashes."""
+    """Return the rows of `keep`, repeated by occurrences; of more than `most` that many, evenly by their hashes."""
     if counts[keep].sum() <= most:
         return np.repeat(keep, counts[keep])
     order = keep[

@@ -1,8 +1,8 @@
-"""A checked batch of predictions: arrays once, meaning checked once.
+"""Checked batch of predictions: converted to arrays once and validated once.
 
-Whatever a client sends (probabilities, logits or binary confidences; one class, a class a rater, or votes
-counted by class) becomes the same few arrays here, or an error that names field, row and rule. Behind this
-door nothing is checked again. The tolerances of the house stand in this file and nowhere else.
+All input forms (probabilities, logits or binary confidences; one class, one class per rater, or label counts)
+become the same few arrays here, or an error that names field, row and rule. Code below
+this entry point does not check again. All tolerances are defined in this file.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Batch:
     Attributes
     ----------
     task : "binary", "multiclass" or "segmentation"
-    scores : float64 (n, n_classes); probabilities that sum to 1, or logits where `is_logits`
+    scores : float64 (n, n_classes); probabilities that sum to 1, or logits if `is_logits`
     votes : the ratings, counted
-    weights : float64 (n,) or None, one multiplier a prediction
-    ids, units, cases : object arrays of str (n,) or None; beside units a row's case may be None
+    weights : float64 (n,) or None, one factor per prediction
+    ids, units, cases : object arrays of str (n,) or None; with units a row's case may be None
     event_times : int64 (n,), microseconds since 1970 UTC, or None
     slices : key to object array of str (n,), or None
-    delays : int64 (n,), how long each row's first label took (`accumulators.delays`), or None; no part of its content
+    delays : int64 (n,), delay of each row's first label (`accumulators.delays`), or None; not part of its content
     """
 
     task: str
@@ -95,7 +95,7 @@ class Batch:
 
     @cached_property
     def row_total(self) -> NDArray[np.int64]:
-        """Ratings of each prediction, int64 (n,); 0 where it has no label."""
+        """Number of ratings of each prediction, int64 (n,); 0 if it has no label."""
         return np.bincount(self.votes.row, self.votes.count, self.n).astype(np.int64)
 
     @cached_property
@@ -107,7 +107,7 @@ class Batch:
 
     @cached_property
     def prediction_hash(self) -> U64:
-        """Hash of each prediction's id, else of its scores and votes; uint64 (n,)."""
+        """Hash of each prediction's id, else of its scores and ratings; uint64 (n,)."""
         if self.ids is not None:
             return hash_names(list(self.ids))
         votes = mix(
@@ -129,7 +129,7 @@ class Batch:
 
     @property
     def unit_source(self) -> str:
-        """Where units come from: "unit", "case", "id" or "row"."""
+        """Origin of units: "unit", "case", "id" or "row"."""
         named = {"unit": self.units, "case": self.cases, "id": self.ids}
         return next((name for name, column in named.items() if column is not None), "row")
 
@@ -149,7 +149,7 @@ class Batch:
 
     @cached_property
     def majority(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Most voted class of each prediction (ties to the lowest, -1 without ratings), and whether it was tied."""
+        """Most frequent class of each prediction (ties to the lowest, -1 without ratings), and whether it was tied."""
         best = np.zeros(self.n, np.int64)
         np.maximum.at(best, self.votes.row, self.votes.count)
         top = self.votes.count == best[self.votes.row]
@@ -168,15 +168,15 @@ class Batch:
         class_names: Sequence[str] | None = None,
         partial: bool = False,
     ) -> Checked:
-        """Check the columns of a `predictions` body and make them arrays.
+        """Check the columns of a `predictions` body and convert them to arrays.
 
         Parameters
         ----------
         columns : mapping with one of `probabilities` (n, K), `logits` (n, K), `confidences` (n,); `labels` or
             `label_counts`; optional `ids`, `units`, `cases`, `event_times`, `slices`, `weights`. Lists or arrays.
-        task, n_classes : what the model expects; taken from the columns when None.
+        task, n_classes : required by the model. Default: taken from the columns.
         class_names : labels may then be names as well as indices.
-        partial : drop offending rows instead of refusing the batch.
+        partial : drop invalid rows instead of rejecting the batch.
 
         Returns
         -------
@@ -185,7 +185,7 @@ class Batch:
         Raises
         ------
         CalibrationInputError
-            A rule about the whole batch is broken, or any row's and not `partial`.
+            A rule about the complete batch is broken, or any row's and not `partial`.
         """
         violations = ViolationCollector()
         taken = Columns(columns, violations).read(task, n_classes, class_names)
@@ -223,7 +223,7 @@ class Batch:
             else {key: values[index] for key, values in self.slices.items()}
         )
         taken = replace(self, scores=self.scores[index], votes=votes, slices=slices, **optional)
-        # A row's hashes depend on nothing but the row: those that are made need not be made again.
+        # A row's hashes depend only on the row: existing ones are reused.
         for name in _HASHES & self.__dict__.keys():
             taken.__dict__[name] = self.__dict__[name][index]
         return taken
@@ -235,13 +235,13 @@ class Batch:
         Raises
         ------
         ValueError
-            There are none, or they differ in task, classes, kind of score or in the optional columns that they carry.
+            There are none, or they differ in task, classes, kind of score or optional columns.
         """
         if not batches:
-            raise ValueError("no batches to put together")
+            raise ValueError("Received no batches; expected at least one.")
         first = batches[0]
         if any(batch.shape_key != first.shape_key for batch in batches):
-            raise ValueError("batches of different shapes cannot be put together")
+            raise ValueError("Received batches of different shapes; expected equal ones.")
         starts = np.cumsum([0] + [batch.n for batch in batches])
         votes = Votes(
             np.concatenate(
@@ -272,7 +272,7 @@ class Batch:
 
     @property
     def shape_key(self) -> tuple[Any, ...]:
-        """What two batches must share to be put together."""
+        """Properties that batches must share to be concatenated."""
         present = tuple(name for name in (*_TEXTS, *_NUMBERS) if getattr(self, name) is not None)
         slices = tuple(sorted(self.slices)) if self.slices is not None else None
         return self.task, self.n_classes, self.is_logits, present, slices
@@ -330,7 +330,7 @@ class Batch:
         return batch
 
     def _fits(self) -> bool:
-        """Whether columns are as long as they must be, and votes in order and of its rows and classes."""
+        """Return whether columns have the required lengths, and ratings are sorted and within its rows and classes."""
         if self.task not in TASKS or self.scores.ndim != 2 or self.scores.dtype != np.float64:
             return False
         named = [getattr(self, name) for name in (*_TEXTS, "weights", "event_times")]
@@ -348,7 +348,7 @@ class Batch:
         return bool(np.all(inside) and (np.diff(place) > 0).all())
 
     def digest(self) -> bytes:
-        """Sixteen bytes that say whether two batches hold the same content."""
+        """Return 16 bytes that identify the content of a batch."""
         state = hashlib.blake2b(digest_size=16)
         state.update(
             f"{self.task} {self.is_logits} {self.scores.shape} {len(self.votes.row)}".encode()
@@ -375,7 +375,7 @@ def _taken(column: NDArray[Any] | None, index: NDArray[np.int64]) -> NDArray[Any
 
 
 def _as_bytes(column: NDArray[Any]) -> NDArray[np.uint8]:
-    """Names, none of which holds a newline, each with a newline after it."""
+    """Return names, none of which contains a newline, each followed by a newline."""
     return np.frombuffer("".join(f"{text}\n" for text in column).encode(), np.uint8)
 
 

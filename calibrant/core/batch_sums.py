@@ -1,4 +1,4 @@
-"""What the accumulators ask of a batch, worked out once for all of them."""
+"""Sums of a batch that several accumulators need, computed once for all of them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Hits:
-    """Ratings for some class of a row: `row`, and the four policies' weights, before the row's own weight.
+    """Ratings of some class of a row: `row`, and the four policies' weights, before the row's own weight.
 
-    `share` is mean's weight: votes over the row's ratings.
+    `share` is the weight under `mean`: the rating's share of the row's ratings.
     """
 
     row: Ints
@@ -48,11 +48,11 @@ class Hits:
 
 
 class Filling:
-    """A batch's labelled predictions with everything that more than one accumulator reads.
+    """Labelled predictions of a batch with all values that more than one accumulator reads.
 
     Attributes
     ----------
-    whole : the batch as it came, unlabelled predictions included
+    whole : the complete batch, unlabelled predictions included
     batch : its labelled predictions
     """
 
@@ -65,14 +65,14 @@ class Filling:
         self._places: dict[Grid, Ints] = {}
 
     def once(self, make: Callable[[Filling], T]) -> T:
-        """What `make` makes of this batch, made once for all who ask."""
+        """Compute `make` once per batch and share the result."""
         if make not in self._made:
             self._made[make] = make(self)
         made: T = self._made[make]
         return made
 
     def places(self, grid: Grid) -> Ints:
-        """Position of every class's probability on a grid, int64 (n_classes, n), found once for all who ask."""
+        """Return the position of every class's probability on a grid, int64 (n_classes, n), computed once."""
         if grid not in self._places:
             self._places[grid] = grid.locate(self.columns)
         return self._places[grid]
@@ -87,7 +87,7 @@ class Filling:
 
     @cached_property
     def constant_ratings(self) -> int | None:
-        """Ratings a prediction where all have equally many and weight one, else None."""
+        """Number of ratings per prediction if all have equally many and weight one, else None."""
         first = int(self.n_ratings[0]) if self.n else 1
         return first if self.batch.weights is None and (self.n_ratings == first).all() else None
 
@@ -110,17 +110,17 @@ class Filling:
 
     @cached_property
     def score(self) -> Floats:
-        """What replicates, units and the temperature's tables bin: class 1 of binary models, else the top class."""
+        """Score for replicates, units and the temperature's tables: class 1 of binary models, else the top class."""
         return self.columns[1] if self.batch.task == "binary" else self.confidence
 
     @cached_property
     def score_hits(self) -> Hits:
-        """Hits of `score`'s class."""
+        """Correct ratings of `score`'s class."""
         return self.positive_hits if self.batch.task == "binary" else self.top_hits
 
     @cached_property
     def hits(self) -> Hits:
-        """Every (row, class) that has a vote."""
+        """Every (row, class) with a rating."""
         votes = self.batch.votes
         count = votes.count.astype(np.float64)
         return Hits(
@@ -147,7 +147,7 @@ class Filling:
 
     @cached_property
     def unit_index(self) -> Ints:
-        """Each row's unit as a number from 0; every row its own where none were named."""
+        """Each row's unit as a number from 0; every row is its own unit if none were named."""
         if not self.has_units:
             return np.arange(self.n)
         return np.unique(self.batch.unit_hash, return_inverse=True)[1].astype(np.int64)
@@ -158,7 +158,7 @@ class Filling:
 
     @cached_property
     def unit_size(self) -> Floats:
-        """Rows that share each row's unit, itself included."""
+        """Number of rows with the unit of each row, itself included."""
         if not self.has_units:
             return np.ones(self.n)
         return np.bincount(self.unit_index)[self.unit_index].astype(np.float64)
@@ -180,7 +180,7 @@ class Filling:
 
     @cached_property
     def hit_probability(self) -> Floats:
-        """Probability of each vote entry's class; (entries,)."""
+        """Probability of each rating entry's class; (entries,)."""
         return np.asarray(self.batch.probabilities[self.hits.row, self.hits.klass])
 
     @cached_property
@@ -192,13 +192,13 @@ class Filling:
 
     @cached_property
     def policy_weights(self) -> Floats:
-        """Weight of each vote entry of `hits` under each policy, the row's own weight included; (policies, entries)."""
+        """Weight of each rating entry of `hits` under each policy, the row's own weight included; (policies, entries)."""
         hits = self.hits
         columns = np.stack([hits.votes, hits.share, hits.majority, hits.single])
         return columns * self.weights[hits.row]
 
     def weight_under(self, policy: int) -> Floats:
-        """One row of `policy_weights`, without the work that the others cost; (entries,)."""
+        """Return one row of `policy_weights` without the cost of the others; (entries,)."""
         batch, votes = self.batch, self.batch.votes
         if policy < 2:
             share = votes.count / (1.0 if policy == 0 else self.n_ratings[votes.row])
@@ -209,7 +209,7 @@ class Filling:
 
     @cached_property
     def log_probability(self) -> Floats:
-        """Natural logarithm of each vote entry's probability, minus infinity at 0; (entries,)."""
+        """Natural logarithm of each rating entry's probability, minus infinity at 0; (entries,)."""
         hits, batch = self.hits, self.batch
         if not batch.is_logits:
             with np.errstate(divide="ignore"):

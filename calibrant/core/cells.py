@@ -1,4 +1,4 @@
-"""Scores in order with their sums under one label policy: what estimators read, from kept cells or raw rows."""
+"""Sorted scores with their sums under one label policy, from stored cells or raw rows; estimators read them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cells:
-    """Groups of predictions, in increasing order of score.
+    """Groups of predictions, by increasing score.
 
-    Kept cells group scores of one position of the grid; cells of raw rows group equal scores, and then
+    Stored cells group scores of one position of the grid; cells of raw rows group equal scores, and then
     `lower` equals `upper`. All arrays are (n_cells,).
 
     Attributes
@@ -24,10 +24,10 @@ class Cells:
     count : int64, samples: ratings under `pooled`, else predictions
     predictions : int64
     weight : float64, their weight; equals `count` without weights
-    confidence, correct : float64, weighted sums of the score and of the hits
-    correct_squared : float64, weighted sum of squared hits of a sample
+    confidence, correct : float64, weighted sums of the score and of correct ratings
+    correct_squared : float64, weighted sum of squared correct ratings of a sample
     weight_squared : float64, sum of squared weights of the samples
-    null_variance : float64, variance of `correct` were labels drawn from the predictions, a unit's fully dependent
+    null_variance : float64, variance of `correct` if labels were drawn from the predictions, a unit's fully dependent
     """
 
     lower: Floats
@@ -46,26 +46,26 @@ class Cells:
 
     @property
     def mean(self) -> Floats:
-        """Mean score of each cell; nan where it has no weight."""
+        """Mean score of each cell; nan if it has no weight."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(self.confidence / self.weight)
 
     @property
     def rate(self) -> Floats:
-        """Mean of the hits of each cell; nan where it has no weight."""
+        """Share of correct ratings of each cell; nan if it has no weight."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(self.correct / self.weight)
 
     @property
     def gap(self) -> Floats:
-        """Accuracy minus mean confidence of each cell, 0 where it has no weight."""
+        """Accuracy minus mean confidence of each cell, 0 if it has no weight."""
         difference = self.correct - self.confidence
         return np.divide(difference, self.weight, out=np.zeros(len(self)), where=self.weight > 0)
 
     def grouped(self, group: Ints, n_groups: int) -> Cells:
-        """Cells added together by `group`, int64 (n_cells,); groups without a cell are zero.
+        """Return cells summed by `group`, int64 (n_cells,); groups without a cell are zero.
 
-        Bounds become those of the group's own cells; of empty groups they are nan.
+        Bounds are those of the group's own cells; of empty groups they are nan.
         """
 
         def total(values: Floats) -> Floats:
@@ -85,26 +85,26 @@ class Cells:
         )
 
     def kept(self, keep: NDArray[np.bool_] | Ints) -> Cells:
-        """The cells marked in `keep`, or those at its places."""
+        """Return the cells marked in `keep`, or those at its places."""
         return Cells(*(getattr(self, name)[keep] for name in FIELDS))
 
     def together(self) -> Cells:
-        """Cells with weight, equal scores in one: rows of one score become one cell."""
+        """Return cells with weight, equal scores merged: rows of one score become one cell."""
         cells = self.kept(self.weight > 0)
         fresh = np.diff(cells.lower, prepend=np.nan) != 0.0
         fresh |= np.diff(cells.upper, prepend=np.nan) != 0.0
         return cells if fresh.all() else cells.grouped(np.cumsum(fresh) - 1, int(fresh.sum()))
 
     def at_places(self, place: Ints) -> Cells:
-        """Cells of equal place added together; `place` int64 (n_cells,)."""
+        """Return cells summed by equal place; `place` int64 (n_cells,)."""
         group = np.unique(place, return_inverse=True)[1]
         return self.grouped(group, int(group.max()) + 1) if len(group) else self
 
     @property
     def largest_shift(self) -> tuple[Floats, Floats]:
-        """How far a part of each cell can move a sum of hits minus scores: up (its hits) and down (its misses).
+        """Largest change by a part of a cell of a sum of correct minus scores: up (its correct) and down (its incorrect).
 
-        Zero for cells that cannot be divided: of a single score or prediction.
+        Zero for cells that cannot be divided: those with a single score or prediction.
         """
         divisible = (self.upper > self.lower) & (self.predictions > 1)
         up = np.where(divisible, self.correct * (1.0 - self.lower), 0.0)
@@ -112,7 +112,7 @@ class Cells:
 
     @property
     def largest_covariance(self) -> Floats:
-        """Bound of each cell's weighted sum of (score - mean)(hit - rate): Cauchy, Schwarz, Bhatia, Davis."""
+        """Bound of each cell's weighted sum of (score - mean)(correct - rate): Cauchy, Schwarz, Bhatia, Davis."""
         spread = np.maximum((self.upper - self.mean) * (self.mean - self.lower), 0.0)
         chance = np.maximum(self.rate * (1.0 - self.rate), 0.0)
         return np.where(self.predictions > 1, self.weight * np.sqrt(spread * chance), 0.0)
@@ -130,14 +130,14 @@ FIELDS = ("lower", "upper", "count", "predictions", *SUM_FIELDS)
 
 
 def equal_mass_groups(weight: Floats, n_bins: int) -> Ints:
-    """Group of every cell such that groups hold nearly equal weight and no cell is split.
+    """Return the group of every cell such that groups have nearly equal weight and no cell is split.
 
-    Cuts are the first cells whose running weight reaches j / n_bins of the whole; so ties stay together and fewer than
-    `n_bins` groups can come out. Groups are numbered from 0 without holes.
+    Cuts are the first cells whose cumulated weight reaches j / n_bins of the total. So ties stay together, and there can be
+    fewer than `n_bins` groups. Groups are numbered consecutively from 0.
 
     Parameters
     ----------
-    weight : float64 (n_cells,), positive, in order of score
+    weight : float64 (n_cells,), positive, sorted by score
     n_bins : int
 
     Returns
@@ -153,7 +153,7 @@ def equal_mass_groups(weight: Floats, n_bins: int) -> Ints:
 
 
 def cuts_inside(cells: Cells, n_bins: int) -> Ints:
-    """How many of the n_bins - 1 cuts into equal mass fall inside each cell that can be divided; int64 (n_cells,)."""
+    """Count the n_bins - 1 cuts into equal mass inside each divisible cell; int64 (n_cells,)."""
     after = np.cumsum(cells.weight) * n_bins / cells.weight.sum()
     before = np.concatenate([[0.0], after[:-1]])
     cuts = np.maximum(np.ceil(after * (1 - 1e-12)) - 1 - np.floor(before * (1 + 1e-12)), 0)
@@ -161,9 +161,9 @@ def cuts_inside(cells: Cells, n_bins: int) -> Ints:
 
 
 def rank_groups(n: int, n_bins: int) -> Ints:
-    """Group of every one of n rows in order of score: consecutive groups whose sizes differ by at most one, larger first.
+    """Return the group of each of n rows sorted by score: consecutive groups whose sizes differ by at most one, larger first.
 
-    Equal scores may fall into different groups, as in the papers' code. Groups without a row are not numbered.
+    Equal scores may be in different groups, as in the papers' code. Groups without a row are not numbered.
 
     Examples
     --------

@@ -99,16 +99,16 @@ def unpack_digest(data: bytes, spec: PaneSpec) -> int:
     Raises
     ------
     PackingError
-        Damaged, of another spec or of an unknown format.
+        Damaged, with another spec or of an unknown format.
     """
     arrays, about = unpack(data, largest=16)
     if about.get("accumulator") != PART or about.get("format") != FORMAT:
-        raise PackingError(f"these are not the bytes of a {PART} in format {FORMAT}")
+        raise PackingError(f"Received other bytes; expected a {PART} in format {FORMAT}.")
     if about.get("spec") != spec.digest:
-        raise PackingError("the digest is of another kind of model")
+        raise PackingError("Received a digest of another kind of model.")
     halves = arrays.get("halves")
     if halves is None or halves.dtype != np.uint64 or halves.shape != (2,):
-        raise PackingError("a digest has two halves")
+        raise PackingError("Received a digest of another length; expected two halves.")
     return int(halves[0]) << 64 | int(halves[1])
 
 

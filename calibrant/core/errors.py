@@ -22,7 +22,7 @@ class Violation:
 
     @property
     def row(self) -> int | None:
-        """The row that breaks the rule, from 0; None where the rule is about the whole column."""
+        """The row that breaks the rule, from 0; None if the rule is about the complete column."""
         last = self.pointer.rpartition("/")[2]
         return int(last) if last.isdecimal() else None
 

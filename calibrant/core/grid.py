@@ -1,8 +1,8 @@
-"""The fine fixed grid of confidence. Coarse bins are unions of its positions.
+"""Fine fixed grid of confidence. Coarse bins are unions of its positions.
 
-Edges are k / M by division, so a score that a person typed as 0.3 sits on the edge 3 / 10 and nowhere else. Scores
-exactly on an edge keep a position of their own beside the open interval, and so both edge conventions are exact. The
-two end intervals are cut geometrically towards 0 and 1, where modern networks put most of their mass, for the
+Edges are k / M by division, so a score given as 0.3 is exactly on the edge 3 / 10. Scores
+exactly on an edge have a separate position besides the open interval, so both edge conventions are exact. The
+two end intervals are cut geometrically towards 0 and 1, where modern networks put most of their mass, for
 estimators that read the order of scores and not fixed bins.
 """
 
@@ -21,7 +21,7 @@ REFINEMENT = 33
 
 @dataclass(frozen=True)
 class Grid:
-    """`cells` equal intervals of [0, 1] with their edges kept apart.
+    """`cells` equal intervals of [0, 1] with separate edges.
 
     Positions in increasing order of score: the point 0, the `REFINEMENT` parts of the first interval, then each inner
     edge followed by the open interval above it, the parts of the last interval, the point 1.
@@ -41,7 +41,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         if self.cells < 2:
-            raise ValueError(f"a grid has at least 2 cells, not {self.cells}")
+            raise ValueError(f"Received a grid of {self.cells} cells; expected at least 2.")
 
     @property
     def n_positions(self) -> int:
@@ -53,7 +53,7 @@ class Grid:
         return tuple(m for m in range(1, self.cells + 1) if self.cells % m == 0)
 
     def locate(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Position of each score.
+        """Return the position of each score.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class Grid:
         return position
 
     def _locate_near(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Positions of scores that rounding may have moved across an inner edge."""
+        """Return positions of scores that rounding may have moved across an inner edge."""
         m = self.cells
         k = np.floor(score * m)
         k -= k / m > score
@@ -92,15 +92,15 @@ class Grid:
         return np.asarray(2 * k.astype(np.int64) + self.refinement - (k / m == score))
 
     def _locate_first(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Positions of scores in [0, 1 / cells): 0 for the point, else by powers of two towards it."""
+        """Return positions of scores in [0, 1 / cells): 0 for the point, else by powers of two towards it."""
         exponent = np.frexp(score * self.cells)[1].astype(np.int64)
         part = np.clip(self.refinement + exponent, 1, self.refinement)
-        # The product above is rounded: a score an ulp below a cut can come out upon it.
+        # The product above is rounded: a score one ulp below a cut can be rounded up to it.
         part -= self.lower[part] > score
         return np.where(score == 0.0, 0, part)
 
     def _locate_last(self, score: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Positions of scores in [1 - 1 / cells, 1]: the edge itself, then by powers of two towards 1."""
+        """Return positions of scores in [1 - 1 / cells, 1]: the edge itself, then by powers of two towards 1."""
         top = self.n_positions - 1
         exponent = np.frexp((1.0 - score) * self.cells)[1].astype(np.int64)
         part = np.clip(self.refinement + exponent, 1, self.refinement)
@@ -110,7 +110,7 @@ class Grid:
 
     @cached_property
     def _main(self) -> NDArray[np.int64]:
-        """Per position: 2k for the edge k / cells, 2k + 1 for a part of the interval above it."""
+        """For each position: 2k for the edge k / cells, 2k + 1 for a part of the interval above it."""
         m, s = self.cells, self.refinement
         inner = np.arange(2, 2 * m - 1)
         return np.concatenate([[0], np.full(s, 1), inner, np.full(s, 2 * m - 1), [2 * m]])
@@ -137,12 +137,12 @@ class Grid:
         return lower, upper
 
     def bins(self, n_bins: int, edges: Edges = "right") -> NDArray[np.int64]:
-        """Equal-width bin of every position.
+        """Return the equal-width bin of every position.
 
         Parameters
         ----------
         n_bins : int, one of `exact_bins`
-        edges : "right" puts a score on an edge into the bin below it, (a, b], and 0 into the first; "left" into the
+        edges : "right" assigns a score on an edge to the bin below it, (a, b], and 0 to the first; "left" to the
             bin above it, [a, b), and 1 into the last.
 
         Returns
@@ -157,7 +157,7 @@ class Grid:
         return _bins(self, n_bins, edges)
 
     def on(self, coarse: Grid) -> NDArray[np.int64]:
-        """Position on a coarser grid of every position of this one.
+        """Return the position on a coarser grid of every position of this one.
 
         Parameters
         ----------
@@ -166,10 +166,12 @@ class Grid:
         Raises
         ------
         ValueError
-            The other's cells are no unions of this one's, or are refined.
+            The other's cells are not unions of this one's, or are refined.
         """
         if self.cells % coarse.cells or coarse.refinement != 1:
-            raise ValueError(f"a grid of {coarse.cells} cells is no union of one of {self.cells}")
+            raise ValueError(
+                f"Received a grid of {coarse.cells} cells; expected unions of the {self.cells} cells."
+            )
         return _on(self, coarse.cells)
 
 
@@ -177,7 +179,7 @@ NEAR_EDGE = 1e-9
 
 
 def _near_whole(scaled: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether scores times a number of cells lie so near a whole number that rounding may have moved them across it."""
+    """Return whether scores times a number of cells are so near an integer that rounding may have moved them across it."""
     distance = np.rint(scaled)
     distance -= scaled
     return np.abs(distance, out=distance) < NEAR_EDGE
@@ -186,7 +188,9 @@ def _near_whole(scaled: NDArray[np.float64]) -> NDArray[np.bool_]:
 @lru_cache(maxsize=256)
 def _bins(grid: Grid, n_bins: int, edges: Edges) -> NDArray[np.int64]:
     if n_bins < 1 or grid.cells % n_bins:
-        raise ValueError(f"{n_bins} bins are not a union of the grid's {grid.cells} cells")
+        raise ValueError(
+            f"Received {n_bins} bins; expected a union of the grid's {grid.cells} cells."
+        )
     step = grid.cells // n_bins
     edge = grid._main // 2
     is_edge = grid._main % 2 == 0
@@ -209,20 +213,20 @@ def _on(grid: Grid, cells: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def grid_of(cells: int) -> Grid:
-    """The grid with that many cells; one object each, so that its tables are made once."""
+    """Return the grid with that number of cells; one shared object each, so that its tables are computed once."""
     return Grid(cells)
 
 
 @lru_cache(maxsize=64)
 def class_cells(cells: int, limit: int = 1200) -> int:
-    """Cells of the class-wise grid beside a top-label grid of `cells`: its largest divisor up to `limit`."""
+    """Return the number of cells of the class-wise grid for a top-label grid of `cells`: its largest divisor up to `limit`."""
     return max(d for d in range(1, min(cells, limit) + 1) if cells % d == 0)
 
 
 def equal_width_bin(
     score: NDArray[np.float64], n_bins: int, edges: Edges = "right"
 ) -> NDArray[np.int64]:
-    """Equal-width bin of raw scores, with edges k / n_bins by division.
+    """Return the equal-width bin of raw scores, with edges k / n_bins by division.
 
     Parameters
     ----------

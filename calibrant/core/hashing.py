@@ -1,6 +1,6 @@
 """Fixed 64-bit hashes of rows and names, the same on every machine and in every batch.
 
-They choose a rating of a prediction, a replicate of a unit, and a place in the kept sample. Not for security.
+They choose a rating of a prediction, a replicate of a unit, and a place in the stored sample. Not for security.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _M3, _M4 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def mix(x: U64) -> U64:
-    """Steele, Lea and Flood's SplitMix64 finaliser: every input bit reaches every output bit."""
+    """Apply Steele, Lea and Flood's SplitMix64 finaliser: every input bit reaches every output bit."""
     x = np.add(x, _SEED)
     x ^= x >> np.uint64(30)
     x *= _M1
@@ -28,7 +28,7 @@ def mix(x: U64) -> U64:
 
 
 def fmix(x: U64) -> U64:
-    """Appleby's MurmurHash3 finaliser: a second mixing function, for hashes of 128 bits. It maps 0 to 0."""
+    """Apply Appleby's MurmurHash3 finaliser: a second mixing function, for hashes of 128 bits. It maps 0 to 0."""
     x = x ^ (x >> np.uint64(33))
     x *= _M3
     x ^= x >> np.uint64(33)
@@ -38,7 +38,7 @@ def fmix(x: U64) -> U64:
 
 
 def hash_rows(values: NDArray[np.float64]) -> U64:
-    """Hash of each row's float64 bits; minus zero counts as zero. (n, m) to uint64 (n,)."""
+    """Hash each row's float64 bits; minus zero counts as zero. (n, m) to uint64 (n,)."""
     bits = np.ascontiguousarray((values + 0.0).T).view(np.uint64)
     state = np.zeros(values.shape[0], np.uint64)
     for column in bits:
@@ -47,7 +47,7 @@ def hash_rows(values: NDArray[np.float64]) -> U64:
 
 
 def hash_names(names: Sequence[str]) -> U64:
-    """Hash of each name's UTF-8 bytes, whatever the other names of the batch. (n,) to uint64 (n,)."""
+    """Hash each name's UTF-8 bytes, independent of the other names of the batch. (n,) to uint64 (n,)."""
     if len(names) == 0:
         return np.zeros(0, np.uint64)
     encoded = [name.encode() for name in names]
@@ -61,5 +61,5 @@ def hash_names(names: Sequence[str]) -> U64:
 
 
 def uniform(hashes: U64) -> NDArray[np.float64]:
-    """A number in [0, 1) from each hash's upper 53 bits."""
+    """Return a number in [0, 1) from each hash's upper 53 bits."""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53

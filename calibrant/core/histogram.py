@@ -1,4 +1,4 @@
-"""A plain histogram of confidence, as a client sends one: a count and two sums a bin, for one kind, policy, edges."""
+"""Plain histogram of confidence, as sent by clients: a count and two sums per bin, for one kind, policy and edges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIELDS = frozenset(
     ]
 )
 SUM_TOLERANCE = 1e-6
-MAX_PREDICTIONS = 10**12  # so that no number of updates comes near the end of int64
+MAX_PREDICTIONS = 10**12  # so that no number of updates approaches the end of int64
 Floats = NDArray[np.float64]
 
 
@@ -62,18 +62,18 @@ class Histogram:
 
     @property
     def key(self) -> str:
-        """What its numbers speak of: kind, class, policy and edges."""
+        """Subject of its numbers: kind, class, policy and edges."""
         return f"{self.kind}|{'' if self.klass is None else self.klass}|{self.policy}|{self.edges}"
 
     @property
     def is_negated(self) -> bool:
-        """Whether its numbers take away."""
+        """Whether its numbers are subtracted."""
         fewer = self.n_predictions is not None and (self.n_predictions < 0).any()
         return bool(fewer or (self.count < 0).any() or (self.n_units or 0) < 0)
 
     @property
     def units_named(self) -> int:
-        """How many units it says that it holds: `n_units`, one of a named unit or case, none else."""
+        """Number of units that it declares: `n_units`, one for a named unit or case, else none."""
         if self.n_units is not None:
             return abs(self.n_units)
         return int(self.unit is not None or self.case is not None)
@@ -84,9 +84,9 @@ class Histogram:
 
         Parameters
         ----------
-        fields : the fields of API's `histograms`, without those about batches and running totals
-        spec : the model's
-        pointer : where the histogram stands in the request
+        fields : the fields of API's `histograms`, without those of batches and running totals
+        spec : PaneSpec of the model
+        pointer : location of the histogram in the request
 
         Raises
         ------
@@ -96,7 +96,7 @@ class Histogram:
         return _Reader(fields, spec, pointer).read()
 
     def on_grid(self, cells: int) -> tuple[Floats, NDArray[np.int64] | None]:
-        """Count and sums on a coarser grid that divides `bins`; float64 (3, cells), and n_predictions."""
+        """Return count and sums on a coarser grid that divides `bins`; float64 (3, cells), and n_predictions."""
         table = (
             np.stack([self.count, self.sum_confidence, self.sum_correct])
             .reshape(3, cells, -1)
@@ -161,16 +161,18 @@ class Histogram:
         except (KeyError, TypeError, ValueError) as fault:
             raise PackingError(f"not a packed histogram: {fault}") from fault
         if lengths != {histogram.bins}:
-            raise PackingError("a packed histogram whose columns are not as long as its bins")
+            raise PackingError(
+                "Received a packed histogram whose columns are not as long as its bins."
+            )
         return histogram
 
     def digest(self) -> bytes:
-        """Sixteen bytes that say whether two histograms hold the same content."""
+        """Return 16 bytes that identify the content of a histogram."""
         return hashlib.blake2b(self.pack(), digest_size=16).digest()
 
 
 def is_key(key: Any, spec: PaneSpec) -> bool:
-    """Whether histograms of a model of this spec can have that `Histogram.key`."""
+    """Return whether histograms of a model of this spec can have this `Histogram.key`."""
     parts = key.split("|") if isinstance(key, str) else []
     if len(parts) != 4 or parts[2] not in POLICIES or parts[3] not in ("right", "left"):
         return False
@@ -181,22 +183,28 @@ def is_key(key: Any, spec: PaneSpec) -> bool:
 
 
 class _Reader:
-    """Reads the fields of one histogram."""
+    """Reader of the fields of one histogram."""
 
     def __init__(self, fields: Mapping[str, Any], spec: PaneSpec, pointer: str) -> None:
         self.fields, self.spec, self.pointer = fields, spec, pointer
         if not isinstance(fields, Mapping):
-            raise CalibrationInputError.at(pointer, "object", "a histogram is an object")
+            raise CalibrationInputError.at(
+                pointer, "object", "Received another type; expected an object."
+            )
         for name in fields:
             if name not in FIELDS:
                 self._refuse(
-                    str(name), "unknown_field", f"{str(name)[:60]!r} is not a field of a histogram"
+                    str(name),
+                    "unknown_field",
+                    f"Received field {str(name)[:60]!r}, which a histogram does not have. Remove it.",
                 )
 
     def read(self) -> Histogram:
         kind = self._one_of("kind", KINDS, None)
         if kind == "positive" and self.spec.n_classes != 2:
-            self._refuse("kind", "task", "positive histograms are for models of two classes")
+            self._refuse(
+                "kind", "task", "Received kind positive; it requires a model of two classes."
+            )
         klass = self._class(kind)
         policy = self._one_of("raters", POLICIES, "pooled")
         edges = self._one_of("edges", ("right", "left"), "right")
@@ -231,14 +239,18 @@ class _Reader:
         if value is None:
             value = default
         if value not in known or not isinstance(value, str):
-            self._refuse(name, "one_of", f"{name} is one of {', '.join(known)}")
+            self._refuse(
+                name,
+                "one_of",
+                f"Received {name} {str(value)[:60]!r}; expected one of {', '.join(known)}.",
+            )
         return str(value)
 
     def _class(self, kind: str) -> int | None:
         klass = self.fields.get("class")
         if kind != "class":
             if klass is not None:
-                self._refuse("class", "class_index", "class goes with kind class only")
+                self._refuse("class", "class_index", "Received class without kind class. Omit it.")
             return None
         if type(klass) is not int or not 0 <= klass < self.spec.n_classes:
             self._refuse(
@@ -257,16 +269,18 @@ class _Reader:
     def _column(self, name: str, bins: int) -> Floats:
         column = self.fields.get(name)
         if not isinstance(column, list | np.ndarray) or len(column) != bins:
-            self._refuse(name, "length", f"{name} is a list of {bins} numbers")
+            self._refuse(name, "length", f"{name} must be a list of {bins} numbers")
             raise AssertionError
         values = np.zeros(bins)
         for i, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column):
             if type(value) not in (int, float) or not abs(value) <= 2.0**53:
                 self._refuse(
-                    f"{name}/{i}", "number", "every value is a finite number of at most 2^53"
+                    f"{name}/{i}", "number", "every value must be a finite number of at most 2^53"
                 )
             if value < 0:
-                self._refuse(f"{name}/{i}", "negative_count", "counts and sums are not negative")
+                self._refuse(
+                    f"{name}/{i}", "negative_count", "counts and sums must not be negative"
+                )
             values[i] = value
         return values
 
@@ -276,10 +290,10 @@ class _Reader:
         column = self._column(name, bins)
         bad = np.flatnonzero(column != np.floor(column))
         if len(bad):
-            self._refuse(f"{name}/{bad[0]}", "integer", f"{name} are whole numbers")
+            self._refuse(f"{name}/{bad[0]}", "integer", f"{name} must be integers")
         if column.sum() > MAX_PREDICTIONS:
             self._refuse(
-                name, "count_limit", f"an update counts at most {MAX_PREDICTIONS} predictions"
+                name, "count_limit", f"an update may count at most {MAX_PREDICTIONS} predictions"
             )
         return column.astype(np.int64)
 
@@ -287,12 +301,12 @@ class _Reader:
         numbers = self._whole_column("n_predictions", len(count))
         bad = np.flatnonzero((numbers == 0) & (count > 0)) if numbers is not None else np.array([])
         if len(bad):
-            detail = "a bin that counts something counts at least one prediction"
+            detail = "a bin with a count must have at least one prediction"
             self._refuse(f"n_predictions/{bad[0]}", "count_without_predictions", detail)
         return numbers
 
     def _consistent(self, bins: int, count: Floats, confidence: Floats, correct: Floats) -> None:
-        """Confidences lie in their bin and correct ratings among the counted, within rounding."""
+        """Raise unless confidences are in their bin and correct ratings do not exceed the count, within rounding."""
         slack = SUM_TOLERANCE * count
         lower, upper = np.arange(bins) / bins, np.arange(1, bins + 1) / bins
         outside = (confidence < count * lower - slack) | (confidence > count * upper + slack)
@@ -309,13 +323,13 @@ class _Reader:
     def _n_units(self, n_predictions: NDArray[np.int64] | None) -> int | None:
         value = self.fields.get("n_units")
         if value is not None and (type(value) is not int or value < 1 or value > 2**53):
-            self._refuse("n_units", "integer", "n_units is a whole number of at least 1")
+            self._refuse("n_units", "integer", "n_units must be an integer of at least 1")
         if (
             value is not None
             and n_predictions is not None
             and value > max(int(n_predictions.sum()), 1)
         ):
-            detail = f"every unit has a prediction: n_units is at most the sum of n_predictions, {n_predictions.sum()}"
+            detail = f"every unit must have a prediction: n_units is at most the sum of n_predictions, {n_predictions.sum()}"
             self._refuse("n_units", "units_above_predictions", detail)
         return value
 

@@ -1,7 +1,7 @@
-"""Logits relative to the largest of their row, and where a class counts as impossible.
+"""Logits relative to the largest of their row, and the limit below which a class counts as impossible.
 
-A model that masks a class gives it the lowest number of its type. Its logarithm of a probability is no number to add up:
-one such rating would drown every other in a sum of losses, and taking it away again would not bring them back.
+A model that masks a class gives it the lowest number of its type. The logarithm of its probability must not be added:
+one such rating would hide all others in a sum of losses, and subtracting it would not restore them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# In nats below the largest logit of the row. Losses up to here leave nine digits after the point of a sum in float64.
+# In nats below the largest logit of the row. Losses up to here leave nine decimal places of a sum in float64.
 MASKED = 1e6
 
 
 def relative_logits(logits: Floats, axis: int) -> Floats:
-    """Logits less the largest of their row; minus infinity, as for a probability of 0, where that is more than `MASKED` nats.
+    """Return logits minus the largest of their row; minus infinity, as for a probability of 0, beyond `MASKED` nats.
 
     Parameters
     ----------
     logits : float64, any shape
-    axis : along which the classes lie
+    axis : axis of the classes
 
     Examples
     --------

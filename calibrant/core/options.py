@@ -1,6 +1,6 @@
-"""Options of single metrics and fits, declared once: what a query may say, and what is assumed where it says nothing.
+"""Options of single metrics and fits, declared once with their allowed values and defaults.
 
-The HTTP door derives its parameters and their description from these; whatever the door, a value is checked when a
+The HTTP service derives its parameters and their descriptions from them. For all callers, a value is checked when a
 metric reads it.
 """
 
@@ -16,15 +16,15 @@ from calibrant.core.query import PaneQuery
 
 @dataclass(frozen=True)
 class Option:
-    """A named value that a metric reads from `PaneQuery.options`.
+    """Named value that a metric reads from `PaneQuery.options`.
 
     Parameters
     ----------
-    name : as it stands in a query
-    default : its type (str, int or float) is the option's
+    name : name in a query
+    default : its type (str, int or float) is the option's type
     description : one sentence
-    allowed : every value that may be given; empty where a range rules
-    low, high : bounds of a number, both included; None where open
+    allowed : all allowed values; empty if a range applies
+    low, high : bounds of a number, both included; None if unbounded
 
     Examples
     --------
@@ -41,11 +41,11 @@ class Option:
 
     @property
     def type(self) -> type[str] | type[int] | type[float]:
-        """The type of its values."""
+        """Type of its values."""
         return type(self.default)
 
     def of(self, question: PaneQuery) -> Any:
-        """The value that a question gives it, or its default.
+        """Return its value in a query, or its default.
 
         Raises
         ------
@@ -56,21 +56,23 @@ class Option:
         return self.default if value is None else self.read(value)
 
     def read(self, value: Any) -> str | int | float:
-        """A value, or a number written as text, as one of the option's type.
+        """Convert a value, or a number written as text, to the option's type.
 
         Raises
         ------
         CalibrationInputError
-            Of another type (`type`), not among the allowed (`one_of`), or out of bounds (`range`).
+            Another type (`type`), not among the allowed (`one_of`), or out of bounds (`range`).
         """
         typed = self._typed(value)
         if self.allowed and typed not in self.allowed:
             raise self._refused(
-                "one_of", f"{self.name} is one of {', '.join(map(str, self.allowed))}"
+                "one_of",
+                f"Received {self.name}={_shown(value)}; expected one of {', '.join(map(str, self.allowed))}.",
             )
         if not isinstance(typed, str) and not self._in_range(typed):
             raise self._refused(
-                "range", f"{self.name} lies in [{_bound(self.low)}, {_bound(self.high)}]"
+                "range",
+                f"Received {self.name}={_shown(value)}; expected a value in [{_bound(self.low)}, {_bound(self.high)}].",
             )
         return typed
 
@@ -84,14 +86,20 @@ class Option:
             and ("_" in value or not value.isascii())
         )
         if isinstance(value, bool) or odd or not (whole or isinstance(value, taken)):
-            raise self._refused("type", f"{self.name} is {_TYPE_NAMES[self.type]}")
+            raise self._refused(
+                "type",
+                f"Received {self.name}={_shown(value)}; expected {_TYPE_NAMES[self.type]}.",
+            )
         try:
             return self.type(value)
         except (ValueError, OverflowError) as fault:
-            raise self._refused("type", f"{self.name} is {_TYPE_NAMES[self.type]}") from fault
+            raise self._refused(
+                "type",
+                f"Received {self.name}={_shown(value)}; expected {_TYPE_NAMES[self.type]}.",
+            ) from fault
 
     def _in_range(self, value: float) -> bool:
-        # Written so that nan fails.
+        # Written so that nan is rejected.
         return (
             (self.low is None or value >= self.low)
             and (self.high is None or value <= self.high)
@@ -102,39 +110,41 @@ class Option:
         return CalibrationInputError.at(f"/{self.name}", rule, detail)
 
 
-# Options that are no single word or number; the metric that reads one checks it, and no query carries it.
+# Options that are no single text or number; the metric that reads one checks it, and no query contains it.
 COMPOUND = frozenset({"composites"})
 
 
 def check_options(given: Mapping[str, Any], known: Mapping[str, Option]) -> None:
-    """See that every option is known and has a value that it may have.
+    """Check that every option is known and has an allowed value.
 
     Raises
     ------
     CalibrationInputError
-        An unknown name (`unknown_option`), or a value that its option refuses.
+        An unknown name (`unknown_option`), or a value that its option rejects.
     """
     for name, value in given.items():
         if name in COMPOUND:
             continue
         if name not in known:
-            detail = (
-                f"{name[:60]!r} is not an option of a metric; known are {', '.join(sorted(known))}"
-            )
+            detail = f"Received option {name[:60]!r}; expected one of {', '.join(sorted(known))}."
             raise CalibrationInputError.at(f"/{name[:60]}", "unknown_option", detail)
         if value is not None:
             known[name].read(value)
+
+
+def _shown(value: Any) -> str:
+    return str(value)[:60]
 
 
 def _bound(value: float | None) -> str:
     return "open" if value is None else f"{value:g}"
 
 
-_TYPE_NAMES: dict[type, str] = {str: "a word", int: "a whole number", float: "a number"}
+_TYPE_NAMES: dict[type, str] = {str: "text", int: "an integer", float: "a number"}
 TIES = Option(
     "ties",
     "together",
-    "Equal scores in equal-mass bins: never in two bins, or split in the order of the rows as the papers' code does "
+    "Equal scores in equal-mass bins: never in two bins, or split by the order of the rows as the papers' code does "
     "(raw rows only).",
     allowed=("together", "split"),
 )

@@ -1,10 +1,10 @@
 """Named arrays as bytes, exactly, with a format number.
 
 Layout: the magic `CALB`, a format number, lengths of a JSON header and of a zstandard frame, the CRC-32 of all that
-follows the magic but itself, the header, the frame. Integers are stored in the narrowest width that holds them, floats
-that are all whole numbers likewise, an array that equals an earlier one as a reference to it; bytes of equal
-significance lie together, so that counts cost little. Reading gives back the same bits, and refuses any other bytes:
-what is read may come from a stranger, so no length is believed before it is compared with a bound.
+follows the magic except itself, the header, the frame. Integers are stored in the narrowest sufficient width, floats
+that are all whole numbers likewise, an array that equals an earlier one as a reference to it. Bytes of equal
+significance are adjacent, so that counts compress well. Reading restores the same bits and rejects any other bytes:
+input may come from untrusted clients, so every length is compared with a bound before use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 _KINDS = {dtype: kind for kind, dtype in _DTYPES.items()}
 _NARROW = {width.str: width for width in _WIDTHS}
-# What each kind may be stored as; anything else was not written by `pack`.
+# Allowed storage types of each kind; `pack` writes no others.
 _STORED = {kind: {dtype.str: dtype} for kind, dtype in _DTYPES.items()}
 _STORED["i"] |= _NARROW
 _STORED["f"] |= _NARROW
@@ -53,7 +53,7 @@ _FAULTS = (
 )
 
 
-_NO_MEMORY = "not enough memory"  # as the zstandard library words it
+_NO_MEMORY = "not enough memory"  # the wording of the zstandard library
 
 
 class PackingError(ValueError):
@@ -61,22 +61,22 @@ class PackingError(ValueError):
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level: int = 3) -> bytes:
-    """Named arrays and a small JSON-able description, as bytes.
+    """Return named arrays and a small JSON-able description as bytes.
 
     Parameters
     ----------
-    arrays : int64, uint64, float64, float32 or uint8, any shape of at most four sides
+    arrays : int64, uint64, float64, float32 or uint8, any shape of at most four dimensions
     about : JSON-able
-    level : zstandard's; higher is smaller and slower.
+    level : of zstandard; higher is smaller and slower.
 
     Returns
     -------
-    bytes that `unpack` reads back to the same bits.
+    bytes that `unpack` reads to the same bits.
 
     Raises
     ------
     ValueError
-        More than `unpack` would read.
+        More than `unpack` can read.
     """
     columns: list[list[Any]] = []
     chunks: list[bytes] = []
@@ -97,7 +97,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
     size = sum(array.nbytes for array in arrays.values())
     if len(header) > _MAX_HEADER or size > MAX_CONTENT:
         raise ValueError(
-            f"{size} bytes of arrays and {len(header)} of header are more than can be read back"
+            f"Received {size} bytes of arrays and {len(header)} of header; that is more than `unpack` reads."
         )
     body = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(b"".join(chunks))
     checksum = _checksum(FORMAT, header, body)
@@ -107,17 +107,17 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
 def unpack(
     data: bytes, *, largest: int = MAX_CONTENT
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays and the description that `pack` was given.
+    """Read the arrays and the description given to `pack`.
 
     Parameters
     ----------
     data : bytes
-    largest : bytes that the arrays may take in memory; what is larger is refused before it is unpacked.
+    largest : maximum bytes of the arrays in memory; larger content is rejected before it is unpacked.
 
     Raises
     ------
     PackingError
-        Not this format, damaged, too large, or of a newer format.
+        Another format, damaged, too large, or of a newer format.
     """
     try:
         length = _lengths(data)[0]
@@ -135,18 +135,18 @@ def unpack(
         raise
     except _FAULTS as fault:
         if isinstance(fault, zstandard.ZstdError) and _NO_MEMORY in str(fault):
-            # The machine's state, not the bytes': the same bytes can be read later.
+            # A state of the machine, not of the bytes: the same bytes can be read later.
             raise MemoryError(str(fault)) from fault
         raise PackingError(f"damaged bytes: {str(fault)[:200]}") from fault
 
 
 def packed_length(data: bytes) -> int:
-    """Length of the packed arrays that `data` starts with.
+    """Return the length of the packed arrays at the start of `data`.
 
     Raises
     ------
     PackingError
-        Not this format, or of a newer one.
+        Another format, or a newer one.
     """
     return _PREFIX.size + sum(_lengths(data))
 
@@ -157,14 +157,14 @@ def _checksum(number: int, header: bytes, frame: bytes) -> int:
 
 
 def _lengths(data: bytes) -> tuple[int, int]:
-    """Lengths of the header and the frame."""
+    """Return the lengths of the header and the frame."""
     if len(data) < _PREFIX.size:
         raise PackingError("damaged bytes: too short")
     magic, number, header, frame, _ = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise PackingError("these bytes do not start with CALB")
     if number != FORMAT:
-        raise PackingError(f"format {number} is not one that this version reads ({FORMAT})")
+        raise PackingError(f"Received format {number}; this version reads {FORMAT}.")
     if header > _MAX_HEADER:
         raise PackingError("the header is longer than any header")
     return header, frame
@@ -206,7 +206,7 @@ def _stored(kind: str, code: Any) -> np.dtype[Any]:
 
 
 def _decompressed(frame: bytes, largest: int) -> bytes:
-    """The frame's content, whose size is compared with the bound before a byte of it is made."""
+    """Decompress the frame after comparing its size with the bound."""
     size = zstandard.frame_content_size(frame)
     if not 0 <= size <= largest:
         raise PackingError("the content's size is unknown or beyond the limit")
@@ -219,17 +219,17 @@ def _decompressed(frame: bytes, largest: int) -> bytes:
 
 def _volume(shape: list[int]) -> int:
     if not isinstance(shape, list) or len(shape) > _MAX_SIDES:
-        raise PackingError("an array has no sensible shape")
+        raise PackingError("an array has no valid shape")
     volume = 1
     for side in shape:
         if type(side) is not int or not 0 <= side <= MAX_CONTENT:
-            raise PackingError("an array has no sensible shape")
+            raise PackingError("an array has no valid shape")
         volume *= side
     return volume
 
 
 def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
-    """The values in the narrowest width that gives the same bits back, and that width's name."""
+    """Return the values in the narrowest width that restores the same bits, and that width's name."""
     if flat.size == 0 or kind in "gub":
         return flat, flat.dtype.str
     if kind == "f":

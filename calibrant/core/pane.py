@@ -1,4 +1,4 @@
-"""The pane: a handful of accumulators that fill, merge and subtract together. A window is the merge of its panes."""
+"""The pane: a small set of accumulators that fill, merge and subtract together. A window is the merge of its panes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pane(PaneResults):
     Parameters
     ----------
     spec : PaneSpec
-    only : names of the accumulators to fill; all where None. A pane with less is for one computation, not for storing.
+    only : names of the accumulators to fill. Default: all. A pane with fewer is for one computation, not for storage.
 
     Examples
     --------

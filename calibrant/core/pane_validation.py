@@ -25,7 +25,7 @@ def check_pane(pane: Pane, spec: PaneSpec | None = None) -> None:
     Parameters
     ----------
     pane : Pane
-    spec : required specification; the pane's own where None
+    spec : required specification. Default: the pane's own.
 
     Raises
     ------

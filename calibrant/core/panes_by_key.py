@@ -81,7 +81,7 @@ def fill_by(
     time : column of event times: timestamps with a time zone, datetime64 (UTC), or RFC 3339 texts. Default: one pane of
         all times.
     every : length of a pane: "15m", "1h", "1d", ISO 8601 ("PT1H") or a timedelta. Panes are aligned to 1970 UTC.
-    slices : columns; each of their values gets panes of its own, beside those of all rows
+    slices : columns; each of their values gets separate panes, in addition to those of all rows
     unit : column that names what is independent, such as the patient. Default: the case, the id, or the row.
     probabilities, logits : column of lists with a number per class, or one column per class. Probabilities of binary
         models may also be a column of numbers, those of class 1.

@@ -1,4 +1,4 @@
-"""Cells under one label policy: out of an accumulator's columns, from raw rows, and with a plain histogram's numbers."""
+"""Cells under one label policy: from an accumulator's columns, from raw rows, and with a plain histogram's numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 
 def under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: Floats) -> Cells:
-    """The columns of one policy."""
+    """Return the columns of one policy."""
     at = {name: sums[i] for i, name in enumerate(kept.SUMS)}
     suffix = "_pooled" if policy == 0 else ""
     correct = at["correct_" + ("pooled", "mean", "majority", "single")[policy]]
@@ -33,13 +33,13 @@ def under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: 
 
 
 def cells_of_rows(filling: Filling, policy: int, scope: str) -> Cells:
-    """One cell for each labelled row, in the rows' order; for `all`, class after class."""
+    """Return one cell for each labelled row, in the rows' order; for `all`, class after class."""
     score, hits, hit_at = _scores_and_hits(filling, scope)
     return _filled(filling, policy, score, score, np.arange(len(score)), hits, hit_at)
 
 
 def cells_of_scores(filling: Filling, policy: int, scope: str) -> Cells:
-    """One cell for each distinct score of the labelled rows, in order of score."""
+    """Return one cell for each distinct score of the labelled rows, sorted by score."""
     score, hits, hit_at = _scores_and_hits(filling, scope)
     unique, place = np.unique(score, return_inverse=True)
     return _filled(filling, policy, unique, score, place, hits, hit_at)
@@ -61,7 +61,7 @@ def _filled(
 
 
 def _scores_and_hits(filling: Filling, scope: str) -> tuple[Floats, Hits, Ints]:
-    """The rows' scores under a scope, their hits, and the score that each hit belongs to."""
+    """Return the rows' scores under a scope, their ratings, and the score index of each rating."""
     kind, _, name = scope.partition(":")
     if kind == "top_label":
         return filling.confidence, filling.top_hits, filling.top_hits.row
@@ -77,7 +77,7 @@ def _scores_and_hits(filling: Filling, scope: str) -> tuple[Floats, Hits, Ints]:
 
 
 def with_histogram(cells: Cells, table: Floats, bins: int) -> Cells:
-    """Bins with a plain histogram's numbers added; its samples count as independent and of weight one."""
+    """Return bins with a plain histogram's numbers added; its samples count as independent with weight one."""
     count, confidence, correct = table.reshape(3, bins, -1).sum(axis=2)
     mean = np.divide(confidence, count, out=np.zeros(bins), where=count > 0)
     return Cells(

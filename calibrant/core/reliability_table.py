@@ -1,4 +1,4 @@
-"""The reliability table behind the diagram: per bin what was said, what came true, and how sure that is."""
+"""Reliability table of the diagram: per bin confidence, accuracy and its interval."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ INTERVAL_METHOD = "wilson, with the effective number of independent units of the
 
 
 def reliability(view: View) -> dict[str, Any]:
-    """The table of the question's bins, as JSON-able numbers.
+    """Return the table of the query's bins, as JSON-able numbers.
 
     Returns
     -------
     dict with scope, raters, binning, bins, edges, n, n_ratings, n_units, weight, mean_confidence, accuracy, the
-    `table` of one object a bin (empty bins listed with null means), and `reason` where there is none.
+    `table` of one object per bin (empty bins listed with null means), and `reason` if there is no data.
     """
     question, counts = view.question, view.counts
     answer: dict[str, Any] = {
@@ -64,10 +64,10 @@ def reliability(view: View) -> dict[str, Any]:
 
 
 def effective_units(cells: Cells) -> Floats:
-    """Independent units' worth of each bin: its predictions, or fewer where units or weights make them depend.
+    """Return the effective number of independent units of each bin: its predictions, or fewer if units or weights are dependent.
 
-    A bin's kept variance is that of its hits were every unit's contributions fully dependent; p (1 - p) at the mean over that
-    variance per squared weight is the number of independent samples with the same variance.
+    A bin's stored variance is that of its correct ratings if every unit's contributions were fully dependent. p (1 - p) at the
+    mean over that variance per squared weight is the number of independent samples with the same variance.
     """
     mean = np.nan_to_num(cells.mean)
     spread = cells.weight**2 * mean * (1.0 - mean)
@@ -78,7 +78,7 @@ def effective_units(cells: Cells) -> Floats:
 
 
 def wilson(rate: Floats, n: Floats, ci: float) -> tuple[Floats, Floats]:
-    """Wilson's score interval of a share, with n possibly fractional; [0, 1] where n is 0.
+    """Return Wilson's score interval of a share, with n possibly fractional; [0, 1] if n is 0.
 
     Source
     ------

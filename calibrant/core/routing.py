@@ -1,4 +1,4 @@
-"""Which pane each row fills, by time and slice, and which rows are filled at a time.
+"""Pane of each row, by time and slice, and batch sizes of fills.
 
 Panes are aligned to 1970-01-01 UTC. Every row fills the pane of all rows of its time, and one pane for each of its slice
 columns. The engine and `fill_by` use these functions, so that a pane filled at the edge equals the engine's.
@@ -93,9 +93,9 @@ def together(batches: Sequence[Batch]) -> Iterator[Batch]:
 
 
 def apart(batch: Batch) -> Iterator[Batch]:
-    """Divide a batch into batches of the size that is filled fastest, where that changes no number.
+    """Divide a batch into batches of the size that is filled fastest, if that changes no number.
 
-    Rows of one named unit stay together, however many they are. Their order changes.
+    Rows of one named unit stay together, regardless of their number. Their order changes.
     """
     if batch.n <= ROWS_TOGETHER:
         yield batch

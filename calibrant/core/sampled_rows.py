@@ -1,4 +1,4 @@
-"""Rows of a sample: distinct predictions by the hash of their id, and whether an id falls below a threshold."""
+"""Rows of a sample: distinct predictions by the hash of their id, and whether an id is below a threshold."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class SampledBatch(Batch):
-    """Kept predictions as a batch. Among logits, probabilities stand as their logarithms, minus infinity for 0.
+    """Stored predictions as a batch. Among logits, probabilities are represented by their logarithms, minus infinity for 0.
 
     Attributes
     ----------
-    hashes, unit_hashes : uint64 (n,), of the predictions and their units as they were sent
-    weights : float64 (n,), times how often the very same prediction came
+    hashes, unit_hashes : uint64 (n,), of the predictions and their units as sent
+    weights : float64 (n,), times the number of occurrences of the same prediction
     """
 
     hashes: U64 | None = None
@@ -46,12 +46,12 @@ class SampledBatch(Batch):
 
     @property
     def unit_source(self) -> str:
-        """Where units come from: "unit" where any differs from its prediction's own hash, else "id"."""
+        """Origin of units: "unit" if any differs from its prediction's own hash, else "id"."""
         assert self.hashes is not None and self.unit_hashes is not None
         return "id" if np.array_equal(self.hashes, self.unit_hashes) else "unit"
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> SampledBatch:
-        """The predictions at `index`, with their hashes."""
+        """Select the predictions at `index`, with their hashes."""
         assert self.hashes is not None and self.unit_hashes is not None
         bare = Batch(self.task, self.scores, self.is_logits, self.votes, self.weights).take(index)
         where = np.arange(self.n)[index]
@@ -63,7 +63,7 @@ class SampledBatch(Batch):
 
 @dataclass(frozen=True)
 class SampledRows:
-    """Distinct predictions, each with how often it came. Votes are sorted by row, then class."""
+    """Distinct predictions with their number of occurrences. Ratings are sorted by row, then class."""
 
     ids: U64
     units: U64
@@ -77,7 +77,7 @@ class SampledRows:
         return len(self.ids)
 
     def content(self) -> U64:
-        """Hash of everything that makes two rows of one id different."""
+        """Hash everything that distinguishes two rows of one id."""
         votes = self.votes
         each = mix(
             votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5) + votes.count.astype(np.uint64)
@@ -93,13 +93,13 @@ class SampledRows:
         return SampledRows(**taken, votes=votes)
 
     def counted(self, counts: Ints) -> SampledRows:
-        """The same rows, come so often."""
+        """Return the same rows with these numbers of occurrences."""
         return SampledRows(
             self.ids, self.units, self.logits, self.weights, self.scores, counts, self.votes
         )
 
     def first(self, n: int) -> SampledRows:
-        """The first n rows."""
+        """Return the first n rows."""
         if n == len(self):
             return self
         entries = int(np.searchsorted(self.votes.row, n))
@@ -110,7 +110,7 @@ class SampledRows:
 
     @classmethod
     def together(cls, parts: Sequence[SampledRows]) -> SampledRows:
-        """The rows of several, one after the other."""
+        """Concatenate the rows of several samples."""
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS
         }
@@ -125,7 +125,7 @@ class SampledRows:
         return cls(**columns, votes=votes)
 
     def bytes_at(self, halvings: int, *, every_version: bool) -> int:
-        """Bytes of the rows below a threshold; of each id's longest version alone unless `every_version`."""
+        """Return the bytes of the rows below a threshold; only of each id's longest version unless `every_version`."""
         size = (
             8 * self.scores.shape[1]
             + ROW_BYTES
@@ -141,20 +141,20 @@ class SampledRows:
 
 
 def below(hashes: U64, halvings: int) -> NDArray[np.bool_]:
-    """Whether each hash lies below 2^(64 - halvings); none does at 64."""
+    """Return whether each hash is below 2^(64 - halvings); none is at 64."""
     if halvings >= MAX_HALVINGS:
         return np.zeros(len(hashes), np.bool_)
     return np.asarray(hashes <= np.uint64((1 << (64 - halvings)) - 1))
 
 
 def n_distinct(hashes: U64) -> int:
-    """How many different ones there are; sorting finds it faster than numpy's table of hashes does."""
+    """Count the distinct hashes; sorting is faster than numpy's hash table."""
     ordered = np.sort(hashes)
     return int((ordered[1:] != ordered[:-1]).sum()) + (len(ordered) > 0)
 
 
 def n_below(ids: U64, halvings: int) -> int:
-    """How many of ids in rising order lie below the threshold."""
+    """Count the sorted ids below the threshold."""
     if not 0 < halvings < MAX_HALVINGS:
         return 0 if halvings else len(ids)
     return int(np.searchsorted(ids, np.uint64(1 << (64 - halvings))))
@@ -171,7 +171,7 @@ def no_rows(n_classes: int) -> SampledRows:
 def rows_of(batch: Batch, hashes: U64, units: U64) -> SampledRows:
     logits = np.full(batch.n, batch.is_logits, np.uint8)
     weights = np.ones(batch.n) if batch.weights is None else batch.weights
-    # Minus zero hashes as zero, and so is kept as it.
+    # Minus zero hashes as zero, so zero is stored.
     scores = batch.scores + 0.0
     return SampledRows(
         hashes, units, logits, weights + 0.0, scores, np.ones(batch.n, np.int64), batch.votes
@@ -179,7 +179,7 @@ def rows_of(batch: Batch, hashes: U64, units: U64) -> SampledRows:
 
 
 def fits(rows: SampledRows, n_classes: int) -> bool:
-    """Whether the columns have their types and lengths."""
+    """Return whether the columns have their types and lengths."""
     n, votes = len(rows.ids), rows.votes
     columns = ((rows.ids, np.uint64), (rows.units, np.uint64), (rows.logits, np.uint8), (rows.weights, np.float64),
                (rows.counts, np.int64))  # fmt: skip
@@ -194,7 +194,7 @@ def fits(rows: SampledRows, n_classes: int) -> bool:
 
 
 def is_possible(rows: SampledRows) -> bool:
-    """Whether predictions can have these values, each row once and in order."""
+    """Return whether predictions can have these values, each row once and sorted."""
     n, n_classes = rows.scores.shape
     votes = rows.votes
     if not (np.isfinite(rows.scores).all() and np.isfinite(rows.weights).all()):

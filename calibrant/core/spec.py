@@ -1,4 +1,4 @@
-"""What panes of a model look like: decided once, because only equal panes merge."""
+"""Specification of a model's panes: fixed at creation, because only panes of equal specification merge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PaneSpec:
     task : "binary", "multiclass" or "segmentation"
     n_classes : int, at least 2; 2 for binary
     grid : int, cells of the top-label and positive-class grid
-    listed_classes : classes whose class-wise cells are kept; all where None and n_classes is at most 64, else none.
+    listed_classes : classes whose class-wise cells are stored. Default: all if n_classes is at most 64, else none.
 
     Raises
     ------
@@ -41,21 +41,27 @@ class PaneSpec:
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
-            raise CalibrationInputError.at("/task", "one_of", f"task is one of {', '.join(TASKS)}")
+            raise CalibrationInputError.at(
+                "/task",
+                "one_of",
+                f"Received task {str(self.task)[:60]!r}; expected one of {', '.join(TASKS)}.",
+            )
         if not 2 <= self.n_classes <= MAX_CLASSES or (
             self.task == "binary" and self.n_classes != 2
         ):
-            detail = "a binary model has 2 classes, others 2 to 10000"
+            detail = (
+                f"Received {self.n_classes} classes; a binary model has 2, others have 2 to 10000."
+            )
             raise CalibrationInputError.at("/classes", "n_classes", detail)
         if not 2 <= self.grid <= 16384:
-            raise CalibrationInputError.at("/grid", "range", "a grid has 2 to 16384 cells")
+            raise CalibrationInputError.at(
+                "/grid", "range", f"Received a grid of {self.grid} cells; expected 2 to 16384."
+            )
         if self.listed_classes is not None:
             object.__setattr__(self, "listed_classes", tuple(sorted(set(self.listed_classes))))
         listed = self.listed_classes or ()
         if len(listed) > MAX_CLASS_TABLES or any(not 0 <= k < self.n_classes for k in listed):
-            detail = (
-                f"at most {MAX_CLASS_TABLES} classes are listed, each in 0 to {self.n_classes - 1}"
-            )
+            detail = f"at most {MAX_CLASS_TABLES} classes may be listed, each in 0 to {self.n_classes - 1}"
             raise CalibrationInputError.at("/listed_classes", "class_range", detail)
 
     @property
@@ -67,7 +73,7 @@ class PaneSpec:
 
     @property
     def keeps_all_classes(self) -> bool:
-        """Whether every class has a table of its own."""
+        """Whether every class has a separate table."""
         return len(self.kept_classes) == self.n_classes
 
     @property

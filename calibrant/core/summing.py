@@ -1,7 +1,7 @@
 """Sums in a fixed order.
 
-Numpy adds in an order that depends on an array's shape. A score that decides on a cell must come out the same to the bit in a
-batch of one and in a batch of thousands, so where that matters classes are added one after another.
+The order of numpy's additions depends on an array's shape. A score that selects a cell must have the same bits in a
+batch of one and in a batch of thousands, so such sums add classes one after another.
 """
 
 from __future__ import annotations

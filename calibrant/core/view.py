@@ -1,7 +1,7 @@
-"""A pane seen through a question: cells, tables and sums under the asked scope, policy and bins.
+"""Pane under a query: cells, tables and sums for its scope, policy and bins.
 
-Metrics, maps and diagrams read a `View` and nothing else. Given the raw batch beside the pane, cells come from raw rows
-(one for each distinct score); so one formula serves the kept state and `POST /v1/score`.
+Metrics, maps and diagrams read only a `View`. With the raw batch in addition to the pane, cells come from raw rows
+(one for each distinct score). So one formula serves the stored state and `POST /v1/score`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class NotAnswerable(Exception):
-    """The state cannot answer; `reason` is a word for machines, `detail` a sentence, `n_excluded` what was left out."""
+    """The state has no result; `reason` is a code for machines, `detail` a sentence, `n_excluded` the number left out."""
 
     def __init__(self, reason: str, detail: str, n_excluded: float | None = None) -> None:
         self.reason, self.detail, self.n_excluded = reason, detail, n_excluded
@@ -40,10 +40,10 @@ class NotAnswerable(Exception):
 
 @dataclass(frozen=True)
 class Table:
-    """Cells added up by bin, with the bins' nominal edges.
+    """Cells summed by bin, with the bins' nominal edges.
 
     `edges` float64 (n_bins + 1,) are k / n_bins for equal-width bins and the observed cuts for equal-mass ones.
-    Bins below the question's `min_count` are zero, and `discarded_weight` says what they held.
+    Bins below the query's `min_count` are zero, and `discarded_weight` is their weight.
     """
 
     cells: Cells
@@ -56,13 +56,13 @@ class Table:
 
 
 class View:
-    """A pane and a question.
+    """Pane with a query.
 
     Parameters
     ----------
     pane : Pane
     question : PaneQuery, checked against the pane's spec
-    batch : the raw rows that the pane was filled from, where they are at hand
+    batch : the raw rows of the pane, if available
     """
 
     def __init__(self, pane: Pane, question: PaneQuery, batch: Batch | None = None) -> None:
@@ -74,7 +74,7 @@ class View:
         self._made: dict[Any, Any] = {}
 
     def asking(self, question: PaneQuery) -> View:
-        """Return a view of the same data under another question."""
+        """Return a view of the same data under another query."""
         other = View.__new__(View)
         other.pane, other.question = (
             self.pane,
@@ -91,7 +91,7 @@ class View:
 
     @property
     def is_raw(self) -> bool:
-        """Whether cells are of raw rows."""
+        """Whether cells are from raw rows."""
         return self.filling is not None
 
     @property
@@ -100,37 +100,37 @@ class View:
 
     @cached_property
     def weighted(self) -> bool:
-        """Whether predictions carry weights other than one."""
+        """Whether predictions have weights other than one."""
         cells = self.cells_of(self.scope)
         return bool((cells.weight != cells.count).any())
 
     def cells(self) -> Cells:
-        """Cells of the asked scope; predictions only.
+        """Return cells of the query's scope; predictions only.
 
         Raises
         ------
         NotAnswerable
-            The window holds plain histograms, or the classes' cells are not kept.
+            The window contains plain histograms, or the classes' cells are not stored.
         """
         self.refuse_histograms()
         return self.cells_of(self.scope)
 
     def table(self) -> Table:
-        """The asked bins of the asked scope. Plain histograms count where they are of this kind, policy and edges.
+        """Return the query's bins of its scope. Plain histograms count if they have this kind, policy and edges.
 
         Raises
         ------
         NotAnswerable
-            The window holds histograms that cannot speak of this, or the classes' cells are not kept.
+            The window contains histograms that do not support this query, or the classes' cells are not stored.
         """
         return self.table_of(self.scope)
 
     def table_of(self, scope: str) -> Table:
-        """As `table`, of another scope."""
+        """Return a `table` of another scope."""
         return self.binned(scope, self.question.binning, self.question.bins)
 
     def binned(self, scope: str, binning: str, bins: int) -> Table:
-        """A scope's table under another binning than the question's."""
+        """Return a scope's table under another binning than the query's."""
         if binning == "equal_mass":
             self.refuse_histograms()
             return self.once((scope, binning, bins), lambda: self._mass_table(scope, bins))
@@ -138,24 +138,24 @@ class View:
         return self.once((scope, binning, bins), lambda: self._width_table(scope, bins))
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` returns, made once a view and shared by the metrics that ask for the same."""
+        """Compute `make` once per view and share it between metrics."""
         if key not in self._made:
             self._made[key] = make()
         made: T = self._made[key]
         return made
 
     def class_tables(self) -> list[Table]:
-        """One table a class, one class against the rest.
+        """Return one table per class, one class against the rest.
 
         Raises
         ------
         NotAnswerable
-            Not every class's cells are kept.
+            Not every class's cells are stored.
         """
         return [self.table_of(f"class:{k}") for k in range(self.spec.n_classes)]
 
     def _mass_table(self, scope: str, bins: int) -> Table:
-        """Equal-mass bins of a scope: mass under the policy, cuts at cell limits, ties together."""
+        """Return equal-mass bins of a scope: mass under the policy, cuts at cell limits, ties together."""
         cells = self.cells_of(scope)
         cells = cells.kept(cells.weight > 0)
         if self._splits_ties:
@@ -171,12 +171,12 @@ class View:
         return self._discarding(grouped, edges)
 
     def cells_of(self, scope: str) -> Cells:
-        """Cells of a scope under the policy, filled ones only.
+        """Return non-empty cells of a scope under the policy.
 
         Raises
         ------
         NotAnswerable
-            The class's cells are not kept.
+            The class's cells are not stored.
         """
         return self.once(("cells", scope), lambda: self._cells_of(scope))
 
@@ -190,12 +190,12 @@ class View:
         return under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
 
     def scores(self) -> dict[str, float]:
-        """The policy's column of the score sums: samples, weight, brier, nll and so on.
+        """Return the policy's column of the score sums: samples, weight, brier, nll and so on.
 
         Raises
         ------
         NotAnswerable
-            The window holds plain histograms.
+            The window contains plain histograms.
         """
         self.refuse_histograms()
         block = self.pane["scores"].blocks["scores"]
@@ -203,23 +203,23 @@ class View:
         return counts | dict(zip(score_sums.SUMS, block.sums[:, self.policy].tolist(), strict=True))
 
     def refuse_histograms(self) -> None:
-        """Raise where the window holds plain histograms, which carry binned tables and nothing else."""
+        """Raise if the window contains plain histograms, which have only binned tables."""
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
             return
         held = max(self.pane.histograms.weight(key) for key in self.pane.histograms.blocks)
-        detail = "the window holds plain histograms, which feed equal-width bins of their own kind, policy and edges only"
+        detail = "the window contains plain histograms, which supply equal-width bins of their own kind, policy and edges only"
         raise NotAnswerable("not_in_histogram", detail, held)
 
     def refuse_partial(self, n_held: int, name: str) -> None:
-        """Raise where an accumulator holds fewer predictions than were labelled: some came before it was kept."""
+        """Raise if an accumulator has fewer predictions than were labelled: some were added before it was stored."""
         missing = self.counts["n_labelled"] - n_held
         if missing:
             raise NotAnswerable(
-                "not_kept", f"{name} of {missing} predictions of the window was not kept", missing
+                "not_kept", f"{name} of {missing} predictions of the window was not stored", missing
             )
 
     def histogram_keys(self, scope: str) -> tuple[str, ...]:
-        """Keys of the plain histograms that speak of a scope under this question: of all labels, those of every class."""
+        """Return keys of the plain histograms for a scope under this query: for all labels, those of every class."""
         kind, _, name = scope.partition(":")
         end = f"{self.question.raters}|{self.question.edges}"
         if kind == "all":
@@ -227,16 +227,16 @@ class View:
         return (f"{kind}|{name}|{end}",)
 
     def _held_keys(self, scope: str) -> tuple[str, ...]:
-        """Those keys, where the window holds histograms of every one; else none."""
+        """Return those keys if the window contains histograms of every one; else none."""
         if not self.pane.keeps("histograms"):
             return ()
         keys = self.histogram_keys(scope)
         return keys if all(key in self.pane.histograms.blocks for key in keys) else ()
 
     def histogram_counts(self, scope: str) -> dict[str, Any]:
-        """Numbers of predictions and ratings with the plain histograms that a scope's table took in; empty without.
+        """Return numbers of predictions and ratings including the plain histograms in a scope's table; empty without.
 
-        `n` is None where the clients did not say how many predictions lie behind their ratings.
+        `n` is None if clients did not report the number of predictions of their ratings.
         """
         keys = self._held_keys(scope)
         if not keys:
@@ -254,7 +254,7 @@ class View:
         }
 
     def histogram_share(self) -> float:
-        """Share of the asked table's weight that came as plain histograms."""
+        """Return the share of the table's weight from plain histograms."""
         held = self.pane.histograms.weight(self.histogram_keys(self.scope)[0])
         rest = (
             self.counts["n_ratings"]
@@ -264,7 +264,7 @@ class View:
         return held / (held + rest) if held else 0.0
 
     def _check_histograms(self, scope: str) -> None:
-        """Raise where some histograms of the window hold predictions that the asked key does not."""
+        """Raise if some histograms of the window contain predictions that the query's key does not."""
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
             return
         held = self.pane.histograms
@@ -274,7 +274,7 @@ class View:
         for key, other in product(keys, held.blocks):
             missing = held.uncovered(key, other)
             if missing:
-                detail = f"histograms of {other.replace('|', ' ')} hold predictions that those of {key.replace('|', ' ')} do not"
+                detail = f"histograms of {other.replace('|', ' ')} contain predictions that those of {key.replace('|', ' ')} do not"
                 raise NotAnswerable("not_in_histogram", detail, missing)
 
     def _width_table(self, scope: str, bins: int) -> Table:
@@ -295,7 +295,7 @@ class View:
         return self._discarding(grouped, np.arange(bins + 1) / bins)
 
     def _discarding(self, cells: Cells, edges: Floats) -> Table:
-        """A table without the bins below `min_count`: samples, or mass where predictions carry weights."""
+        """Return a table without the bins below `min_count`: samples, or mass if predictions have weights."""
         least = self.question.min_count
         if not least:
             return Table(cells, edges, 0.0)
@@ -309,7 +309,7 @@ class View:
         return Table(emptied, edges, discarded)
 
     def _kept_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
-        """Places on the scope's grid, counts and sums of the filled cells."""
+        """Return places on the scope's grid, counts and sums of the non-empty cells."""
         return self.once(("kept", scope), lambda: self._read_kept_cells(scope))
 
     def _read_kept_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
@@ -330,7 +330,7 @@ class View:
 
     def _class_cells(self, klass: int) -> tuple[Ints, Ints, Floats]:
         if klass not in self.spec.kept_classes:
-            listed = "the first 64 classes are kept by themselves only where a model has no more; list others when it is made"
+            listed = "the first 64 classes have separate tables only if the model has no more; list others when you create the model"
             raise NotAnswerable("class_not_kept", listed)
         width = self.spec.class_grid.n_positions
         start = self.spec.kept_classes.index(klass) * width
@@ -339,7 +339,7 @@ class View:
         return places[first:last] - start, counts[:, first:last], sums[:, first:last]
 
     def rows(self, scope: str) -> Cells:
-        """One cell for each labelled raw row, in the rows' order; for `all`, class after class.
+        """Return one cell for each labelled raw row, in the rows' order; for `all`, class after class.
 
         Raises
         ------
@@ -348,11 +348,11 @@ class View:
         """
         filling = self.filling
         if filling is None:
-            raise NotAnswerable("needs_rows", "the kept state holds cells, no rows")
+            raise NotAnswerable("needs_rows", "the stored state has cells, no rows")
         return self.once(("rows", scope), lambda: cells_of_rows(filling, self.policy, scope))
 
     def row_cells(self, scope: str) -> Cells:
-        """One cell for each labelled raw row, in order of score; equal scores stay in the rows' order.
+        """Return one cell for each labelled raw row, sorted by score; equal scores stay in the rows' order.
 
         Raises
         ------

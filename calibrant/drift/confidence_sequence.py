@@ -42,7 +42,7 @@ def rate_bounds(weight: Floats, correct: Floats, alpha: float) -> tuple[Floats, 
     (0.169, 0.457)
     """
     if not 0.0 < alpha < 1.0:
-        raise ValueError("alpha lies in (0, 1)")
+        raise ValueError(f"Received alpha={alpha}; expected a number in (0, 1).")
     correct = np.clip(correct, 0.0, weight)
     centre = np.divide(correct, weight, out=np.full(len(weight), 0.5), where=weight > 0)
     lower = _crossing(np.zeros(len(weight)), centre, weight, correct, alpha)

@@ -26,7 +26,7 @@ def threshold_of(run_length: float, n_detectors: int) -> float:
     14600.0
     """
     if n_detectors < 1:
-        raise ValueError("there is at least one detector")
+        raise ValueError(f"Received {n_detectors} detectors; expected at least 1.")
     return run_length * n_detectors
 
 
@@ -57,7 +57,7 @@ def flagged(log_evidence: Mapping[str, float], false_share: float = 0.05) -> lis
     ['a', 'b']
     """
     if not 0.0 < false_share < 1.0:
-        raise ValueError("the share of false flags lies in (0, 1)")
+        raise ValueError(f"Received false_share={false_share}; expected a number in (0, 1).")
     names = sorted(log_evidence, key=lambda name: (-log_evidence[name], name))
     m = len(names)
     enough = [

@@ -66,7 +66,9 @@ def watch(reference: Floats, after: int | None = None) -> OccupancyState:
     if not np.isfinite(reference).all() or (reference < 0).any():
         raise ValueError("units by bin are finite and not negative")
     if reference.sum() < MIN_REFERENCE:
-        raise ValueError(f"a reference has at least {MIN_REFERENCE:.0f} units")
+        raise ValueError(
+            f"Received a reference of {reference.sum():.0f} units; expected at least {MIN_REFERENCE:.0f}."
+        )
     return OccupancyState(reference, np.zeros(len(reference)), last=after)
 
 

@@ -40,7 +40,7 @@ class Tolerance:
         [0.02, 0.02]
         """
         if not 0.0 <= delta < 1.0:
-            raise ValueError("a tolerance lies in [0, 1)")
+            raise ValueError(f"Received tolerance {delta}; expected a number in [0, 1).")
         return cls(np.full(bins, -delta), np.full(bins, delta))
 
     @classmethod

@@ -1,8 +1,8 @@
-"""Alpha-calibration side by side: raw, alpha, temperature, temperature with alpha, both at once, a head on features.
+"""Comparison of raw, alpha, temperature, temperature with alpha, both at once, and a head on features.
 
-Which of them predicts disagreement best depends on the data: a concentration can only lower the predicted disagreement,
-and so helps where raters agree more than predicted and harms where they do not. So all are fitted on one half of the
-units and compared on the other, and the best there is named.
+Which of them predicts disagreement best depends on the data. A concentration can only lower the predicted disagreement,
+and so helps if raters agree more than predicted and harms if they do not. All methods are therefore fitted on one half of
+the units and compared on the other, and the best one is reported.
 
 Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), sections 5.1 to 5.3.
 """
@@ -30,7 +30,7 @@ ROWS_A_COEFFICIENT = 2
 
 
 def compared(batch: Batch, **options: Any) -> dict[str, Any]:
-    """What `compare_calibrations` says; where it cannot, `best` is None with a `reason` and a `detail`.
+    """Return the result of `compare_calibrations`; if it fails, `best` is None with a `reason` and a `detail`.
 
     Examples
     --------
@@ -52,23 +52,23 @@ def compare_calibrations(
     ci: float = 0.95,
     features: ArrayLike | None = None,
 ) -> dict[str, Any]:
-    """Every way of alpha-calibration on the same validation part, and the best there.
+    """Compare the methods of alpha-calibration on the same validation part and report the best.
 
     Parameters
     ----------
-    batch : Batch, raw rows or a pane's kept sample
+    batch : Batch, raw rows or a pane's stored sample
     penalty : factor of the mean of (log alpha0)^2
-    criterion : one of `CRITERIA`, by which the best is picked
+    criterion : one of `CRITERIA`, by which the best is selected
     bins : equal-width bins of the predicted disagreement for `disagreement_ce`
     ci : nominal coverage of the gains over raw
-    features : float64 (n, n_features) for the head; log-probabilities where None
+    features : float64 (n, n_features) for the head. Default: log-probabilities.
 
     Returns
     -------
     dict with `best`, `criterion`, `n_fit`, `n_validation`, `n_one_vote`, `n_zero_probability`, and `methods`: for each
     of `METHODS` the `disagreement_loss`, `disagreement_ce`, `epistemic_loss` and `epistemic_loss_after_one_vote` of the
     validation part, the `gain` over raw by the criterion with its interval, `temperature`, `concentration` (of the
-    head: its median), `coefficients` and `proof` from the other part. A head with fewer than two units a coefficient
+    head: its median), `coefficients` and `proof` from the other part. A head with fewer than two units per coefficient
     there is not fitted (`reason` is "few_rows").
 
     Raises
@@ -79,10 +79,12 @@ def compare_calibrations(
         An option outside its range.
     """
     if criterion not in CRITERIA:
-        detail = f"criterion is one of {', '.join(CRITERIA)}"
+        detail = f"Received criterion {criterion!r}; expected one of {', '.join(CRITERIA)}."
         raise CalibrationInputError.at("/criterion", "one_of", detail)
     if not 0.0 <= penalty <= 1e6:
-        raise CalibrationInputError.at("/penalty", "range", "penalty lies in 0 to 1e6")
+        raise CalibrationInputError.at(
+            "/penalty", "range", f"Received penalty={penalty}; expected 0 to 1e6."
+        )
     rows = voted_rows(batch, features)
     _refuse(rows)
     fit_part, validation = (rows.take(np.flatnonzero(rows.half == side)) for side in (0, 1))
@@ -129,9 +131,9 @@ def compare_calibrations(
 
 
 def row_losses(fit: Fit, rows: VotedRows) -> dict[str, Floats]:
-    """Unbiased losses of each row, (n,) each: of predicted disagreement, of probabilities before and after a vote.
+    """Return unbiased losses of each row, (n,) each: of predicted disagreement, of probabilities before and after one rating.
 
-    After one vote the error is alpha0 / (alpha0 + 1) of the prediction's and 1 / (alpha0 + 1) of the vote's.
+    After one rating the error is alpha0 / (alpha0 + 1) of the prediction's and 1 / (alpha0 + 1) of the rating's.
     """
     n = rows.total[:, None]
     share, observed = rows.votes / n, rows.disagreement
@@ -156,25 +158,25 @@ def _fits_a_head(rows: VotedRows) -> bool:
 def _refuse(rows: VotedRows) -> None:
     if not len(rows):
         if rows.n_zero_probability:
-            detail = "every prediction has a vote for a class at probability 0"
+            detail = "every prediction has a rating of a class with probability 0"
             raise NotAnswerable("zero_probability", detail)
         raise NotAnswerable(
-            "one_vote", "one vote a prediction leaves the concentration unidentified"
+            "one_vote", "one rating per prediction leaves the concentration unidentified"
         )
     if min(len(np.unique(rows.unit[rows.half == side])) for side in (0, 1)) < MIN_UNITS:
-        detail = f"fewer than {MIN_UNITS} units with two votes in a half of the data"
+        detail = f"fewer than {MIN_UNITS} units with two ratings in a half of the data"
         raise NotAnswerable("few_units", detail)
 
 
 def _predicted(fit: Fit, rows: VotedRows) -> Floats:
-    """Predicted disagreement, (n,)."""
+    """Return the predicted disagreement, (n,)."""
     mean, alpha = fit.mean(rows), fit.concentration(rows)
     point = 1.0 - np.einsum("nk,nk->n", mean, mean)
     return point if alpha is None else np.asarray(alpha / (alpha + 1.0) * point)
 
 
 def _coefficients(fit: Fit) -> dict[str, Any] | None:
-    """Of log alpha0 on the features as they are."""
+    """Return coefficients of log alpha0 on the features in their original scale."""
     if fit.coefficients is None:
         return None
     slopes = fit.coefficients[:-1] / fit.scale

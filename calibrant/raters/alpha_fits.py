@@ -1,4 +1,4 @@
-"""Ways of predicting how far raters disagree, fitted: a concentration, a temperature, both, a head on features.
+"""Fitted methods of predicting how far raters disagree: a concentration, a temperature, both, a head on features.
 
 Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), section 5 and appendix D.2; the head's
 objective as in their published code (penalty 0.005 on the mean square of log alpha0), solved by L-BFGS on all rows.
@@ -27,14 +27,14 @@ OPTIONS = {"maxiter": 2000, "maxfun": 5000, "gtol": 1e-12, "ftol": 0.0, "maxcor"
 
 @dataclass(frozen=True)
 class Fit:
-    """One way of calibration, fitted.
+    """One fitted calibration method.
 
     Attributes
     ----------
     log_beta : of the inverse temperature
-    coefficients : float64 (n_features + 1,) of log alpha0 on standardised features, the intercept last; None for none
+    coefficients : float64 (n_features + 1,) of log alpha0 on standardised features, the intercept last; None if not used
     middle, scale : float64 (n_features,), of the standardisation
-    proof : gradient norm, iterations, objective before and after, at_bound; empty where nothing was fitted
+    proof : gradient norm, iterations, objective before and after, at_bound; empty if nothing was fitted
     """
 
     log_beta: float
@@ -44,11 +44,11 @@ class Fit:
     proof: dict[str, Any]
 
     def mean(self, rows: VotedRows) -> Floats:
-        """Class probabilities, (n, n_classes)."""
+        """Return class probabilities, (n, n_classes)."""
         return probabilities_of(np.exp(self.log_beta) * rows.logits)
 
     def concentration(self, rows: VotedRows) -> Floats | None:
-        """alpha0 of each row, (n,); None where there is none."""
+        """Return alpha0 of each row, (n,); None if not used."""
         if self.coefficients is None:
             return None
         design = (rows.features - self.middle) / self.scale
@@ -59,11 +59,11 @@ class Fit:
 def dirichlet_multinomial_loss(
     mean: Floats, log_alpha: Floats, votes: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Negative log-likelihood of votes without the multinomial coefficient, and its slopes.
+    """Return the negative log-likelihood of ratings without the multinomial coefficient, and its slopes.
 
     Parameters
     ----------
-    mean : float64 (n, n_classes), positive where there are votes
+    mean : float64 (n, n_classes), positive for classes with ratings
     log_alpha : float64 (n,)
     votes : float64 (n, n_classes)
 
@@ -86,7 +86,7 @@ def dirichlet_multinomial_loss(
 
 
 def fit_method(method: str, rows: VotedRows, penalty: float = PENALTY) -> Fit:
-    """One of `METHODS` fitted to rows.
+    """Fit one of `METHODS` to rows.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def fit_method(method: str, rows: VotedRows, penalty: float = PENALTY) -> Fit:
 
 
 def _temperature(rows: VotedRows, middle: Floats, scale: Floats) -> Fit:
-    """The inverse temperature of least multinomial NLL of the votes."""
+    """Fit the inverse temperature of minimal multinomial NLL of the ratings."""
     weight = rows.weight
     total = float(weight.sum())
 
@@ -139,7 +139,7 @@ def _solved(
     with_beta: bool = False,
     with_head: bool = False,
 ) -> Fit:
-    """log alpha0, one or linear in standardised features, with or without the temperature, by the votes' NLL."""
+    """Fit log alpha0, constant or linear in standardised features, with or without the temperature, by the ratings' NLL."""
     weight = rows.weight
     total = float(weight.sum())
     design = np.ones((len(rows), 1))
@@ -171,7 +171,7 @@ def _solved(
 
 
 def _minimum(loss: Any, start: Floats, bounds: Any) -> tuple[Floats, dict[str, Any]]:
-    """Where a smooth loss is least, by L-BFGS, and the proof of it."""
+    """Minimise a smooth loss by L-BFGS; return the minimum and its proof."""
     found = scipy.optimize.minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS
     )

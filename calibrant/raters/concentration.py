@@ -1,9 +1,9 @@
-"""The concentration alpha0 of Dirichlets around the predictions, fitted to the votes: global alpha-calibration.
+"""Concentration alpha0 of Dirichlets around the predictions, fitted to the ratings: global alpha-calibration.
 
-The fit minimises mean NLL + penalty (log alpha0)^2 over predictions with at least two votes; the mean
-prediction does not change. Where votes are no more alike within a prediction than chance makes them, the
-likelihood grows up to the grid's end: then `dispersion` says that none was detected, and the penalty alone
-decides the value.
+The fit minimises mean NLL + penalty (log alpha0)^2 over predictions with at least two ratings. The mean
+prediction does not change. If ratings are no more alike within a prediction than by chance, the
+likelihood increases up to the grid's end: then `dispersion` is "none detected", and the penalty alone
+determines the value.
 
 Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), section 5.3; penalty 0.005 as in their published code.
 """
@@ -40,14 +40,14 @@ class Concentration:
     interval : of value, from it
     penalty : factor of (log alpha0)^2
     at_bound : "lower", "upper" or None
-    dispersion : "detected", or "none detected" where the likelihood alone grows up to the largest alpha0
-    unpenalised : the value without a penalty, None where none is detected
-    nll_limit, nll : mean loss a prediction at infinite alpha0 and at value, in nats, without the multinomial
+    dispersion : "detected", or "none detected" if the likelihood alone increases up to the largest alpha0
+    unpenalised : the value without a penalty, None if none is detected
+    nll_limit, nll : mean loss per prediction at infinite alpha0 and at value, in nats, without the multinomial
         coefficient
-    gradient_norm : derivative of the penalised mean loss in log alpha0 at the value; 0 of what a bound holds
-    iterations : steps to it from the kept points
-    n : predictions with at least two votes that the fit rests on
-    n_zero_probability : predictions with a vote for a class at probability 0, left out
+    gradient_norm : derivative of the penalised mean loss in log alpha0 at the value; 0 at a bound
+    iterations : steps to it from the stored points
+    n : number of predictions with at least two ratings in the fit
+    n_zero_probability : number of excluded predictions with a rating of a class with probability 0
     """
 
     value: float
@@ -68,7 +68,7 @@ class Concentration:
 def fit_concentration(
     profile: Accumulator, penalty: float = PENALTY, ci: float = 0.95
 ) -> Concentration:
-    """The concentration that the kept profile supports.
+    """Fit the concentration to the stored profile.
 
     Parameters
     ----------
@@ -79,19 +79,19 @@ def fit_concentration(
     Raises
     ------
     NotAnswerable
-        No prediction has two votes (one leaves alpha0 unidentified), or all that have are impossible under the
+        No prediction has two ratings (one leaves alpha0 unidentified), or all that have are impossible under the
         predictions.
     """
     counts = profile.blocks["profile"].counts[:, 0]
     sums = profile.blocks["profile"].sums
     if not counts[0]:
         raise NotAnswerable(
-            "one_vote", "one vote a prediction leaves the concentration unidentified"
+            "one_vote", "one rating per prediction leaves the concentration unidentified"
         )
     weight = float(sums[0, 0])
     if not weight > 0:
         raise NotAnswerable(
-            "zero_probability", "every prediction has a vote for a class at probability 0"
+            "zero_probability", "every prediction has a rating of a class with probability 0"
         )
     means = sums[1:5] / weight
     curve = _Curve(means[1], means[2], means[3], penalty)
@@ -123,7 +123,7 @@ def fit_concentration(
 
 
 class _Curve:
-    """Mean loss by log alpha0 between the kept points: the polynomial of slopes and curvatures of eight neighbours.
+    """Mean loss by log alpha0 between the stored points: the polynomial of slopes and curvatures of eight neighbours.
 
     The loss is analytic within pi of the real line, and so a minimum found from it is within 1e-7.
     """
@@ -133,7 +133,7 @@ class _Curve:
         self._objective_slope = d1 + 2.0 * penalty * LOG_CONCENTRATIONS
 
     def minimum(self) -> tuple[float, str | None, int]:
-        """Place of the least penalised loss, at which end of the grid it lies, if at one, and in how many steps it was found."""
+        """Return the place of the minimal penalised loss, the end of the grid if it is there, and the number of steps."""
         slope, t = self._objective_slope, LOG_CONCENTRATIONS
         ends: list[tuple[float, str | None, int]] = []
         if slope[0] >= 0:
@@ -151,7 +151,7 @@ class _Curve:
         )
 
     def loss(self, place: float) -> float:
-        """Mean loss: a kept point's and the integral of the slope from there."""
+        """Return the mean loss: a stored point's plus the integral of the slope from there."""
         start = float(LOG_CONCENTRATIONS[self._cell(place)])
         half = (place - start) / 2.0
         slope, _ = self._slope(self._cell(place))
@@ -161,11 +161,11 @@ class _Curve:
         return float(self._nll[self._cell(place)] + half * part)
 
     def slope(self, place: float) -> float:
-        """First derivative of the penalised loss."""
+        """Return the first derivative of the penalised loss."""
         return self._slope(self._cell(place))[0](place) + 2.0 * self._penalty * place
 
     def curvature(self, place: float) -> float:
-        """Second derivative of the penalised loss."""
+        """Return the second derivative of the penalised loss."""
         return self._slope(self._cell(place))[1](place) + 2.0 * self._penalty
 
     def _cell(self, place: float) -> int:
@@ -181,7 +181,7 @@ class _Curve:
         return float(found), None, int(how.iterations)
 
     def _slope(self, cell: int) -> tuple[Callable[[float], float], Callable[[float], float]]:
-        """The slope in a cell and its derivative."""
+        """Return the slope in a cell and its derivative."""
         first = min(max(cell - NEIGHBOURS // 2 + 1, 0), N_POINTS - NEIGHBOURS)
         near = slice(first, first + NEIGHBOURS)
         values = np.stack([self._d1[near], self._d2[near]], axis=1).ravel()

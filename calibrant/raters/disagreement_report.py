@@ -1,8 +1,8 @@
-"""How well a model's probabilities predict that raters disagree, and what a fitted concentration makes of it.
+"""Accuracy with which a model's probabilities predict rater disagreement, before and after a fitted concentration.
 
 The prediction of disagreement is 1 - sum z^2, or alpha0 / (alpha0 + 1) times it under a Dirichlet of
-concentration alpha0. A concentration can only lower it: where raters disagree as much as predicted or more,
-alpha-calibration makes it worse, and the answer warns.
+concentration alpha0. A concentration can only lower it: if raters disagree as much as predicted or more,
+alpha-calibration makes it worse, and the result contains a warning.
 
 Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), eqs. 15 to 19 and Theorem 1.
 """
@@ -38,16 +38,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Theorem 1 for one group: which concentrations help.
+    """Theorem 1 for one group: the concentrations that help.
 
     Attributes
     ----------
     u_q : expected sum of squares of the label distribution, 1 - observed disagreement
     s_z : sum of squares of the prediction, 1 - predicted disagreement
-    order : "right" where u_q > s_z, so that some concentration helps; else "wrong"
-    best, from_ : the best concentration for disagreement, and the least that improves on none; None where the
+    order : "right" if u_q > s_z, so that some concentration helps; else "wrong"
+    best, from_ : the best concentration for disagreement, and the minimum that improves on none; None if the
         order is wrong
-    best_posterior, from_posterior : the same for class probabilities after one vote; None where EL is not positive
+    best_posterior, from_posterior : the same for class probabilities after one rating; None if EL is not positive
     """
 
     u_q: float
@@ -60,7 +60,7 @@ class Thresholds:
 
 
 def thresholds(observed: float, predicted: float, epistemic: float) -> Thresholds:
-    """Theorem 1 of Mimori et al. from a group's means.
+    """Apply Theorem 1 of Mimori et al. to a group's means.
 
     Parameters
     ----------
@@ -89,16 +89,16 @@ def thresholds(observed: float, predicted: float, epistemic: float) -> Threshold
 
 
 def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
-    """Everything about the raters' disagreement, as a JSON-able object.
+    """Return all results on rater disagreement, as a JSON-able object.
 
-    Options of the question: `bins`, `edges`, `loss_weight` (1 or n) and `penalty` of the concentration's fit.
-    `before` and `after` use the same bins: those of the prediction before, whose limits the concentration
-    shrinks with it.
+    Options of the query: `bins`, `edges`, `loss_weight` (1 or n) and `penalty` of the concentration's fit.
+    `before` and `after` use the same bins: those of the prediction before. The concentration shrinks their limits
+    with the prediction.
 
     Raises
     ------
     NotAnswerable
-        No prediction has two votes, or plain histograms.
+        No prediction has two ratings, or plain histograms.
     CalibrationInputError
         An option outside its range.
     """
@@ -144,7 +144,7 @@ def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
 
 
 def _fitted(view: View) -> Concentration | None:
-    """The concentration, None where every prediction has a vote for a class at probability 0."""
+    """Return the concentration; None if every prediction has a rating of a class with probability 0."""
     penalty = float(PENALTY_OF_FIT.of(view.question))
     try:
         return fit_concentration(view.pane["concentration"], penalty, view.question.ci)
@@ -176,7 +176,7 @@ def _state_of(
 
 
 def _reliability(table: DisagreementTable, bins: int, ci: float) -> list[dict[str, Any]]:
-    """One object a bin; empty bins have n 0 and nulls."""
+    """Return one object per bin; empty bins have n 0 and nulls."""
     rows: list[dict[str, Any]] = []
     lower, upper = table.intervals(ci)
     for i, weight in enumerate(table.weight.tolist()):
@@ -216,7 +216,7 @@ def _warnings(table: DisagreementTable, fitted: Concentration) -> list[dict[str,
         detail = "the fitted concentration worsens the disagreement loss; rescale the probabilities first"
         found.append({"rule": "loss_worse", "detail": detail})
     if fitted.dispersion == "none detected":
-        detail = "votes differ within predictions as much as chance alone makes them; the penalty decides the value"
+        detail = "ratings differ within predictions as much as by chance alone; the penalty determines the value"
         found.append({"rule": "none_detected", "detail": detail})
     return found
 

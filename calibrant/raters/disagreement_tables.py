@@ -1,4 +1,4 @@
-"""Tables of predicted against observed disagreement of raters, their losses, and intervals of those.
+"""Tables of predicted against observed disagreement of raters, with losses and intervals.
 
 Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), eqs. 15 to 19.
 """
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class DisagreementTable:
-    """Bins of the predicted disagreement; sums over predictions with at least two votes, each array (bins,).
+    """Bins of the predicted disagreement; sums over predictions with at least two ratings, each array (bins,).
 
     Attributes
     ----------
@@ -55,11 +55,11 @@ class DisagreementTable:
         return self.sums["weight"]
 
     def gap(self, factor: float = 1.0) -> Floats:
-        """Observed minus predicted disagreement of each bin, the prediction multiplied by `factor`; 0 in empty bins."""
+        """Return observed minus predicted disagreement of each bin, the prediction multiplied by `factor`; 0 in empty bins."""
         return _ratio(self.sums["disagreement"] - factor * self.sums["predicted"], self.weight)
 
     def loss(self, factor: float = 1.0) -> float:
-        """Squared loss of the predicted disagreement, unbiased."""
+        """Return the squared loss of the predicted disagreement, unbiased."""
         at = self.sums
         terms = (
             factor**2 * at["predicted_squared"] - 2.0 * factor * at["product"] + at["disagreement"]
@@ -67,30 +67,30 @@ class DisagreementTable:
         return float(terms.sum() / self.weight.sum())
 
     def calibration_plugin(self, factor: float = 1.0) -> float:
-        """Weighted mean of squared gaps."""
+        """Return the weighted mean of squared gaps."""
         return float(share(self.weight) @ self.gap(factor) ** 2)
 
     @property
     def variance(self) -> Floats:
-        """Of each bin's gap, from the chance of votes and rows; 0 where fewer than two predictions tell."""
+        """Variance of each bin's gap, from the sampling of ratings and rows; 0 with fewer than two predictions."""
         at = self.sums
         names = (
             "weight_squared",
             "disagreement_weight_squared",
             "disagreement_squared_weight_squared",
         )
-        # About the prediction, which no vote moves, so that only the gap's own chance is left.
+        # Around the prediction, which no rating changes, so that only the variance of the gap remains.
         moments = tuple(at[name] for name in names)
         second = squares_about(_ratio(at["predicted"], self.weight), moments)
         return mean_variance(self.weight, self.gap(), moments[0], second, self.count)
 
     @property
     def bias(self) -> float:
-        """What the chance of votes and rows adds to the plug-in, whatever the factor."""
+        """Bias of the plug-in from the sampling of ratings and rows, for any factor."""
         return float(share(self.weight) @ self.variance)
 
     def intervals(self, ci: float) -> tuple[Floats, Floats]:
-        """Wilson's interval of each bin's observed disagreement, with as many trials as have the gap's variance."""
+        """Return Wilson's interval of each bin's observed disagreement, with the number of trials that gives the gap's variance."""
         observed = np.clip(_ratio(self.sums["disagreement"], self.weight), 0.0, 1.0)
         chance, variance = observed * (1.0 - observed), self.variance
         known = (variance > 0) & (chance > 0)
@@ -98,29 +98,31 @@ class DisagreementTable:
         return wilson(observed, trials, ci)
 
     def calibration(self, factor: float = 1.0) -> float:
-        """Debiased calibration loss; may fall below 0 by chance."""
+        """Return the debiased calibration loss; it may be below 0 by chance."""
         return self.calibration_plugin(factor) - self.bias
 
     def error(self, factor: float = 1.0) -> float:
-        """Calibration error: the root of the debiased loss, 0 where that is not positive."""
+        """Return the calibration error: the root of the debiased loss, 0 if that is not positive."""
         return math.sqrt(max(self.calibration(factor), 0.0))
 
 
 def disagreement_table(
     view: View, by_ratings: bool = False, bins: int | None = None
 ) -> DisagreementTable:
-    """The question's equal-width bins of 1 - sum z^2.
+    """Return the query's equal-width bins of 1 - sum z^2.
 
     Raises
     ------
     NotAnswerable
-        No prediction has two votes, plain histograms, or bins that are no divisor of 120.
+        No prediction has two ratings, plain histograms, or bins that are no divisor of 120.
     """
     refuse_one_vote(view)
     bins = bins or view.question.bins
     if DISAGREEMENT_GRID.cells % bins:
         exact = ", ".join(map(str, DISAGREEMENT_GRID.exact_bins))
-        detail = f"the grid of predicted disagreement gives {exact} bins, not {bins}"
+        detail = (
+            f"Received bins={bins}; the grid of predicted disagreement gives {exact} bins exactly."
+        )
         raise NotAnswerable("bins_not_exact", detail)
     block = view.pane["disagreement"].blocks["cells"]
     place = DISAGREEMENT_GRID.bins(bins, view.question.edges)
@@ -138,15 +140,15 @@ def table_of_rows(
     epistemic: ArrayLike | None = None,
     weight: ArrayLike = 1.0,
 ) -> DisagreementTable:
-    """The same table from rows.
+    """Return the same table from rows.
 
     Parameters
     ----------
-    predicted : float64 (n,) in [0, 1], predicted probability of disagreement, from any belief
+    predicted : float64 (n,) in [0, 1], predicted probability of disagreement, under any belief
     disagreement : float64 (n,), observed share, as `label_statistics.disagreement`
     bins, edges : equal-width bins of `predicted`
-    epistemic : float64 (n,), unbiased squared distance of each prediction from its label distribution; 0 where None
-    weight : float64 (n,), or one of all rows
+    epistemic : float64 (n,), unbiased squared distance of each prediction from its label distribution. Default: 0.
+    weight : float64 (n,). Default: 1 for all rows.
     """
     d, phi = np.asarray(predicted, np.float64), np.asarray(disagreement, np.float64)
     place = equal_width_bin(d, bins, edges)
@@ -169,7 +171,7 @@ def table_of_rows(
 def _table(
     place: NDArray[np.int64], count: Floats, columns: Iterable[Floats], bins: int
 ) -> DisagreementTable:
-    """Counts and columns, in the order of `MOMENTS`, added up by bin."""
+    """Sum counts and columns, in the order of `MOMENTS`, by bin."""
 
     def total(values: Floats) -> Floats:
         return np.bincount(place, values, bins).astype(np.float64)
@@ -179,13 +181,13 @@ def _table(
 
 
 def disagreement_loss_interval(view: View, choice: Choice) -> Interval:
-    """Interval of the disagreement's squared loss."""
+    """Return the interval of the disagreement's squared loss."""
     rows = rows_with_several(view, choice)
     return row_interval(view, rows.disagreement_loss, rows)
 
 
 def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
-    """Interval of the disagreement's calibration loss, from replicates; weight one only."""
+    """Return the interval of the disagreement's calibration loss, from replicates; weight one only."""
     if choice.by_ratings:
         return None, {"interval_reason": "not_replicated"}
     weight, predicted, observed = replicated(view)
@@ -211,7 +213,7 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
 
 
 def replicated(view: View) -> Floats:
-    """Weight, predicted and observed disagreement by replicate and bin, float64 (3, 64, 15); every prediction of weight one."""
+    """Return weight, predicted and observed disagreement by replicate and bin, float64 (3, 64, 15); all predictions with weight 1."""
     block = view.pane["disagreement"].blocks["replicates"]
     return np.asarray(block.sums.reshape(len(REPLICATE_SUMS), N_REPLICATES, REPLICATE_BINS))
 

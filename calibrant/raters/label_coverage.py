@@ -1,7 +1,7 @@
-"""Which predictions have labels: how many, at which scores, after how long.
+"""Label coverage: the number of labelled predictions, their scores, and the delays of labels.
 
-Where labels are missing at some scores more than at others, outcomes may have been looked for selectively, and what the
-labelled ones show may not hold for the rest (verification bias). The gradient is the change of the labelled share over
+If labels are missing at some scores more than at others, labelling may have been selective, and results of the
+labelled ones may not hold for the rest (verification bias). The gradient is the change of the labelled share over
 the range of the score.
 """
 
@@ -22,7 +22,7 @@ QUANTILES = {"median_s": 0.5, "q90_s": 0.9, "q99_s": 0.99}
 
 
 def coverage(pane: Pane, bins: int = DRIFT_BINS, ci: float = 0.95) -> dict[str, Any]:
-    """Share of predictions with a label, overall and by equal bins of the score, its gradient, and delays of labels.
+    """Return the share of predictions with a label, overall and by equal bins of the score, its gradient, and delays of labels.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def coverage(pane: Pane, bins: int = DRIFT_BINS, ci: float = 0.95) -> dict[str, 
 
 
 def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
-    """Slope of the labelled share in the score by least squares over sixty bins, weighted by their predictions.
+    """Fit the slope of the labelled share in the score by least squares over 60 bins, weighted by their predictions.
 
     Returns
     -------
-    dict with `slope` (the change of the share from score 0 to score 1), its `interval` and `p_value`; None where all
-    predictions fall into one bin, 0 where every bin has the same share. The variance is that of independent
+    dict with `slope` (the change of the share from score 0 to score 1), its `interval` and `p_value`; None if all
+    predictions are in one bin, 0 if every bin has the same share. The variance is that of independent
     predictions.
     """
     predictions, labelled = pane["units"].blocks["bins"].counts.astype(np.float64)
@@ -60,7 +60,7 @@ def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
     spread = float((predictions * centred**2).sum())
     if not spread:
         return nothing
-    # Of what a constant share would give; a rest within the rounding of its terms is none.
+    # Residual of a constant share; one within the rounding error of its terms counts as none.
     terms = (labelled - predictions * (labelled.sum() / total)) * centred
     rounding = UNIT_BINS * np.finfo(np.float64).eps * float((labelled * np.abs(centred)).sum())
     slope = float(terms.sum() / spread) if abs(terms.sum()) > rounding else 0.0

@@ -1,7 +1,7 @@
-"""Each prediction against the distribution of its ratings: entropy, distance, order, and how far raters disagree.
+"""Comparison of each prediction with the distribution of its ratings: entropy, distance, order, rater disagreement.
 
-A mean over predictions of these compares with the label distribution as it was voted; with few votes much of the
-distance is the votes' own chance.
+A mean over predictions compares with the empirical label distribution. With few ratings, much of the
+distance is sampling variation of the ratings.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Prediction by prediction, (n,).
+    """Comparisons per prediction, (n,).
 
     Attributes
     ----------
-    entropy_gap : float64, entropy of the ratings less that of the prediction, in nats
+    entropy_gap : float64, entropy of the ratings minus that of the prediction, in nats
     distance : float64, total variation distance of the two distributions
     same_order : bool, stable argsorts of both agree
-    same_strict_order : bool, every two classes that votes tell apart are told apart the same way by the prediction
-    untied : bool, no two classes have equally many votes
+    same_strict_order : bool, the prediction orders every two classes with different label counts in the same way
+    untied : bool, no two classes have equal label counts
     disagreement : float64, share of pairs of raters that differ; nan with fewer than two ratings
     """
 
@@ -48,8 +48,8 @@ def compare(
     Parameters
     ----------
     probabilities : float64 (n, n_classes)
-    label_counts : int64 (n, n_classes), at least one rating a row
-    own_entropy : float64 (n,), entropy of the probabilities where it is known already
+    label_counts : int64 (n, n_classes), at least one rating per row
+    own_entropy : float64 (n,), entropy of the probabilities if already known
 
     Returns
     -------
@@ -86,15 +86,15 @@ def compare(
 
 
 def entropy(distribution: Floats) -> Floats:
-    """Entropy of each row, in nats; (n, n_classes) to (n,)."""
+    """Return the entropy of each row, in nats; (n, n_classes) to (n,)."""
     return entropy_of_columns(np.ascontiguousarray(distribution.T))
 
 
 def entropy_of_columns(columns: Floats) -> Floats:
-    """The same of distributions by class, (n_classes, n) to (n,).
+    """Return the entropy of distributions by class, (n_classes, n) to (n,).
 
-    The same to the last bit whatever the other rows are: cells rest on it, and a row is taken out of the cell that it
-    was put into.
+    The result has the same bits for any other rows: cells depend on it, and a row is subtracted from the cell to
+    which it was added.
     """
     terms = np.log(
         columns if columns.min(initial=1.0) > 0.0 else np.where(columns > 0.0, columns, 1.0)
@@ -104,9 +104,9 @@ def entropy_of_columns(columns: Floats) -> Floats:
 
 
 def _orders(scores: Floats, votes: Ints) -> tuple[Bools, Bools, Bools]:
-    """`same_order`, `same_strict_order` and `untied` of distributions by class, (n_classes, n).
+    """Return `same_order`, `same_strict_order` and `untied` of distributions by class, (n_classes, n).
 
-    What neighbouring classes say, and classes with votes against those without, decides most rows without sorting them.
+    Comparing neighbouring classes, and classes with ratings against those without, decides most rows without sorting.
     """
     rising = votes[1:] >= votes[:-1]
     same_order = np.asarray(((scores[1:] >= scores[:-1]) == rising).all(axis=0))
@@ -129,7 +129,7 @@ def _orders(scores: Floats, votes: Ints) -> tuple[Bools, Bools, Bools]:
 
 
 def _is_stably_sorted(values: Floats, order: Ints) -> Bools:
-    """Whether a stable sort of the rows would give this very order: none falls, and equals keep their places."""
+    """Return whether a stable sort of the rows gives this order: no value decreases, and equals keep their places."""
     before, after = values[:, :-1], values[:, 1:]
     return np.asarray(
         ((before < after) | ((before == after) & (order[:, :-1] < order[:, 1:]))).all(axis=1)
@@ -137,7 +137,7 @@ def _is_stably_sorted(values: Floats, order: Ints) -> Bools:
 
 
 def _separates(values: Floats, step: Bools) -> Bools:
-    """Whether at each marked step all values before lie below all values after."""
+    """Return whether at each marked step all values before are below all values after."""
     below = np.maximum.accumulate(values, axis=1)[:, :-1]
     above = np.minimum.accumulate(values[:, ::-1], axis=1)[:, ::-1][:, 1:]
     return np.asarray(((below < above) | ~step).all(axis=1))

@@ -1,4 +1,4 @@
-"""Bins of every class: gaps between votes and probabilities, and what the votes' chance adds to their squares."""
+"""Bins of every class: gaps between ratings and probabilities, and the sampling bias of their squares."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ClassBins:
     ----------
     count : predictions
     weight : their weight
-    gap : mean share of votes minus mean probability
-    variance : estimated variance of the bin's mean share, 0 where there is one prediction
-    residual_variance : the same of the gap itself, None where the state does not hold it
+    gap : mean share of ratings minus mean probability
+    variance : estimated variance of the bin's mean share, 0 if there is one prediction
+    residual_variance : the same of the gap itself, None if the state does not have it
     """
 
     count: NDArray[np.int64]
@@ -55,33 +55,33 @@ class ClassBins:
 
     @property
     def residual_debiased(self) -> float | None:
-        """Less the variance of share minus probability: unbiased also where probabilities vary inside a bin."""
+        """Debiased loss minus the variance of share minus probability: unbiased also if probabilities vary inside a bin."""
         if self.residual_variance is None:
             return None
         return self.plugin - float((share(self.weight) * self.residual_variance).sum())
 
     @property
     def n_single(self) -> int:
-        """Bins with one prediction, which keep their plug-in value."""
+        """Number of bins with one prediction, which keep their plug-in value."""
         return int((self.count == 1).sum())
 
 
 def class_bins(
     view: View, choice: Choice, *, several_only: bool = False, bins: int | None = None
 ) -> ClassBins:
-    """Equal-width bins of the classes' probabilities.
+    """Return equal-width bins of the classes' probabilities.
 
     Parameters
     ----------
-    view, choice : what is asked of which pane
-    several_only : leave predictions with one vote out
-    bins : instead of the question's
+    view, choice : the pane with its query, and the options
+    several_only : leave out predictions with one rating
+    bins : Default: the query's.
 
     Raises
     ------
     NotAnswerable
-        Plain histograms, no labels, classes that are not kept, or bins that the state does not hold: leaving
-        single votes out of a mixed window and weights by votes are kept for divisors of 60.
+        Plain histograms, no labels, classes that are not stored, or bins that the state does not have: leaving
+        single ratings out of a mixed window and weights by ratings are stored for divisors of 60.
     """
     view.refuse_histograms()
     refuse_empty(view)
@@ -115,7 +115,7 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
         raise NotAnswerable("class_not_kept", detail)
     if not kept and (by_ratings or several_only):
         exact = ", ".join(map(str, LABEL_GRID.exact_bins))
-        detail = f"weights by votes and mixed windows are kept for {exact} bins, not {bins}"
+        detail = f"Received bins={bins}; weights by ratings and mixed windows are stored for {exact} bins."
         raise NotAnswerable("bins_not_exact", detail)
     own = _own_bins(view, bins) if kept else {}
     if several_only:
@@ -146,13 +146,13 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
 
 
 def under_policy(view: View, raters: str) -> View:
-    """The same pane under another label policy, without a least count."""
+    """Return the same pane under another label policy, without a minimum count."""
     question = replace(view.question, raters=raters, min_count=0)
     return view.asking(question)
 
 
 def _own_bins(view: View, bins: int) -> dict[str, Floats]:
-    """Sums of the label bins, and predictions with one vote, each (n_classes, bins)."""
+    """Return sums of the label bins, and of predictions with one rating, each (n_classes, bins)."""
     block = view.pane["label_bins"].blocks["bins"]
     place = LABEL_GRID.bins(bins, view.question.edges)
     columns = (*block.sums, block.counts[1].astype(np.float64))
@@ -178,9 +178,9 @@ def _without_one_vote(at: dict[str, Floats], own: dict[str, Floats]) -> dict[str
 
 
 def share_variance(at: dict[str, Floats]) -> Floats:
-    """Variance of the mean share of each bin: the shares' own divided by their number less one.
+    """Return the variance of the mean share of each bin: the shares' variance divided by their number minus one.
 
-    For weighted predictions the number is the effective one. 0 where a bin holds fewer than two.
+    For weighted predictions the number is the effective one. 0 if a bin has fewer than two.
     """
     number = _ratio(at["weight"] ** 2, at["weight_squared"])
     enough = (at["predictions"] >= 2) & (number > 1.0 + 1e-9)
@@ -192,17 +192,17 @@ def share_variance(at: dict[str, Floats]) -> Floats:
 def mean_variance(
     weight: Floats, mean: Floats, squares: Floats, second: Floats, count: NDArray[np.int64]
 ) -> Floats:
-    """Variance of weighted means whose terms may have unequal variances.
+    """Return the variance of weighted means whose terms may have unequal variances.
 
-    Unbiased whatever weights and variances are, where the terms are independent and have one expectation: the squared
-    mean less it is the weighted mean of products x_i x_j over all pairs of different terms. By chance it may be
-    negative where weights are unequal; with equal weights it is the population variance of x over count - 1.
+    Unbiased for any weights and variances if the terms are independent and have one expectation: the squared
+    mean minus it is the weighted mean of products x_i x_j over all pairs of different terms. By chance it may be
+    negative if weights are unequal; with equal weights it is the population variance of x over count - 1.
 
     Parameters
     ----------
     weight, mean : sums of weights and weighted means of x
     squares, second : sums of w^2 and of (w x)^2
-    count : of terms; fewer than two give 0
+    count : number of terms; fewer than two give 0
 
     Returns
     -------
@@ -214,13 +214,13 @@ def mean_variance(
 
 
 def squares_about(origin: Floats, moments: tuple[Floats, ...]) -> Floats:
-    """Sum of (w (x - origin))^2 from the sums of w^2, w^2 x and (w x)^2."""
+    """Return the sum of (w (x - origin))^2 from the sums of w^2, w^2 x and (w x)^2."""
     squares, first, second = moments
     return np.asarray(second - 2.0 * origin * first + origin**2 * squares)
 
 
 def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
-    """Interval of the calibration loss over all predictions, from the replicates' class tables."""
+    """Return the interval of the calibration loss over all predictions, from the replicates' class tables."""
     try:
         twin = under_policy(view, "pooled" if choice.by_ratings else "mean")
         gaps = resampled_gaps(class_tables(twin, view.question.bins), seed)
@@ -237,7 +237,7 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
 
 
 def share(weight: Floats) -> Floats:
-    """Weights divided by their total over bins, 0 where there is none."""
+    """Return weights divided by their total over bins, 0 if there is none."""
     return _ratio(weight, np.broadcast_to(weight.sum(axis=-1, keepdims=True), weight.shape))
 
 

@@ -1,4 +1,4 @@
-"""Sums of the losses over predictions, and the options that all of them take."""
+"""Sums of the losses over predictions, and their common options."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ JACKKNIFE = "jackknife of 64 unit replicates"
 SINGLE_VOTE = Option(
     "single_vote",
     "exclude",
-    "Predictions with one vote: left out of what needs two, or kept uncorrected, which biases upwards.",
+    "Predictions with one rating: left out of what needs two, or kept uncorrected, which biases upwards.",
     allowed=("exclude", "keep"),
 )
 LOSS_WEIGHT = Option(
-    "loss_weight", "1", "Weight of a prediction: one, or its number of votes.", allowed=("1", "n")
+    "loss_weight", "1", "Weight of a prediction: one, or its number of ratings.", allowed=("1", "n")
 )
 
 
@@ -35,8 +35,8 @@ class Choice:
 
     Parameters
     ----------
-    keep_one_vote : leave predictions with one vote in, uncorrected
-    by_ratings : weight each prediction by its number of votes instead of one
+    keep_one_vote : include predictions with one rating, uncorrected
+    by_ratings : weight each prediction by its number of ratings instead of one
     """
 
     keep_one_vote: bool
@@ -44,18 +44,18 @@ class Choice:
 
     @classmethod
     def of(cls, view: View) -> Choice:
-        """The choice in a question's options `single_vote` and `loss_weight`.
+        """Read the choice from a query's options `single_vote` and `loss_weight`.
 
         Raises
         ------
         CalibrationInputError
-            An option has none of its values.
+            An option has an unknown value.
         """
         return cls(SINGLE_VOTE.of(view.question) == "keep", LOSS_WEIGHT.of(view.question) == "n")
 
     @property
     def named(self) -> dict[str, str]:
-        """The options as a question has them."""
+        """Options as named in a query."""
         return {
             "single_vote": "keep" if self.keep_one_vote else "exclude",
             "loss_weight": "n" if self.by_ratings else "1",
@@ -86,7 +86,7 @@ class RowLosses:
 
     @property
     def irreducible(self) -> Floats:
-        """Also the sum of the rows' disagreement: two votes differ as often as their distribution is spread."""
+        """Irreducible loss; also the sum of the rows' disagreement: the probability that two ratings differ."""
         return np.asarray(self.spread + self.correction)
 
     def mean(self, sums: Floats) -> float:
@@ -94,28 +94,28 @@ class RowLosses:
 
 
 def n_one_vote(view: View) -> int:
-    """Labelled predictions with one vote."""
+    """Return the number of labelled predictions with one rating."""
     return int(view.counts["n_one_rating"])
 
 
 def row_losses(view: View, choice: Choice) -> RowLosses:
-    """Sums over all labelled predictions.
+    """Return sums over all labelled predictions.
 
     Raises
     ------
     NotAnswerable
-        The window holds plain histograms, or no votes.
+        The window contains plain histograms, or no ratings.
     """
     return _row_losses(view, choice.by_ratings, (ONE_VOTE, SEVERAL))
 
 
 def rows_with_spread(view: View, choice: Choice) -> RowLosses:
-    """Sums over the predictions that estimates of spread rest on: those with several votes, or all under `keep`.
+    """Return sums over the predictions for estimates of variation: those with several ratings, or all under `keep`.
 
     Raises
     ------
     NotAnswerable
-        As `row_losses`, or no prediction has two votes.
+        As `row_losses`, or no prediction has two ratings.
     """
     refuse_one_vote(view)
     return _row_losses(
@@ -124,7 +124,7 @@ def rows_with_spread(view: View, choice: Choice) -> RowLosses:
 
 
 def rows_with_several(view: View, choice: Choice) -> RowLosses:
-    """Sums over the predictions with several votes, whatever `single_vote` says: disagreement takes two.
+    """Return sums over the predictions with several ratings, for any `single_vote`: disagreement needs two.
 
     Raises
     ------
@@ -136,11 +136,11 @@ def rows_with_several(view: View, choice: Choice) -> RowLosses:
 
 
 def refuse_one_vote(view: View) -> None:
-    """Raise where there are predictions with a label and none has two."""
+    """Raise if there are labelled predictions and none has two ratings."""
     view.refuse_histograms()
     refuse_empty(view)
     if view.counts["n_labelled"] == n_one_vote(view):
-        detail = "every prediction has one vote, and the spread of a label distribution shows in two or more"
+        detail = "every prediction has one rating; the variation of a label distribution needs two or more"
         raise NotAnswerable("one_vote", detail)
 
 
@@ -155,13 +155,13 @@ def _row_losses(view: View, by_ratings: bool, groups: tuple[int, ...]) -> RowLos
 
 
 def refuse_weightless(weight: Floats) -> None:
-    """Raise where none of the predictions that are asked for has weight."""
+    """Raise if none of the requested predictions has weight."""
     if not weight.sum() > 0:
         raise NotAnswerable("no_data", "no prediction with as many ratings as needed has weight")
 
 
 def refuse_empty(view: View) -> None:
-    """Raise where there is no label, or none of weight."""
+    """Raise if there is no label, or none with weight."""
     if not view.counts["n_labelled"]:
         raise NotAnswerable("no_data", "no prediction of the window has a label")
     if not view.pane.weight:
@@ -169,7 +169,7 @@ def refuse_empty(view: View) -> None:
 
 
 def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:
-    """Interval of a mean over predictions and how it was made, or why there is none."""
+    """Return the interval of a mean over predictions with its method, or the reason why there is none."""
     filled = rows.weight > 0
     if filled.sum() < MIN_FILLED:
         return None, {"interval_reason": "too_few_units"}

@@ -1,7 +1,7 @@
-"""What a row of votes says on its own: its spread, its disagreement and their distance from the prediction.
+"""Statistics of one row of ratings: its variation, its disagreement and its distance from the prediction.
 
-With mu = y / n, the votes' shares, everything here is exact arithmetic of one row, and unbiased given the row's
-label distribution q for n >= 2 votes: `spread` + `correction` for sum q (1 - q), `squared_gap` - `correction`
+With mu = y / n, the shares of the ratings, everything here is exact arithmetic of one row, and unbiased given the row's
+label distribution q for n >= 2 ratings: `spread` + `correction` for sum q (1 - q), `squared_gap` - `correction`
 for the squared distance of z from q.
 """
 
@@ -24,10 +24,10 @@ class LabelRows:
 
     Attributes
     ----------
-    n_ratings : votes of the row, at least 1
+    n_ratings : number of ratings of the row, at least 1
     squared_gap : sum over classes of (mu - z)^2
     spread : sum of mu (1 - mu)
-    predicted : disagreement probability of the prediction taken as the label distribution, 1 - sum z^2
+    predicted : disagreement probability if the prediction is the label distribution, 1 - sum z^2
     """
 
     n_ratings: Floats
@@ -37,24 +37,24 @@ class LabelRows:
 
     @property
     def several(self) -> NDArray[np.bool_]:
-        """Rows with at least two votes: those that say anything about disagreement."""
+        """Rows with at least two ratings: those that determine disagreement."""
         return self.n_ratings > 1
 
     @cached_property
     def correction(self) -> Floats:
-        """sum mu (1 - mu) / (n - 1), the bias of `squared_gap` as a distance from q; 0 with one vote."""
+        """Bias of `squared_gap` as a distance from q, sum mu (1 - mu) / (n - 1); 0 with one rating."""
         return np.divide(
             self.spread, self.n_ratings - 1.0, out=np.zeros_like(self.spread), where=self.several
         )
 
     @property
     def disagreement(self) -> Floats:
-        """Share of the row's pairs of votes that differ, 1 - sum y (y - 1) / (n (n - 1)); 0 with one vote."""
+        """Share of the row's pairs of ratings that differ, 1 - sum y (y - 1) / (n (n - 1)); 0 with one rating."""
         return np.asarray(self.spread + self.correction)
 
     @property
     def disagreement_loss(self) -> Floats:
-        """(phi - predicted)^2 + phi (1 - phi) with phi the row's disagreement; 0 with one vote."""
+        """Loss (phi - predicted)^2 + phi (1 - phi) with phi the row's disagreement; 0 with one rating."""
         phi = self.disagreement
         return np.asarray(
             np.where(self.several, self.predicted * (self.predicted - 2.0 * phi) + phi, 0.0)
@@ -62,7 +62,7 @@ class LabelRows:
 
 
 def label_rows(filling: Filling) -> LabelRows:
-    """The rows of a batch's labelled predictions."""
+    """Return the statistics of a batch's labelled predictions."""
     return filling.once(_label_rows)
 
 

@@ -1,8 +1,8 @@
-"""Unbiased estimates of symmetric statistics of n raters from a row's votes: U-statistics.
+"""Unbiased estimates of symmetric statistics of n raters from a row's ratings: U-statistics.
 
-A symmetric statistic of n labels is a function of how many of them fell on each class. Its expectation over n
-raters of a row is estimated by its mean over all n-subsets of the row's votes; the subsets with equal counts
-are taken together, so that the cost grows with the number of ways to put n labels into K classes and not with
+A symmetric statistic of n labels is a function of the label counts by class. Its expectation over n
+raters of a row is estimated by its mean over all n-subsets of the row's ratings. Subsets with equal counts
+are computed together, so that the cost grows with the number of ways to put n labels into K classes and not with
 the number of subsets.
 
 Source: Hoeffding (1948); Mimori et al. (AISTATS 2021), eq. 16.
@@ -23,22 +23,22 @@ Floats = NDArray[np.float64]
 def u_statistic(
     label_counts: ArrayLike, statistic: Callable[[tuple[int, ...]], float], order: int
 ) -> Floats:
-    """Mean of a symmetric statistic over all `order`-subsets of each row's votes.
+    """Return the mean of a symmetric statistic over all `order`-subsets of each row's ratings.
 
     Parameters
     ----------
-    label_counts : int (n, n_classes), votes by class
-    statistic : of the counts by class of `order` labels, to a number
+    label_counts : int (n, n_classes), label counts
+    statistic : function of the counts by class of `order` labels, to a number
     order : int, at least 1
 
     Returns
     -------
-    float64 (n,); nan where a row has fewer votes than `order`.
+    float64 (n,); nan if a row has fewer ratings than `order`.
 
     Raises
     ------
     ValueError
-        An order below 1, or negative votes.
+        An order below 1, or negative label counts.
 
     Examples
     --------
@@ -47,7 +47,9 @@ def u_statistic(
     """
     votes = np.asarray(label_counts, np.float64)
     if order < 1 or (votes < 0).any():
-        raise ValueError("an order is at least 1, and votes are not negative")
+        raise ValueError(
+            "Received a negative label count or an order below 1; expected counts of 0 or more and an order of at least 1."
+        )
     subsets = _choose(votes.sum(axis=1), order)
     mean = np.zeros(len(votes))
     for counts in compositions(order, votes.shape[1]):
@@ -62,7 +64,7 @@ def u_statistic(
 
 
 def disagreement(label_counts: ArrayLike) -> Floats:
-    """Share of each row's pairs of votes that differ: the U-statistic of order 2 of "the two labels differ".
+    """Return the share of each row's pairs of ratings that differ: the U-statistic of order 2 of "the two labels differ".
 
     Parameters
     ----------
@@ -70,7 +72,7 @@ def disagreement(label_counts: ArrayLike) -> Floats:
 
     Returns
     -------
-    float64 (n,) in [0, 1]; nan with fewer than two votes. The Gini-Simpson index.
+    float64 (n,) in [0, 1]; nan with fewer than two ratings. The Gini-Simpson index.
 
     Examples
     --------
@@ -87,7 +89,7 @@ def disagreement(label_counts: ArrayLike) -> Floats:
 
 
 def not_all_agree(label_counts: ArrayLike, order: int) -> Floats:
-    """Share of each row's `order`-subsets of votes that are not all for one class; (n,), nan with fewer votes.
+    """Return the share of each row's `order`-subsets of ratings that are not all of one class; (n,), nan with fewer ratings.
 
     Examples
     --------
@@ -99,7 +101,7 @@ def not_all_agree(label_counts: ArrayLike, order: int) -> Floats:
 
 
 def all_differ(label_counts: ArrayLike, order: int) -> Floats:
-    """Share of each row's `order`-subsets of votes in which no class comes twice; (n,), nan with fewer votes.
+    """Return the share of each row's `order`-subsets of ratings in which no class occurs twice; (n,), nan with fewer ratings.
 
     Examples
     --------
@@ -111,7 +113,7 @@ def all_differ(label_counts: ArrayLike, order: int) -> Floats:
 
 
 def more_than_half_agree(label_counts: ArrayLike, order: int) -> Floats:
-    """Share of each row's `order`-subsets of votes with a class that more than half are for; (n,), nan with fewer.
+    """Return the share of each row's `order`-subsets of ratings in which one class has more than half; (n,), nan with fewer.
 
     Examples
     --------
@@ -127,24 +129,24 @@ def more_than_half_agree(label_counts: ArrayLike, order: int) -> Floats:
 
 
 def chance_not_all_agree(probabilities: Floats, order: int) -> Floats:
-    """Chance that `order` labels drawn from each row are not all of one class; (n,)."""
+    """Return the probability that `order` labels drawn from each row are not all of one class; (n,)."""
     return np.asarray(1.0 - (probabilities**order).sum(axis=1))
 
 
 def chance_all_differ(probabilities: Floats, order: int) -> Floats:
-    """Chance that no two of `order` labels drawn from each row are of one class; (n,)."""
+    """Return the probability that no two of `order` labels drawn from each row are of one class; (n,)."""
     return math.factorial(order) * _distinct(probabilities, order)
 
 
 def chance_more_than_half_agree(probabilities: Floats, order: int) -> Floats:
-    """Chance that more than half of `order` labels drawn from each row are of one class; (n,)."""
+    """Return the probability that more than half of `order` labels drawn from each row are of one class; (n,)."""
     return np.asarray(
         scipy.stats.binom.sf(order // 2, order, np.clip(probabilities, 0.0, 1.0)).sum(axis=1)
     )
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every way to put `total` alike labels into `parts` classes.
+    """Yield every way to put `total` identical labels into `parts` classes.
 
     Examples
     --------
@@ -160,13 +162,13 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def _share(votes: Floats, ways: Floats, order: int) -> Floats:
-    """Ways to choose over all ways to choose so many votes; nan where there are fewer."""
+    """Return ways to choose over all ways to choose this number of ratings; nan if there are fewer."""
     subsets = _choose(votes.sum(axis=1), order)
     return np.asarray(np.divide(ways, subsets, out=np.full(len(votes), np.nan), where=subsets > 0))
 
 
 def _distinct(values: Floats, order: int) -> Floats:
-    """Sum over all choices of `order` different columns of the product of their values; (n, n_columns) to (n,)."""
+    """Return the sum over all choices of `order` different columns of the product of their values; (n, n_columns) to (n,)."""
     sums = np.zeros((order + 1, len(values)))
     sums[0] = 1.0
     for column in values.T:
@@ -175,14 +177,14 @@ def _distinct(values: Floats, order: int) -> Floats:
 
 
 def _choose(n: Floats, k: int) -> Floats:
-    """Binomial coefficients, 0 where n < k."""
+    """Return binomial coefficients, 0 if n < k."""
     result = np.ones_like(n)
     for i in range(k):
         result *= np.maximum(n - i, 0.0) / (i + 1.0)
     return result
 
 
-# By name: the statistic of votes, and its chance among labels drawn from probabilities. Each is of one yes or no.
+# By name: the statistic of ratings, and its probability among labels drawn from probabilities. Each is of a binary event.
 STATISTICS: dict[
     str, tuple[Callable[[ArrayLike, int], Floats], Callable[[Floats, int], Floats]]
 ] = {

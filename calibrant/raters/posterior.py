@@ -1,8 +1,8 @@
-"""Class probabilities after some raters have spoken, and the disagreement that a belief predicts.
+"""Class probabilities after some ratings, and the disagreement that a belief predicts.
 
 A belief is a distribution over a prediction's label distribution zeta: a point, a Dirichlet of mean f and
-concentration alpha0, an ensemble of points, or an ensemble of Dirichlets. All answers are closed forms. The
-likelihood of votes y under a member is the product over classes of zeta_k ** y_k.
+concentration alpha0, an ensemble of points, or an ensemble of Dirichlets. All results are closed forms. The
+likelihood of ratings y under a member is the product over classes of zeta_k ** y_k.
 
 Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTATS 2021), eqs. 17 to 19.
 """
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Posterior:
-    """A belief after votes.
+    """Belief after ratings.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Posterior:
 
 
 def point_disagreement(probabilities: ArrayLike) -> Floats:
-    """Probability that two raters differ if the prediction is the label distribution: 1 - sum f^2.
+    """Return the probability that two raters differ if the prediction is the label distribution: 1 - sum f^2.
 
     Parameters
     ----------
@@ -57,12 +57,12 @@ def point_disagreement(probabilities: ArrayLike) -> Floats:
 
 
 def dirichlet_disagreement(probabilities: ArrayLike, concentration: ArrayLike) -> Floats:
-    """Probability that two raters differ under a Dirichlet: alpha0 / (alpha0 + 1) times the point's.
+    """Return the probability that two raters differ under a Dirichlet: alpha0 / (alpha0 + 1) times the point's.
 
     Parameters
     ----------
     probabilities : float64 (..., n_classes), the mean
-    concentration : float64 (...,) or a number, positive; infinity is the point
+    concentration : float64 (...,) or a number, positive; infinity gives the point
 
     Returns
     -------
@@ -83,12 +83,12 @@ def dirichlet_disagreement(probabilities: ArrayLike, concentration: ArrayLike) -
 
 
 def ensemble_disagreement(members: ArrayLike, weights: ArrayLike | None = None) -> Floats:
-    """Probability that two raters differ under an ensemble of points: the weighted mean of theirs.
+    """Return the probability that two raters differ under an ensemble of points: the weighted mean of theirs.
 
     Parameters
     ----------
     members : float64 (members, n, n_classes)
-    weights : float64 (members,) or (members, n), not negative; equal where None
+    weights : float64 (members,) or (members, n), not negative. Default: equal.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def ensemble_disagreement(members: ArrayLike, weights: ArrayLike | None = None) 
 def dirichlet_ensemble_disagreement(
     members: ArrayLike, concentrations: ArrayLike, weights: ArrayLike | None = None
 ) -> Floats:
-    """Probability that two raters differ under an ensemble of Dirichlets.
+    """Return the probability that two raters differ under an ensemble of Dirichlets.
 
     Parameters
     ----------
@@ -118,13 +118,13 @@ def dirichlet_ensemble_disagreement(
 def dirichlet_posterior(
     probabilities: ArrayLike, concentration: ArrayLike, label_counts: ArrayLike
 ) -> Posterior:
-    """A Dirichlet after any number of votes: mean (alpha0 f + y) / (alpha0 + n), concentration alpha0 + n.
+    """Return a Dirichlet after any number of ratings: mean (alpha0 f + y) / (alpha0 + n), concentration alpha0 + n.
 
     Parameters
     ----------
     probabilities : float64 (n, n_classes)
     concentration : float64 (n,) or a number, positive
-    label_counts : int (n, n_classes), votes by class; a row without votes keeps its probabilities
+    label_counts : int (n, n_classes); a row without ratings keeps its probabilities
 
     Returns
     -------
@@ -133,11 +133,11 @@ def dirichlet_posterior(
     Raises
     ------
     CalibrationInputError
-        Shapes that do not fit, negative votes, or a concentration that is not positive.
+        Shapes that do not match, negative label counts, or a concentration that is not positive.
 
     Source
     ------
-    Mimori et al. (AISTATS 2021), eq. 19, for n votes.
+    Mimori et al. (AISTATS 2021), eq. 19, for n ratings.
 
     Examples
     --------
@@ -156,13 +156,13 @@ def dirichlet_posterior(
 def ensemble_posterior(
     members: ArrayLike, label_counts: ArrayLike, weights: ArrayLike | None = None
 ) -> Posterior:
-    """An ensemble of points after votes: members weighted by the likelihood of the votes, prod_k zeta_k ** y_k.
+    """Return an ensemble of points after ratings: members weighted by the likelihood of the ratings, prod_k zeta_k ** y_k.
 
     Parameters
     ----------
     members : float64 (members, n, n_classes)
     label_counts : int (n, n_classes)
-    weights : float64 (members,), before the votes; equal where None
+    weights : float64 (members,), before the ratings. Default: equal.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def ensemble_posterior(
     Raises
     ------
     CalibrationInputError
-        Shapes that do not fit, negative votes, or votes that every member holds impossible.
+        Shapes that do not match, negative label counts, or ratings that are impossible under all members.
 
     Examples
     --------
@@ -191,14 +191,14 @@ def dirichlet_ensemble_posterior(
     label_counts: ArrayLike,
     weights: ArrayLike | None = None,
 ) -> Posterior:
-    """An ensemble of Dirichlets after votes: each member updated, weighted by its Dirichlet-multinomial evidence.
+    """Return an ensemble of Dirichlets after ratings: each member updated, weighted by its Dirichlet-multinomial evidence.
 
     Parameters
     ----------
     members : float64 (members, n, n_classes), means
     concentrations : float64 (members, n), (members, 1) or a number, positive and finite
     label_counts : int (n, n_classes)
-    weights : float64 (members,), before the votes; equal where None
+    weights : float64 (members,), before the ratings. Default: equal.
 
     Returns
     -------
@@ -213,7 +213,9 @@ def dirichlet_ensemble_posterior(
     alpha = np.broadcast_to(_positive(concentrations), means.shape[:2])
     if not np.isfinite(alpha).all():
         raise CalibrationInputError.at(
-            "/concentrations", "finite", "a member's concentration is finite"
+            "/concentrations",
+            "finite",
+            "Received an infinite concentration of a member; expected finite ones.",
         )
     prior = alpha[:, :, None] * means
     total = votes.sum(axis=1)
@@ -233,10 +235,10 @@ def dirichlet_ensemble_posterior(
 def posterior_epistemic_loss(
     epistemic: float, irreducible: float, concentration: float, n_votes: int = 1
 ) -> float:
-    """Mean squared distance from the label distribution after n further votes, under one concentration.
+    """Return the mean squared distance from the label distribution after n further ratings, under one concentration.
 
-    The update is alpha0 / (alpha0 + n) of the prediction's error and n / (alpha0 + n) of the votes' mean error,
-    which are independent; so the loss follows from EL and IL alone, and is unbiased where they are.
+    The update is alpha0 / (alpha0 + n) of the prediction's error and n / (alpha0 + n) of the ratings' mean error,
+    which are independent. So the loss follows from EL and IL alone, and is unbiased if they are.
 
     Parameters
     ----------
@@ -246,7 +248,7 @@ def posterior_epistemic_loss(
 
     Returns
     -------
-    float; least at concentration IL / EL (Mimori et al., Theorem 1.2, for one vote).
+    float; minimal at concentration IL / EL (Mimori et al., Theorem 1.2, for one rating).
 
     Examples
     --------
@@ -259,10 +261,12 @@ def posterior_epistemic_loss(
 
 
 def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats, Floats]:
-    """Both as float64, checked: the last two axes of the first are the second's."""
+    """Return both as float64, checked: the last two axes of the first equal the second's."""
     f, votes = np.asarray(probabilities, np.float64), np.asarray(label_counts, np.float64)
     if votes.ndim != 2 or f.shape[-2:] != votes.shape or f.ndim > 3:
-        detail = f"votes {votes.shape} do not fit probabilities {f.shape}"
+        detail = (
+            f"Received label counts of shape {votes.shape} for probabilities of shape {f.shape}."
+        )
         raise CalibrationInputError.at("/label_counts", "shape", detail)
     bad = np.flatnonzero(
         ((votes < 0) | (votes != np.floor(votes)) | ~np.isfinite(votes)).any(axis=1)
@@ -270,7 +274,9 @@ def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats,
     if len(bad):
         raise CalibrationInputError(
             [
-                Violation(f"/label_counts/{row}", "counts", "votes are whole and not negative")
+                Violation(
+                    f"/label_counts/{row}", "counts", "label counts must be whole and not negative"
+                )
                 for row in bad
             ]
         )
@@ -280,7 +286,11 @@ def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats,
 def _positive(concentration: ArrayLike) -> Floats:
     alpha = np.asarray(concentration, np.float64)
     if not (alpha > 0).all():
-        raise CalibrationInputError.at("/concentration", "range", "a concentration is positive")
+        raise CalibrationInputError.at(
+            "/concentration",
+            "range",
+            "Received a concentration that is not positive; expected positive ones.",
+        )
     return alpha
 
 
@@ -293,14 +303,14 @@ def _mean_over_members(values: Floats, weights: ArrayLike | None) -> Floats:
 
 
 def _reweighted(log_likelihood: Floats, weights: ArrayLike | None) -> Floats:
-    """Members' weights after votes, float64 (members, n)."""
+    """Return the members' weights after ratings, float64 (members, n)."""
     prior = np.ones(len(log_likelihood)) if weights is None else np.asarray(weights, np.float64)
     with np.errstate(divide="ignore"):
         joint = log_likelihood + np.log(prior)[:, None]
     total = scipy.special.logsumexp(joint, axis=0)
     bad = np.flatnonzero(~np.isfinite(total))
     if len(bad):
-        detail = "every member holds these votes impossible"
+        detail = "these ratings are impossible under every member"
         raise CalibrationInputError(
             [Violation(f"/label_counts/{row}", "impossible", detail) for row in bad]
         )

@@ -1,4 +1,4 @@
-"""Predictions with several votes: what concentrations are fitted to and judged on."""
+"""Predictions with several ratings, on which concentrations are fitted and evaluated."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ MAX_FEATURE = 1e100
 
 @dataclass(frozen=True)
 class VotedRows:
-    """Predictions with at least two votes, none of them for a class at probability 0.
+    """Predictions with at least two ratings, none of them of a class with probability 0.
 
     Attributes
     ----------
-    logits : float64 (n, n_classes), log-probabilities held at ln 1e-12 from below
+    logits : float64 (n, n_classes), log-probabilities, at least ln 1e-12
     votes : float64 (n, n_classes)
     weight : float64 (n,)
     features : float64 (n, n_features), of the head
     unit, half : int64 (n,)
-    n_one_vote, n_zero_probability : predictions left out
+    n_one_vote, n_zero_probability : numbers of predictions left out
     """
 
     logits: Floats
@@ -52,28 +52,28 @@ class VotedRows:
 
     @property
     def total(self) -> Floats:
-        """Votes of each row, (n,)."""
+        """Number of ratings of each row, (n,)."""
         return np.asarray(self.votes.sum(axis=1))
 
     @property
     def disagreement(self) -> Floats:
-        """Share of pairs of votes that differ, (n,)."""
+        """Share of pairs of ratings that differ, (n,)."""
         y, n = self.votes, self.total
         return np.asarray(1.0 - (y * (y - 1.0)).sum(axis=1) / (n * (n - 1.0)))
 
 
 def voted_rows(batch: Batch, features: ArrayLike | None = None) -> VotedRows:
-    """Predictions of a batch that alpha-calibration can speak of.
+    """Return the predictions of a batch to which alpha-calibration applies.
 
     Parameters
     ----------
     batch : Batch
-    features : float64 (n, n_features), of every prediction of the batch; its log-probabilities where None
+    features : float64 (n, n_features), of every prediction of the batch. Default: its log-probabilities.
 
     Raises
     ------
     CalibrationInputError
-        Features that are not finite or not one row a prediction.
+        Features that are not finite or not one row per prediction.
     """
     filling = Filling(batch)
     labelled = filling.batch

@@ -1,4 +1,4 @@
-"""What a box plot draws."""
+"""Statistics of a box plot."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ WHISKER = 1.5
 
 
 def box(values: NDArray[np.float64]) -> dict[str, Any] | None:
-    """What a box plot draws: quartiles, whiskers to the outermost values within 1.5 of the box's height, values beyond.
+    """Return the statistics of a box plot: quartiles, whiskers to the outermost values within 1.5 box heights, outliers.
 
     Parameters
     ----------
-    values : float64 (n,), nan is left out
+    values : float64 (n,), nan is ignored
 
     Returns
     -------
@@ -32,7 +32,7 @@ def box(values: NDArray[np.float64]) -> dict[str, Any] | None:
     reach = WHISKER * (upper - lower)
     inside = found[(found >= lower - reach) & (found <= upper + reach)]
     outside = found[(found < lower - reach) | (found > upper + reach)]
-    # Where few values lie far apart, the outermost inside one can lie within the box.
+    # With few, distant values, the outermost value inside the limits can be within the box.
     return {
         "n": len(found),
         "mean": float(found.mean()),

@@ -1,4 +1,4 @@
-"""Bins of every case and class under hard or soft membership, from the kept tables of cases."""
+"""Bins of every case and class under hard or soft membership, from the stored tables of cases."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class CaseBins:
     weight, confidence, correct : float64 (n_cases, n_classes, n_bins); Σ ψ, Σ ψ p, Σ ψ y
     least : weight below which a bin is empty: 0.01 for soft bins, and 0 itself for hard ones
     total, positives : float64 (n_cases, n_classes), weight of the class's predictions and of its ratings
-    predicted, hit : float64 (n_cases, n_classes), weight of predictions with it on top and of their ratings for it
+    predicted, hit : float64 (n_cases, n_classes), weight of predictions with this top class and of their ratings of it
     ranked : float64 (n_cases, n_classes), weight of the class's predictions whose top class is known, whichever it is
-    gap_error : float64 (n_cases, n_classes, n_bins), how far a gap may be off; 0 but for soft bins of plain histograms
+    gap_error : float64 (n_cases, n_classes, n_bins), bound on the error of a gap; 0 except for soft bins of plain histograms
     """
 
     weight: Floats
@@ -60,12 +60,12 @@ class CaseBins:
 
     @property
     def mean(self) -> Floats:
-        """Mean confidence e_m of each bin, nan where it is empty."""
+        """Mean confidence e_m of each bin, nan if it is empty."""
         return _ratio(self.confidence, self.weight, self.filled)
 
     @property
     def rate(self) -> Floats:
-        """Observed frequency o_m of each bin, nan where it is empty."""
+        """Observed frequency o_m of each bin, nan if it is empty."""
         return _ratio(self.correct, self.weight, self.filled)
 
     @property
@@ -75,7 +75,7 @@ class CaseBins:
 
     @property
     def known(self) -> Flags:
-        """Whether anything was told of the class in the case; (n_cases, n_classes)."""
+        """Whether the case has any data on the class; (n_cases, n_classes)."""
         return self.total > 0
 
     @property
@@ -85,14 +85,14 @@ class CaseBins:
 
     @property
     def top_known(self) -> Flags:
-        """Whether the top class of all the class's predictions is known; plain histograms do not tell it."""
+        """Whether the top class of all the class's predictions is known; plain histograms do not contain it."""
         return (self.total > 0) & (self.ranked >= self.total * (1.0 - 1e-9))
 
     @property
     def dice(self) -> Floats:
-        """2 TP / (2 TP + FP + FN) of top class against ratings.
+        """Dice, 2 TP / (2 TP + FP + FN) of top class against ratings.
 
-        It is 0 where the class is present and never on top, and nan where neither has the class or top classes are not known.
+        It is 0 if the class is present and never on top, and nan if neither has the class or top classes are unknown.
 
         Source
         ------
@@ -102,19 +102,19 @@ class CaseBins:
         return _ratio(2.0 * self.hit, size, (size > 0) & self.top_known)
 
     def of_classes(self, classes: NDArray[Any]) -> CaseBins:
-        """These classes only."""
+        """Return these classes only."""
         names = [field.name for field in fields(self) if field.name != "least"]
         chosen: dict[str, Any] = {name: getattr(self, name)[:, classes] for name in names}
         return replace(self, **chosen)
 
     def of_cases(self, cases: NDArray[Any]) -> CaseBins:
-        """These cases only."""
+        """Return these cases only."""
         names = [field.name for field in fields(self) if field.name != "least"]
         chosen: dict[str, Any] = {name: getattr(self, name)[cases] for name in names}
         return replace(self, **chosen)
 
     def pooled(self, use: Flags) -> CaseBins:
-        """All cases in one pot, the (case, class) pairs marked in `use`, bool (n_cases, n_classes), only."""
+        """Return all cases pooled, only the (case, class) pairs marked in `use`, bool (n_cases, n_classes)."""
         names = [field.name for field in fields(self) if field.name != "least"]
         added: dict[str, Any] = {}
         for name in names:
@@ -139,26 +139,26 @@ def bin_cases(
     *,
     from_rows: bool = False,
 ) -> CaseBins:
-    """Bins of every table, in the order of `tables`.
+    """Return bins of every table, in the order of `tables`.
 
     Parameters
     ----------
-    tables : case to table of that layout
+    tables : case to table with that layout
     bins : number of bins; a divisor of the layout's cells, and of half of them for soft membership
     membership : "hard" for equal-width bins, "soft" for triangles of half-width 1 / bins around the bins' centres
-    edges : of hard bins
+    edges : for hard bins
     policy : place in `POLICIES`
-    histogram_bins : bins of the plain histograms that some cases were filled from, which bound what soft bins miss
-    from_rows : tables of rows alone, whose top class is known even where no class of the layout is on top
+    histogram_bins : bins of the plain histograms of which some cases consist, which bound the error of soft bins
+    from_rows : tables of rows alone, whose top class is known even if no class of the layout is on top
 
     Returns
     -------
-    CaseBins, exact to rounding but for `gap_error`.
+    CaseBins, exact to rounding except for `gap_error`.
 
     Raises
     ------
     ValueError
-        The layout's cells do not give those bins exactly.
+        The layout's cells do not give these bins exactly.
 
     Source
     ------
@@ -181,7 +181,7 @@ def bin_cases(
     table = case * layout.n_classes + place // layout.width
     position = place % layout.width
     total, positives = (_added(table, named[name], shape) for name in ("weight", "correct"))
-    # A kept layout has every class, so that each prediction is on top of one of them.
+    # A stored layout has every class, so that each prediction is on top of one of them.
     ranked = total if from_rows else np.broadcast_to(predicted.sum(axis=1, keepdims=True), shape)
     if membership == "hard":
         at = table * bins + layout.grid.bins(bins, edges)[position]
@@ -209,7 +209,7 @@ def bin_cases(
 
 
 def soft_place(score: Floats, bins: int) -> tuple[Ints, Floats]:
-    """The lower of the two soft bins that a score belongs to, and its membership in the upper one.
+    """Return the lower of the two soft bins of a score, and its membership in the upper one.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def _soft_sums(
     bins: int,
     shape: tuple[int, int],
 ) -> list[Floats]:
-    """Σ ψ, Σ ψ p and Σ ψ y: in a cell the membership of the upper bin is M p - (m + 1/2), linear."""
+    """Return Σ ψ, Σ ψ p and Σ ψ y: in a cell the membership of the upper bin is M p - (m + 1/2), linear."""
     lower, inner = _soft_position(position, layout, bins)
     at = table * bins + lower
     above = np.where(inner, at + 1, at)
@@ -263,7 +263,7 @@ def _soft_sums(
 
 
 def _soft_position(position: Ints, layout: Layout, bins: int) -> tuple[Ints, Flags]:
-    """Lower soft bin of a cell, and whether it shares its scores with the next."""
+    """Return the lower soft bin of a cell, and whether it shares its scores with the next."""
     grid = layout.grid
     along = (grid.lower[position] + grid.upper[position]) / 2.0 * bins - 0.5
     lower = np.clip(np.floor(along), 0, bins - 1).astype(np.int64)
@@ -279,9 +279,9 @@ def _soft_error(
     bins: int,
     total: Floats,
 ) -> Floats:
-    """Bound on each gap where Σ p² and Σ p y are of histograms.
+    """Bound each gap's error if Σ p² and Σ p y are from histograms.
 
-    In a histogram's bin of width h, Σ p y lies within W h / 4 of what a single score would give, and Σ p² within W
+    In a histogram's bin of width h, Σ p y differs by at most W h / 4 from that of a single score, and Σ p² by at most W
     h² / 4; both are multiplied by M and count in both soft bins of the cell.
     """
     if not coarse.any():

@@ -1,7 +1,7 @@
 """Comparison of two models over the same cases: whether the error of one is larger.
 
-The paired t-test is the paper's. Errors of cases are skewed and often few, so Wilcoxon's signed ranks and a permutation
-of signs stand beside it, which do not ask for a normal spread.
+The paired t-test is the paper's. Errors of cases are skewed and often few. So Wilcoxon's signed-rank test and a permutation
+test of signs are also reported; they do not require a normal distribution.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from calibrant.inference.seeds import SEED
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, numbers
 
 STARS = ((0.01, "**"), (0.05, "*"))
-# With so few pairs every pattern of signs is looked at, 2^n of them.
+# With so few pairs all 2^n patterns of signs are enumerated.
 MAX_EXACT = 12
 N_FLIPS = 9999
-# Below the rounding of the errors themselves a spread is none.
+# A standard deviation below the rounding error of the errors counts as 0.
 CONSTANT = 1e-12
 Floats = NDArray[np.float64]
 
@@ -28,18 +28,18 @@ Floats = NDArray[np.float64]
 def compare_cases(
     values: Mapping[str, float | None], against: Mapping[str, float | None], seed: int = SEED
 ) -> dict[str, Any]:
-    """Two-sided paired tests of two models' errors over the cases that both have.
+    """Run two-sided paired tests of two models' errors over the cases that both have.
 
     Parameters
     ----------
     values, against : case name to an error, such as `mean` of `ace` in `cases_of`'s cases; None is left out
-    seed : of the permutations, where there are too many to look at all
+    seed : of the permutations, if there are too many to enumerate
 
     Returns
     -------
     dict with n, `mean`, `against`, `difference` (values minus against), `sd_difference` (ddof 1); the t-test's `t`,
     `degrees_of_freedom`, `p` and `stars` (** below .01, * below .05); `wilcoxon_p`, `permutation_p` (of the mean
-    difference, signs exchanged); the cases that only one of them has; and `reason` where there is no test: fewer than
+    difference, signs exchanged); the cases that only one of them has; and `reason` if there is no test: fewer than
     two pairs, or differences all equal.
 
     Source
@@ -65,12 +65,12 @@ def compare_cases(
 
 
 def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = SEED) -> dict[str, Any]:
-    """`compare_cases` of every error and of Dice, and by class.
+    """Run `compare_cases` for every error and for Dice, and by class.
 
     Parameters
     ----------
-    mine, theirs : asked the same question of the same classes; both models keep the same cases by name, because which
-        ones are kept depends on the names alone
+    mine, theirs : under the same query of the same classes. Both models store the same cases by name, because the selection
+        depends on the names alone
     seed : as in `compare_cases`
 
     Returns
@@ -106,7 +106,7 @@ def _by_class(mine: CaseErrors, theirs: CaseErrors, name: str) -> list[dict[str,
 
 
 def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
-    """What is told of the pairs; without a seed no permutation."""
+    """Return the results for the pairs; without a seed no permutation."""
     n, difference = len(mine), mine - theirs
     answer: dict[str, Any] = {
         "n": n,
@@ -139,18 +139,18 @@ def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
 
 
 def _wilcoxon(difference: Floats) -> float:
-    """Differences of 0 are left out, and those that only rounding parts are tied; exact for up to 50 without ties."""
+    """Return Wilcoxon's p; differences of 0 are left out, those within rounding are tied; exact for up to 50 without ties."""
     moved = np.round(difference / CONSTANT) * CONSTANT
     return float(scipy.stats.wilcoxon(moved[moved != 0.0]).pvalue)
 
 
 def permutation_p(difference: Floats, seed: int = SEED) -> float:
-    """Two-sided p of a mean of paired differences whose signs might as well be the others.
+    """Return the two-sided p of a mean of paired differences by random exchange of their signs.
 
     Parameters
     ----------
     difference : float64 (n,)
-    seed : of 9999 random patterns of signs, for more than twelve pairs; else all patterns are looked at
+    seed : of 9999 random patterns of signs, for more than 12 pairs; else all patterns are enumerated
 
     Examples
     --------
@@ -167,7 +167,7 @@ def permutation_p(difference: Floats, seed: int = SEED) -> float:
 
 
 def _at_least(flipped: NDArray[Any], difference: Floats, observed: float) -> NDArray[np.bool_]:
-    """Which patterns of flipped signs give as large a sum; equal ones may differ by rounding."""
+    """Return which patterns of flipped signs give as large a sum; equal sums may differ by rounding."""
     sums = difference.sum() - 2.0 * (flipped @ difference)
     return np.asarray(np.abs(sums) >= observed * (1.0 - 1e-12))
 

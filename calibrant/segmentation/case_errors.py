@@ -1,10 +1,10 @@
-"""Marginal L1 calibration errors of cases: by case and class, averaged over cases, or with all predictions in one pot.
+"""Marginal L1 calibration errors of cases: by case and class, averaged over cases, or with all predictions pooled.
 
     ECE_c = Σ_m (n_m / N) |o_m - e_m|,   ACE_c = mean over non-empty m of |o_m - e_m|,   MCE_c = max over them
 
 `macro` is the mean over classes, then over cases. `micro` follows the published code: e_m is the plain mean of the
-cases' own, o_m and n_m are of all predictions. `micro_pooled` takes all three from all predictions, and is what we
-recommend.
+cases' own, o_m and n_m are of all predictions. `micro_pooled` takes all three from all predictions; we
+recommend it.
 
 Source
 ------
@@ -44,23 +44,23 @@ Error = Callable[[CaseBins], Floats]
 
 
 def expected_error(bins: CaseBins) -> Floats:
-    """mL1-ECE of every case and class, float64 (n_cases, n_classes); nan where nothing is known of the class."""
+    """Return the mL1-ECE of every case and class, float64 (n_cases, n_classes); nan if the class has no data."""
     return _known(bins, _share(bins, (bins.weight * bins.gap).sum(axis=2)))
 
 
 def average_error(bins: CaseBins) -> Floats:
-    """mL1-ACE over bins that are not empty, as the published code has it; (n_cases, n_classes)."""
+    """Return the mL1-ACE over bins that are not empty, as the published code; (n_cases, n_classes)."""
     n = bins.filled.sum(axis=2)
     return _known(bins, bins.gap.sum(axis=2) / np.maximum(n, 1))
 
 
 def average_error_of_all_bins(bins: CaseBins) -> Floats:
-    """mL1-ACE as eq. 3 is printed: divided by the number of bins, empty ones counting 0; (n_cases, n_classes)."""
+    """Return the mL1-ACE as printed in eq. 3: divided by the number of bins, empty ones counting 0; (n_cases, n_classes)."""
     return _known(bins, bins.gap.mean(axis=2))
 
 
 def maximum_error(bins: CaseBins) -> Floats:
-    """mL1-MCE over bins that are not empty; (n_cases, n_classes)."""
+    """Return the mL1-MCE over bins that are not empty; (n_cases, n_classes)."""
     return _known(bins, bins.gap.max(axis=2))
 
 
@@ -73,7 +73,7 @@ ERRORS: Mapping[str, Error] = {
 
 
 def error_bound(bins: CaseBins, name: str) -> Floats:
-    """How far an error may be off where plain histograms were read softly; (n_cases, n_classes)."""
+    """Bound the change of an error if plain histograms were read softly; (n_cases, n_classes)."""
     return ERRORS[name](
         replace(bins, correct=bins.gap_error * bins.weight, confidence=np.zeros_like(bins.weight))
     )
@@ -88,14 +88,14 @@ AVERAGE = Option(
 MEMBERSHIP = Option(
     "membership",
     "hard",
-    "Bins with hard limits, triangular ones (soft), or under a cubic spline or a Gaussian (raw rows only).",
+    "Bins with hard limits, triangular ones (soft), or with a cubic spline or Gaussian kernel (raw rows only).",
     (*MEMBERSHIPS, *KERNELS),
 )
-BACKGROUND = Option("background", "out", "Whether class 0 counts.", BACKGROUNDS)
+BACKGROUND = Option("background", "out", "Whether to include class 0.", BACKGROUNDS)
 MISSING_CLASS = Option(
     "missing",
     "include",
-    "What becomes of a class that a case has not: kept with 0, left out, or the case left out.",
+    "Handling of a class without ratings in a case: kept with 0, class left out, or case left out.",
     MISSING,
 )
 CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS)
@@ -103,16 +103,16 @@ CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS)
 
 @dataclass(frozen=True)
 class CaseOptions:
-    """What is asked beside bins, edges and label policy.
+    """Options of cases in addition to bins, edges and label policy.
 
     Attributes
     ----------
     average : "macro", "micro" or "micro_pooled"
     membership : "hard", "soft", or from raw rows "spline" or "gaussian"
-    background : whether class 0 counts: "in" or "out"
-    missing : what becomes of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves
+    background : whether to include class 0: "in" or "out"
+    missing : handling of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves
         out that class of that case, "skip_case" the whole case
-    composites : name to classes, in place of the model's own classes; from raw rows only
+    composites : name to classes, instead of the model's own classes; from raw rows only
     """
 
     average: str = "macro"
@@ -123,12 +123,12 @@ class CaseOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, Any], n_classes: int) -> CaseOptions:
-        """The options of a question.
+        """Read the options of a query.
 
         Raises
         ------
         CalibrationInputError
-            A value that is not one of the known.
+            An unknown value.
         """
         given = {
             each.name: each.read(options[each.name])
@@ -139,21 +139,21 @@ class CaseOptions:
         return cls(**given, composites=composites)  # type: ignore[arg-type]
 
     def classes(self, n_classes: int) -> list[int]:
-        """Classes that count; of a single class, that one."""
+        """Return the classes that count; of a single class, that one."""
         first = 0 if self.background == "in" or self.composites or n_classes == 1 else 1
         return list(range(first, n_classes))
 
 
 @dataclass(frozen=True)
 class CaseErrors:
-    """The cases of a view, binned.
+    """Binned cases of a view.
 
     Attributes
     ----------
-    names : cases with a table of their own
-    bins : theirs; other : of all other cases together, None without
-    classes : places of the classes that count
-    class_names : of every class, for composites their names
+    names : cases with their own table
+    bins : theirs; other : of all other cases together, None if there are none
+    classes : indices of the classes that count
+    class_names : of every class; for composites their names
     n_cases : `n`, `kept`, `estimated`
     """
 
@@ -183,22 +183,22 @@ class CaseErrors:
 
     @property
     def n_missing(self) -> int:
-        """Pairs of case and counted class without a rating of that class."""
+        """Number of pairs of case and counted class without a rating of that class."""
         bins = self.counted
         return int((bins.known & ~bins.present).sum())
 
     def by_case_and_class(self, name: str) -> Floats:
-        """An error, or "dice", of every case and counted class, (n_cases, n counted classes); nan where it does not count."""
+        """Return an error, or "dice", of every case and counted class, (n_cases, n counted classes); nan if it does not count."""
         values = self.counted.dice if name == "dice" else ERRORS[name](self.counted)
         return np.where(self.use, values, np.nan)
 
     def by_case(self, name: str) -> Floats:
-        """An error, or "dice", of every case: the mean over its classes that count; nan where none does."""
+        """Return an error, or "dice", of every case: the mean over its classes that count; nan if none does."""
         values = self.by_case_and_class(name)
         return _mean(values, np.isfinite(values), axis=1)
 
     def macro(self, name: str) -> dict[str, Any]:
-        """Mean over cases with what spreads around it."""
+        """Return the mean over cases with its standard deviation and quantiles."""
         values = self.by_case(name)
         by_class = _mean(ERRORS[name](self.counted), self.use, axis=0)
         found = values[np.isfinite(values)]
@@ -208,7 +208,7 @@ class CaseErrors:
         return answer | {"by_class": numbers(by_class)}
 
     def micro(self, name: str, *, pooled: bool) -> dict[str, Any]:
-        """All cases in one pot; the mean over classes that count of that pot's errors."""
+        """Return the mean over the classes that count of the errors of all cases pooled."""
         use = self.use
         pot = self.counted.pooled(use)
         if pooled and self.other is not None and self.options.missing == "include":
@@ -222,12 +222,12 @@ class CaseErrors:
         return {"value": value, "by_class": numbers(by_class), "n": int(use.any(axis=1).sum())}
 
     def bound(self, name: str) -> float:
-        """How far any of the answers may be off, beyond rounding; 0 but for plain histograms read softly."""
+        """Return a bound on the error of any result, beyond rounding; 0 except for plain histograms read softly."""
         bounds = error_bound(self.counted, name)[self.use]
         return float(bounds.max()) if len(bounds) else 0.0
 
     def _with_plain_means(self, pot: CaseBins, use: Flags) -> CaseBins:
-        """The pot with e_m the plain mean over cases of their own e_m."""
+        """Return the pooled bins with e_m the plain mean over cases of their own e_m."""
         mean = _mean(self.counted.mean, use[:, :, None] & self.counted.filled, axis=0)[None]
         return replace(
             pot, confidence=np.where(np.isfinite(mean), mean * pot.weight, pot.confidence)
@@ -235,13 +235,13 @@ class CaseErrors:
 
 
 def case_errors(view: View) -> CaseErrors:
-    """The cases that a view holds, binned as it asks.
+    """Return the cases of a view, binned as its query requires.
 
     Raises
     ------
     NotAnswerable
-        No case was named, bins are not exact, composites are asked of kept tables, or plain histograms speak of
-        something else.
+        No case was named, bins are not exact, composites are requested of stored tables, or plain histograms have
+        other options.
     CalibrationInputError
         An option outside its range.
     """
@@ -250,7 +250,7 @@ def case_errors(view: View) -> CaseErrors:
 
 
 def spread(values: Floats) -> dict[str, Any]:
-    """Population standard deviation and quantiles of finite values, None without any."""
+    """Return population standard deviation and quantiles of finite values, None without any."""
     if not len(values):
         return {"sd": None, "quantiles": None}
     quantiles = dict(
@@ -260,7 +260,7 @@ def spread(values: Floats) -> dict[str, Any]:
 
 
 def numbers(values: Floats) -> list[Any]:
-    """Nested lists with None for nan."""
+    """Return nested lists with None for nan."""
     if values.ndim > 1:
         return [numbers(row) for row in values]
     return [float(value) if np.isfinite(value) else None for value in values]
@@ -272,16 +272,16 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
     if options.composites:
         raise NotAnswerable(
             "needs_raw_rows",
-            "composite classes are unions of rows' probabilities: post the rows to be scored",
+            "composite classes are unions of rows' probabilities: post the rows to score them",
         )
     if options.membership in KERNELS:
         raise NotAnswerable(
             "needs_raw_rows",
-            f"kept tables do not give {options.membership} bins: post the rows to be scored",
+            f"stored tables do not give {options.membership} bins: post the rows to score them",
         )
     if not view.pane.keeps("cases"):
         raise NotAnswerable(
-            "class_not_kept", "cases are kept of models whose every class is kept by itself"
+            "class_not_kept", "cases are stored only for models that store every class"
         )
     cases = view.pane["cases"]
     assert isinstance(cases, Cases)
@@ -315,7 +315,7 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
 
 
 def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
-    """From raw rows any number of bins is exact, and classes may be united."""
+    """Bin raw rows: any number of bins is exact, and classes may be united."""
     filling, bins = view.filling, view.question.bins
     assert filling is not None
     if options.composites:
@@ -345,18 +345,18 @@ def _check_bins(cases: Cases, bins: int, membership: str) -> None:
     if cells % bins:
         exact = ", ".join(str(m) for m in range(1, cells + 1) if cells % m == 0)
         raise NotAnswerable(
-            "bins_not_exact", f"kept cases give {membership} bins exactly for {exact}"
+            "bins_not_exact", f"stored cases give {membership} bins exactly for {exact}"
         )
 
 
 def _check_sources(cases: Cases, raters: str, edges: str, bins: int, membership: str) -> None:
-    """Plain histograms speak of one policy and one convention of edges, and of bins that theirs divide into."""
+    """Raise unless plain histograms have this policy and these edges, and bins that theirs divide into."""
     for held in cases.sources.values():
         for (policy, side), fine in held.items():
             fits = fine % (bins if membership == "hard" else 2 * bins) == 0
             if policy != raters or (side != edges and membership == "hard") or not fits:
                 held_bins = f"{fine} bins, {policy} ratings and {side} edges"
-                detail = f"a case holds plain histograms of {held_bins}, which cannot give this"
+                detail = f"a case contains plain histograms of {held_bins}, which cannot give this"
                 raise NotAnswerable("not_in_histogram", detail)
 
 
@@ -402,7 +402,7 @@ def _known(bins: CaseBins, values: Floats) -> Floats:
 
 
 def _mean(values: Floats, use: Flags, axis: int) -> Floats:
-    """Mean of the values marked in `use` along an axis, nan where there are none."""
+    """Return the mean of the values marked in `use` along an axis, nan if there are none."""
     n = use.sum(axis=axis)
     total = np.where(use, np.nan_to_num(values), 0.0).sum(axis=axis)
     return np.asarray(np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0))

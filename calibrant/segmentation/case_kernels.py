@@ -1,9 +1,9 @@
-"""Other membership kernels of cases' bins, from raw rows: a cubic spline and a Gaussian beside square and triangle.
+"""Further membership kernels of cases' bins, from raw rows: a cubic spline and a Gaussian, besides square and triangle.
 
 Hard bins and triangles are the B-splines of degree 0 and 1 around the bins' centres. The cubic one is of degree 3; the
 Gaussian has the triangle's variance and is divided by its sum over bins. What a kernel would give to bins beyond 0 or 1 is
-mirrored, as the triangles' flat ends are, so that the memberships of a score sum to 1. Kept tables hold the sums that square
-and triangle need and no others: these two come from rows.
+mirrored, as the triangles' flat ends are, so that the memberships of a score sum to 1. Stored tables have the sums for square
+and triangle only: these two need rows.
 
 Source
 ------
@@ -22,7 +22,7 @@ from calibrant.segmentation.case_bins import SOFT_EMPTY, CaseBins, soft_place
 from calibrant.segmentation.case_tables import Layout, numbered
 
 KERNELS = ("spline", "gaussian")
-# Neighbours to each side: a cubic spline reaches two bins, the Gaussian is 4e-18 of its peak beyond four.
+# Neighbours to each side: a cubic spline reaches two bins; the Gaussian is 4e-18 of its peak beyond four.
 REACH = {"spline": 2, "gaussian": 4}
 GAUSSIAN_SD = 1.0 / np.sqrt(6.0)  # of a bin's width, as the triangle's
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 
 def memberships(score: Floats, bins: int, kernel: str) -> tuple[Ints, Floats]:
-    """Bins that each score belongs to, and how much; a bin may come twice where it is its own mirror image.
+    """Return the bins of each score, and its memberships; a bin may occur twice if it is its own mirror image.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ def memberships(score: Floats, bins: int, kernel: str) -> tuple[Ints, Floats]:
 def kernel_bins(
     filling: Filling, layout: Layout, bins: int, kernel: str, policy: int, hard: CaseBins
 ) -> CaseBins:
-    """Bins of every case and class under a kernel.
+    """Return bins of every case and class under a kernel.
 
     Parameters
     ----------
-    filling : of a batch that names its cases
+    filling : of a batch with case names
     layout : the classes, which may be unions
     kernel : as in `memberships`
     policy : place in `POLICIES`
-    hard : the same cases' hard bins, whose totals are also these
+    hard : the same cases' hard bins, which supply the totals
 
     Returns
     -------
@@ -103,13 +103,13 @@ def kernel_bins(
 
 
 def _cubic(away: Floats) -> Floats:
-    """The cubic B-spline at a distance in widths of a bin."""
+    """Return the cubic B-spline at a distance in bin widths."""
     inner = 2.0 / 3.0 - away**2 + away**3 / 2.0
     outer = np.maximum(2.0 - away, 0.0) ** 3 / 6.0
     return np.where(away < 1.0, inner, outer)
 
 
 def _mirrored(place: Ints, bins: int) -> Ints:
-    """Places beyond the ends counted back from them."""
+    """Return places with those beyond the ends mirrored."""
     round_trip = np.mod(place, 2 * bins)
     return np.asarray(np.minimum(round_trip, 2 * bins - 1 - round_trip))

@@ -1,4 +1,4 @@
-"""What is said of a model's cases: errors and Dice, box plots, the dataset reliability histogram."""
+"""Report on a model's cases: errors and Dice, box plots, the dataset reliability histogram."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Ints = NDArray[np.int64]
 
 
 def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
-    """Every kept case, averages over them, and the dataset reliability histogram, as JSON-able numbers.
+    """Return every stored case, averages over cases, and the dataset reliability histogram, as JSON-able numbers.
 
     Parameters
     ----------
-    view : View; the question's options are those of `CaseOptions`
-    frequency_bins : bins of observed frequency in the histogram; as many as of confidence where None
+    view : View; the query's options are those of `CaseOptions`
+    frequency_bins : bins of observed frequency in the histogram. Default: the number of confidence bins.
 
     Returns
     -------
-    dict with the options, `n_cases`, `cases` (one object a case), `summary` (by measure: macro, micro and
+    dict with the options, `n_cases`, `cases` (one object per case), `summary` (by measure: macro, micro and
     micro_pooled; by class and over cases), `boxes` (by measure), `histogram`, `reliability` (by bin); and `reason`
-    where there is nothing.
+    if there is no data.
     """
     question = view.question
     answer: dict[str, Any] = {
@@ -75,7 +75,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
 
 
 def case_reliability(view: View, case: str) -> dict[str, Any]:
-    """One case's reliability table for each class that counts, with its errors.
+    """Return one case's reliability table for each class that counts, with its errors.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def case_reliability(view: View, case: str) -> dict[str, Any]:
     """
     cases = case_errors(view)
     if case not in cases.names:
-        raise NotAnswerable("unknown_case", f"no table is kept of a case {case[:60]!r}")
+        raise NotAnswerable("unknown_case", f"no table is stored for case {case[:60]!r}")
     one = cases.counted.of_cases(np.array([cases.names.index(case)]))
     classes = []
     for slot, place in enumerate(cases.classes):
@@ -94,7 +94,7 @@ def case_reliability(view: View, case: str) -> dict[str, Any]:
 
 
 def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, Any]:
-    """How many cases have, in a bin of confidence, which observed frequency.
+    """Count the cases by observed frequency in each bin of confidence.
 
     Parameters
     ----------
@@ -103,14 +103,14 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
 
     Returns
     -------
-    dict with `counts` int (n_classes, bins, frequency_bins); empty bins of a case count nowhere. `mean` is the
+    dict with `counts` int (n_classes, bins, frequency_bins); empty bins of a case are not counted. `mean` is the
     average over classes of each column's shares; `mean_frequency` and `mean_frequency_by_class` are the mean
-    observed frequencies of each column, None where no case has it.
+    observed frequencies of each column, None if no case has it.
 
     Raises
     ------
     CalibrationInputError
-        Fewer than one bin of frequency, or more than 1000.
+        Fewer than one frequency bin, or more than 1000.
 
     Source
     ------
@@ -118,7 +118,9 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
     """
     if not 1 <= frequency_bins <= 1000:
         raise CalibrationInputError.at(
-            "/frequency_bins", "range", "frequency_bins lies in 1 to 1000"
+            "/frequency_bins",
+            "range",
+            f"Received frequency_bins={frequency_bins}; expected 1 to 1000.",
         )
     bins = cases.counted
     use = bins.filled & cases.use[:, :, None]
@@ -156,13 +158,13 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
 
 
 def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
-    """Per bin of confidence, all counted classes and cases together, and the cases' own frequencies.
+    """Return, per bin of confidence, all counted classes and cases pooled, and the frequencies of single cases.
 
     The observed frequencies of single cases are a box plot.
 
     Returns
     -------
-    list of dict with lower, upper, weight, mean_confidence, observed_frequency, `box`; None where no case fills the
+    list of dict with lower, upper, weight, mean_confidence, observed_frequency, `box`; None if no case fills the
     bin.
 
     Source
@@ -196,7 +198,7 @@ def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
 
 
 def _means(cases: CaseErrors) -> dict[str, Floats]:
-    """Each measure's mean over the classes that count, of every case; nan where none does."""
+    """Return each measure's mean over the classes that count, of every case; nan if none does."""
     return {name: cases.by_case(name) for name in (*ERRORS, "dice")}
 
 

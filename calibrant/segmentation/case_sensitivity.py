@@ -1,4 +1,4 @@
-"""How the errors of cases depend on the number of bins."""
+"""Dependence of cases' errors on the number of bins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BINS = (5, 10, 20, 50, 100)
 
 
 def sensitivity(view: View) -> list[dict[str, Any]]:
-    """Macro averages of every error at 5, 10, 20, 50 and 100 bins; soft bins of kept cases are exact at all of them.
+    """Return macro averages of every error at 5, 10, 20, 50 and 100 bins; soft bins of stored cases are exact at all of them.
 
     Returns
     -------

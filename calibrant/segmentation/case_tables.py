@@ -1,10 +1,10 @@
-"""Tables of one case: each class's probability against its ratings, on cells that give hard and soft bins exactly.
+"""Tables of one case: each class's probability against its ratings, on cells from which hard and soft bins are exact.
 
-A cell keeps weight, Σ p, Σ p², Σ y and Σ p y. Within a cell that holds no centre of a bin in its inside, the triangular
-membership of a score is linear in it, so these five sums give Σ ψ, Σ ψ p and Σ ψ y of soft bins without error, as
+A cell stores weight, Σ p, Σ p², Σ y and Σ p y. In a cell without the centre of a bin in its interior, the triangular
+membership of a score is linear in it. So these five sums give Σ ψ, Σ ψ p and Σ ψ y of soft bins without error, as
 the first, second and fourth give hard bins. With 600 cells hard bins are exact for every divisor of 600, soft ones
-for every divisor of 300: 5, 10, 12, 15, 20, 25, 30, 50, 60, 75, 100 and more. One further cell a class holds the
-predictions whose top class it is, which is what Dice needs.
+for every divisor of 300: 5, 10, 12, 15, 20, 25, 30, 50, 60, 75, 100 and more. One further cell per class stores the
+predictions whose top class it is, which Dice needs.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ _Part = tuple[Ints, Ints, Ints, Floats]
 
 @lru_cache(maxsize=64)
 def case_grid(cells: int) -> Grid:
-    """Equal cells with their edges apart; the end cells are not refined, since no estimator orders a case's scores."""
+    """Return equal cells with separate edges; the end cells are not refined, since no estimator orders a case's scores."""
     return Grid(cells, 1)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a table's cells lie: class after class, then the cells of the top class.
+    """Order of a table's cells: class after class, then the cells of the top class.
 
     Attributes
     ----------
-    members : for each of the table's classes the model's classes that it is the union of
+    members : for each of the table's classes the model's classes of which it is the union
     cells : equal cells of [0, 1]
     """
 
@@ -74,7 +74,7 @@ class Layout:
 
     @classmethod
     def of_classes(cls, classes: Sequence[int], cells: int = CELLS) -> Layout:
-        """Each class by itself."""
+        """Build the layout of each class separately."""
         return cls(tuple((klass,) for klass in classes), cells)
 
     @property
@@ -87,7 +87,7 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Positions of a class."""
+        """Number of positions per class."""
         return self.grid.n_positions
 
     @property
@@ -95,17 +95,17 @@ class Layout:
         return self.n_classes * (self.width + 1)
 
     def top_place(self, klass: int) -> int:
-        """Place of the predictions whose top class it is."""
+        """Return the place of the predictions whose top class it is."""
         return self.n_classes * self.width + klass
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether every class is a class of the model, so that tables can be kept."""
+        """Whether every class is a class of the model, so that tables can be stored."""
         return all(len(members) == 1 for members in self.members)
 
 
 def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
-    """A table for each named case of a batch's labelled predictions; none where cases are not named, or for rows without one.
+    """Build a table for each named case of a batch's labelled predictions; none for rows without a case name.
 
     Parameters
     ----------
@@ -149,12 +149,12 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
 
 
 def composite_layout(composites: Mapping[str, Sequence[int]], cells: int = CELLS) -> Layout:
-    """Unions of classes, which may overlap; their tables come from raw rows only."""
+    """Return the layout of unions of classes, which may overlap; their tables come from raw rows only."""
     return Layout(tuple(tuple(dict.fromkeys(members)) for members in composites.values()), cells)
 
 
 def numbered(cases: NDArray[Any]) -> tuple[list[str], Ints]:
-    """Distinct names in order, and each row's place among them; object (n,) to int64 (n,)."""
+    """Return distinct names, sorted, and each row's place among them; object (n,) to int64 (n,)."""
     seen: dict[str, int] = {}
     index = np.fromiter((seen.setdefault(name, len(seen)) for name in cases), np.int64, len(cases))
     names = sorted(seen)
@@ -164,7 +164,7 @@ def numbered(cases: NDArray[Any]) -> tuple[list[str], Ints]:
 
 
 def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits) -> _Part:
-    """Cases, places, counts and sums of one score a row; rows at place -1 are left out."""
+    """Return cases, places, counts and sums of one score per row; rows at place -1 are left out."""
     size = int(place.max()) + 2
     key = case * size + place + 1
     keys, at = _compact(key, (int(case.max()) + 1) * size)
@@ -206,7 +206,7 @@ def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits)
 
 
 def _compact(key: Ints, size: int) -> tuple[Ints, Ints]:
-    """Distinct keys in order, and each key's place among them."""
+    """Return distinct keys, sorted, and each key's place among them."""
     if size > max(MAX_DENSE, 4 * len(key)):
         keys, at = np.unique(key, return_inverse=True)
         return keys, at.astype(np.int64)

@@ -1,11 +1,11 @@
-"""Confidence histograms: every class's probability by class, by whether it was the reference, and by fine bin.
+"""Confidence histograms: mass of every class's probability by class, by whether it was the reference, and by fine bin.
 
-    label[l, r, i]      mass of p_l in fine bin i; r = 1 where l is the reference label
-    prediction[r, i]    mass of the top class's probability; r = 1 where the prediction is right
+    label[l, r, i]      mass of p_l in fine bin i; r = 1 if l is the reference label
+    prediction[r, i]    mass of the top class's probability; r = 1 if the prediction is correct
     uncertainty[r, i]   mass of the entropy divided by log K; r as in prediction
 
-Fine bin i holds [i / n, (i + 1) / n), the last with 1; measures take its centre. Histograms add, and so stand for a
-case, for any subset of cases or for all. Beside them run exact sums of NLL and Brier, because the lowest centre
+Fine bin i contains [i / n, (i + 1) / n), the last also 1; measures use its centre. Histograms add, so one represents a
+case, any subset of cases or all. They also include exact sums of NLL and Brier, because the lowest centre
 bounds a histogram's NLL (at 10.397 for 2^14 bins).
 
 Source
@@ -52,7 +52,7 @@ class ConfidenceHistogram:
     exact : float64 (4,), the sums named in `EXACT`; NLL is of ratings whose probability is not 0
     n_samples : ratings under `pooled`, else predictions
     is_weighted : whether predictions carried weights other than one, so that minimum counts are of mass
-    has_predictions : whether `prediction`, `uncertainty` and `exact` were filled from rows; else `knows` tells
+    has_predictions : whether `prediction`, `uncertainty` and `exact` were filled from rows; else see `knows`
     """
 
     label: Floats
@@ -65,7 +65,7 @@ class ConfidenceHistogram:
 
     @classmethod
     def empty(cls, n_classes: int, n_bins: int = FINE_BINS) -> Self:
-        """The histogram of no predictions.
+        """Return the histogram of no predictions.
 
         Raises
         ------
@@ -74,11 +74,11 @@ class ConfidenceHistogram:
         """
         if n_classes < 2:
             raise CalibrationInputError.at(
-                "/classes", "n_classes", "a model has at least 2 classes"
+                "/classes", "n_classes", f"Received {n_classes} classes; expected at least 2."
             )
         if not 2 <= n_bins <= MAX_FINE_BINS:
             raise CalibrationInputError.at(
-                "/bins", "range", f"fine bins lie in 2 to {MAX_FINE_BINS}"
+                "/bins", "range", f"Received {n_bins} fine bins; expected 2 to {MAX_FINE_BINS}."
             )
         return cls(
             np.zeros((n_classes, 2, n_bins)),
@@ -89,7 +89,7 @@ class ConfidenceHistogram:
 
     @classmethod
     def of_batch(cls, batch: Batch, n_bins: int = FINE_BINS, raters: str = "pooled") -> Self:
-        """The histogram of a batch's labelled predictions."""
+        """Return the histogram of a batch's labelled predictions."""
         histogram = cls.empty(batch.n_classes, n_bins)
         histogram.fill(batch, raters)
         return histogram
@@ -113,14 +113,14 @@ class ConfidenceHistogram:
         return float(self.label[0].sum())
 
     def knows(self, kind: str) -> bool:
-        """Whether `prediction` or `uncertainty` holds every sample."""
+        """Return whether `prediction` or `uncertainty` includes every sample."""
         return self.has_predictions or (
             self.mass > 0 and bool(np.isclose(getattr(self, kind).sum(), self.mass, rtol=1e-6))
         )
 
     @property
     def knows_exact(self) -> bool:
-        """Whether the exact sums are of every sample."""
+        """Whether the exact sums include every sample."""
         counted = (
             self.exact[EXACT.index("nll_weight")]
             + self.exact[EXACT.index("zero_probability_weight")]
@@ -130,7 +130,7 @@ class ConfidenceHistogram:
         )
 
     def fine_bin(self, score: Floats) -> Ints:
-        """min(floor(p n), n - 1) with edges k / n by division, float64 (...,) to int64 (...,)."""
+        """Return min(floor(p n), n - 1) with edges k / n by division, float64 (...,) to int64 (...,)."""
         return equal_width_bin(score, self.n_bins, "left")
 
     def fill(self, batch: Batch, raters: str = "pooled") -> None:
@@ -139,11 +139,11 @@ class ConfidenceHistogram:
         Raises
         ------
         ValueError
-            The batch is of another number of classes, or the policy is not known.
+            The batch has another number of classes, or the policy is unknown.
         """
         if batch.n_classes != self.n_classes:
             raise ValueError(
-                f"a batch of {batch.n_classes} classes does not fill a histogram of {self.n_classes}"
+                f"Received a batch of {batch.n_classes} classes; expected {self.n_classes}."
             )
         policy, filling = policy_index(raters), Filling(batch)
         if not filling.n:
@@ -177,7 +177,7 @@ class ConfidenceHistogram:
         self.is_weighted |= bool((filling.weights != 1.0).any())
 
     def merge(self, other: ConfidenceHistogram) -> Self:
-        """Add another histogram to this one, which is returned.
+        """Add another histogram to this one and return this one.
 
         Raises
         ------
@@ -187,9 +187,9 @@ class ConfidenceHistogram:
         return self._combine(other, 1)
 
     def subtract(self, other: ConfidenceHistogram) -> Self:
-        """Take another histogram, whose predictions must be among these, away from this one, which is returned.
+        """Subtract another histogram, whose predictions must be among these, from this one and return this one.
 
-        What is left of a bin below 1e-12 of what it was is rounding, and becomes 0.
+        A remainder of a bin below 1e-12 of its former mass is rounding and becomes 0.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class ConfidenceHistogram:
         return twin
 
     def pack(self) -> bytes:
-        """The histogram as bytes; filled bins only."""
+        """Return the histogram as bytes; non-empty bins only."""
         flat = np.concatenate(
             [self.label.ravel(), self.prediction.ravel(), self.uncertainty.ravel()]
         )
@@ -224,7 +224,7 @@ class ConfidenceHistogram:
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        """The histogram that `pack` made.
+        """Read a histogram that `pack` wrote.
 
         Raises
         ------
@@ -252,7 +252,7 @@ class ConfidenceHistogram:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The histogram that `save` wrote.
+        """Read a histogram that `save` wrote.
 
         Raises
         ------
@@ -267,7 +267,9 @@ class ConfidenceHistogram:
 
     def _combine(self, other: ConfidenceHistogram, sign: int) -> Self:
         if other.label.shape != self.label.shape:
-            raise ValueError("histograms of different classes or fine bins do not add")
+            raise ValueError(
+                "Received histograms of different classes or fine bins; expected equal ones."
+            )
         for name in ARRAYS:
             mine, theirs = getattr(self, name), getattr(other, name)
             sums = mine + sign * theirs
@@ -287,9 +289,9 @@ class ConfidenceHistogram:
         mass, exact = arrays["mass"], arrays["exact"]
         rising = len(places) == 0 or (places[0] >= 0 and (np.diff(places) > 0).all())
         if places.shape != mass.shape or exact.shape != (len(EXACT),) or not rising:
-            raise ValueError("columns do not fit each other")
+            raise ValueError("Received columns whose lengths do not match.")
         if not (np.isfinite(mass).all() and (mass >= 0).all() and np.isfinite(exact).all()):
-            raise ValueError("a mass out of range")
+            raise ValueError("Received a mass out of range.")
         flat[places] = mass
         label, prediction, uncertainty = np.split(
             flat, np.cumsum([self.label.size, self.prediction.size])
@@ -300,25 +302,25 @@ class ConfidenceHistogram:
 
 
 def merged(histograms: Iterable[ConfidenceHistogram]) -> ConfidenceHistogram:
-    """The sum of at least one histogram, which are left as they are: any subset of cases.
+    """Return the sum of at least one histogram, for any subset of cases; the arguments are not changed.
 
     Raises
     ------
     ValueError
-        There is none, or they differ in classes or fine bins.
+        There is no histogram, or they differ in classes or fine bins.
     """
     total: ConfidenceHistogram | None = None
     for histogram in histograms:
         total = histogram.copy() if total is None else total.merge(histogram)
     if total is None:
-        raise ValueError("no histograms to add")
+        raise ValueError("Received no histograms; expected at least one.")
     return total
 
 
 def by_case(
     batch: Batch, n_bins: int = FINE_BINS, raters: str = "pooled"
 ) -> dict[str, ConfidenceHistogram]:
-    """A histogram for each named case of a batch.
+    """Build a histogram for each named case of a batch.
 
     Raises
     ------
@@ -326,7 +328,9 @@ def by_case(
         Cases are not named.
     """
     if batch.cases is None:
-        raise CalibrationInputError.at("/cases", "required", "predictions name their cases")
+        raise CalibrationInputError.at(
+            "/cases", "required", "Received no case names; expected one per prediction."
+        )
     names = batch.cases.astype(str)
     return {
         str(name): ConfidenceHistogram.of_batch(batch.take(names == name), n_bins, raters)
@@ -335,5 +339,5 @@ def by_case(
 
 
 def coarse_bins(n_bins: int, bins: int) -> Ints:
-    """Equal-width coarse bin of each fine bin's centre, int64 (n_bins,); whole numbers, so that no rounding decides."""
+    """Return the equal-width coarse bin of each fine bin's centre, int64 (n_bins,), in integers so that rounding has no effect."""
     return (2 * np.arange(n_bins) + 1) * bins // (2 * n_bins)

@@ -1,4 +1,4 @@
-"""What is read from confidence histograms: NLL, Brier, calibration errors, uncertainty calibration, ROC.
+"""Measures of confidence histograms: NLL, Brier, calibration errors, uncertainty calibration, ROC.
 
 Source
 ------
@@ -31,11 +31,11 @@ Floats = NDArray[np.float64]
 
 
 def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
-    """Negative log-likelihood in nats from the centres (eq. 1), and from the exact running sum beside it.
+    """Return the negative log-likelihood in nats from the centres (eq. 1), and from the exact running sum.
 
     Returns
     -------
-    dict with `sum`, `mean` (None without mass), `largest` (what the lowest centre allows for a sample),
+    dict with `sum`, `mean` (None without mass), `largest` (maximum per sample, from the lowest centre),
     `exact_sum`, `exact_mean` (of ratings whose probability is not 0), `zero_probability_weight`.
     """
     right = histogram.label[:, 1]
@@ -53,11 +53,11 @@ def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
 
 
 def brier(histogram: ConfidenceHistogram) -> dict[str, Any]:
-    """Brier score, summed over classes, from the centres and from the exact running sum.
+    """Return the Brier score, summed over classes, from the centres and from the exact running sum.
 
     Returns
     -------
-    dict with `mean` and `exact_mean`, None without mass. A centre is off by at most 1 / (2 n), so `mean` is by at
+    dict with `mean` and `exact_mean`, None without mass. A centre is off by at most 1 / (2 n), so `mean` is off by at
     most K / n.
     """
     centres, mass = histogram.centres, histogram.mass
@@ -78,7 +78,7 @@ def calibration_errors(
     least: float = LEAST,
     denominator: str = "kept",
 ) -> dict[str, Any]:
-    """Errors of the prediction, of each class, and of all labels in one table.
+    """Return errors of the prediction, of each class, and of all labels in one table.
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def calibration_errors(
 
     Returns
     -------
-    dict of `prediction` (top label, eq. 2; None where predictions were not filled), `by_class` (a list),
-    `classwise` (mean of `ece`, `mce` and `ace` over classes that have kept bins), `full` (all labels; mass K N),
-    each as `CoarseTable.errors`; and what a minimum is compared with.
+    dict of `prediction` (top label, eq. 2; None if predictions were not filled), `by_class` (a list),
+    `classwise` (mean of `ece`, `mce` and `ace` over classes with bins), `full` (all labels; mass K N),
+    each as `CoarseTable.errors`; and the unit of the minimum count.
 
     Raises
     ------
@@ -98,7 +98,9 @@ def calibration_errors(
     """
     if denominator not in DENOMINATORS:
         raise CalibrationInputError.at(
-            "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+            "/denominator",
+            "one_of",
+            f"Received denominator {denominator!r}; expected one of {', '.join(DENOMINATORS)}.",
         )
 
     def errors(kind: str, label: int | None = None) -> dict[str, Any]:
@@ -130,7 +132,7 @@ def uncertainty_errors(
     least: float = LEAST,
     denominator: str = "kept",
 ) -> dict[str, Any]:
-    """Expected uncertainty calibration error: normalised entropy against the share of wrong predictions.
+    """Return the expected uncertainty calibration error: normalised entropy against the share of incorrect predictions.
 
     Returns
     -------
@@ -149,7 +151,7 @@ def uncertainty_errors(
     plain = wrong.errors(denominator)
     ideal = None
     if histogram.n_classes == 2:
-        # The curve is bent inside a bin, so a bin's ideal rate is the mean of the curve over its fine bins.
+        # The curve is not linear inside a bin, so a bin's ideal rate is the mean of the curve over its fine bins.
         fine = histogram.uncertainty.sum(axis=0)
         curve = inverse_binary_entropy(histogram.centres)
         place = coarse_bins(histogram.n_bins, bins)
@@ -189,13 +191,13 @@ def uncertainty_errors(
 
 
 def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
-    """Receiver operating characteristic of a class's probability, thresholds at the edges of filled fine bins.
+    """Return the receiver operating characteristic of a class's probability, thresholds at the edges of non-empty fine bins.
 
     Returns
     -------
     dict with `threshold`, `true_positive_rate`, `false_positive_rate` (from the highest threshold down), `auc` with
-    ties counted half, and `error_bound`: half of the share of pairs that fall into one fine bin. None and a reason
-    where the class is always or never the reference.
+    ties counted half, and `error_bound`: half of the share of pairs in the same fine bin. None and a reason
+    if the class is always or never the reference.
     """
     wrong, right = fine_table(histogram, "label", label)
     positives, negatives = float(right.sum()), float(wrong.sum())
@@ -225,14 +227,14 @@ def reliability_boxes(
     label: int | None = None,
     least: float = LEAST,
 ) -> list[dict[str, Any]]:
-    """Per coarse bin, mean confidence and observed frequency of all cases together.
+    """Return, per coarse bin, mean confidence and observed frequency of all cases pooled, and a box plot of single cases.
 
-    The frequencies of single cases are a box plot.
+    The box plot shows the frequencies of single cases.
 
     Returns
     -------
-    list of dict with lower, upper, mass, mean_confidence, observed_frequency, `box` over cases that keep the bin;
-    None where there is nothing.
+    list of dict with lower, upper, mass, mean_confidence, observed_frequency, `box` over cases with the bin;
+    None without data.
 
     Source
     ------

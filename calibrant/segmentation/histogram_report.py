@@ -1,4 +1,4 @@
-"""Everything that the paper reads from a confidence histogram, in one answer."""
+"""Report of all the paper's measures of a confidence histogram."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def histogram_answer(
     denominator: str = "kept",
     objective: str = "nll",
 ) -> dict[str, Any]:
-    """Losses, errors, uncertainty, ROC, and of two classes the temperature with the losses along it.
+    """Return losses, errors, uncertainty, ROC, and for two classes the temperature with the losses along it.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def histogram_answer(
     Returns
     -------
     dict with `n_classes`, `n_bins`, `n_samples`, `mass`, `nll`, `brier`, `errors`, `uncertainty` (None where entropies
-    are unknown), `roc` (by class, the area without the curve), `temperature` and `curve` (None but for two classes)
+    are unknown), `roc` (by class, the area without the curve), `temperature` and `curve` (None except for two classes)
 
     Raises
     ------

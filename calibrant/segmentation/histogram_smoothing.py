@@ -1,7 +1,7 @@
-"""Smoothing along the bins of a histogram, as a view of it: the sums that are kept stay as they are.
+"""Smoothing along the bins of a histogram, as a view of it: the stored sums do not change.
 
-A sample counts in overlapping channels in place of one bin: its mass is spread over the neighbours by a triangle, and
-what would fall beyond 0 or 1 is mirrored, so that no mass is lost.
+A sample counts in overlapping channels instead of one bin: its mass is distributed over the neighbours by a triangle.
+What would lie beyond 0 or 1 is mirrored, so that no mass is lost.
 
 Source
 ------
@@ -20,16 +20,16 @@ Floats = NDArray[np.float64]
 
 
 def smoothed(mass: Floats, width: int) -> Floats:
-    """Mass of each bin spread over `width` bins to each side.
+    """Distribute the mass of each bin over `width` bins to each side.
 
     Parameters
     ----------
     mass : float64 (..., n_bins)
-    width : the triangle reaches 0 at width + 1 bins; 0 for the mass as it is
+    width : the triangle reaches 0 at width + 1 bins; 0 leaves the mass unchanged
 
     Returns
     -------
-    float64 (..., n_bins), of the same sum along the bins.
+    float64 (..., n_bins), with the same sum along the bins.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def smoothed(mass: Floats, width: int) -> Floats:
     [3.0, 1.0, 0.0]
     """
     if not 0 <= width <= min(WIDEST, mass.shape[-1]):
-        detail = f"smoothing lies in 0 to {min(WIDEST, mass.shape[-1])} bins"
+        detail = f"Received smoothing={width}; expected 0 to {min(WIDEST, mass.shape[-1])} bins."
         raise CalibrationInputError.at("/smoothing", "range", detail)
     reach = np.arange(-width, width + 1)
     kernel = (width + 1.0 - np.abs(reach)) / (width + 1.0) ** 2

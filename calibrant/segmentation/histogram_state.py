@@ -1,6 +1,6 @@
-"""The confidence histogram of a window, from the cells that it keeps.
+"""Confidence histogram of a window, from its stored cells.
 
-With bins that divide the grid's cells it is the histogram that the window's predictions would have filled, to rounding.
+If the bins divide the grid's cells, it equals the histogram of the window's predictions, to rounding.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ Floats = NDArray[np.float64]
 
 
 def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) -> dict[str, Any]:
-    """What `ConfidenceHistogram` holds, of the view's predictions, JSON-able.
+    """Return the contents of a `ConfidenceHistogram` of the view's predictions, JSON-able.
 
     Parameters
     ----------
-    view : with edges "left" and as many bins as wanted, which divide the class-wise grid (of a case 600)
-    case : one case alone; its predictions are not known, only its labels
-    smoothing : `channel_smoothing.smoothed`
+    view : with edges "left" and any number of bins that divides the class-wise grid (600 for a case)
+    case : one case alone; its predictions are unknown, only its labels are known
+    smoothing : as in `histogram_smoothing.smoothed`
 
     Returns
     -------
     dict with raters, bins, edges, smoothing, n, n_ratings, `mass`, `label` (n_classes, 2, bins), `prediction`
     (2, bins), `uncertainty` (2, bins) and `exact` (sums of NLL and Brier); None, with reasons in `missing`, for what the
-    window does not hold. Uncertainty is kept in 240 cells, and so known for divisors of them.
+    window lacks. Uncertainty is stored in 240 cells, and so known for divisors of 240.
 
     Raises
     ------
     NotAnswerable
-        Classes are not kept, bins are not exact, plain histograms speak of something else, or the case is not known.
+        Classes are not stored, bins are not exact, plain histograms have other options, or the case is unknown.
     """
     question, counts = view.question, view.counts
     answer: dict[str, Any] = {
@@ -61,7 +61,7 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
         try:
             if case is not None:
                 raise NotAnswerable(
-                    "not_kept_by_case", "of a case the classes' histograms are kept"
+                    "not_kept_by_case", "a case stores only the histograms of its classes"
                 )
             found = make(view)
             parts[name] = found if isinstance(found, dict) else smoothed(found, smoothing).tolist()
@@ -71,7 +71,7 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
 
 
 def _split(cells: Cells) -> Floats:
-    """Mass wrong and right by bin, (2, bins)."""
+    """Return mass of incorrect and correct by bin, (2, bins)."""
     return np.stack([np.maximum(cells.weight - cells.correct, 0.0), cells.correct])
 
 
@@ -83,7 +83,7 @@ def _of_case(view: View, case: str | None) -> Floats:
     options = {"background": "in", "membership": "hard"}
     cases = case_errors(View(view.pane, replace(view.question, options=options)))
     if case not in cases.names:
-        raise NotAnswerable("unknown_case", f"no table is kept of a case {str(case)[:60]!r}")
+        raise NotAnswerable("unknown_case", f"no table is stored for case {str(case)[:60]!r}")
     one = cases.counted.of_cases(np.array([cases.names.index(case)]))
     return np.stack([np.maximum(one.weight[0] - one.correct[0], 0.0), one.correct[0]], axis=1)
 
@@ -108,5 +108,5 @@ def _exact(view: View) -> dict[str, float]:
 
 
 def left(bins: int, raters: str) -> PaneQuery:
-    """The question of a confidence histogram: fine bins hold [i / n, (i + 1) / n)."""
+    """Return the query of a confidence histogram: fine bins contain [i / n, (i + 1) / n)."""
     return PaneQuery(bins=bins, edges="left", raters=raters)

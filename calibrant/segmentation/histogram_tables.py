@@ -1,8 +1,8 @@
-"""Confidence histograms regrouped into coarse bins, and the gaps of those.
+"""Confidence histograms regrouped into coarse bins, and their gaps.
 
 Fine bins are regrouped by their centres. Coarse bins with fewer than 50 samples (mass, where predictions are
-weighted; label histograms count each sample once a class) are discarded; the mass that went with them is returned,
-and errors are weighed by the kept mass or by the full one as asked.
+weighted; label histograms count each sample once per class) are discarded. The discarded mass is returned,
+and errors are weighted by the remaining or by the full mass, as requested.
 
 Source
 ------
@@ -30,13 +30,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CoarseTable:
-    """A histogram regrouped.
+    """Regrouped histogram.
 
     Attributes
     ----------
     mass, confidence, hits : float64 (n_bins,); Σ weight, Σ weight · centre, weight with r = 1
     lower, upper : float64 (n_bins,), bounds of the bins
-    kept : bool (n_bins,), whether a bin holds as much as asked
+    kept : bool (n_bins,), whether a bin reaches the minimum
     """
 
     mass: Floats
@@ -48,27 +48,27 @@ class CoarseTable:
 
     @property
     def mean(self) -> Floats:
-        """Mean centre of each bin, nan where it is empty."""
+        """Mean centre of each bin, nan if it is empty."""
         empty = np.full(len(self.mass), np.nan)
         return np.asarray(np.divide(self.confidence, self.mass, out=empty, where=self.mass > 0))
 
     @property
     def rate(self) -> Floats:
-        """Share with r = 1 of each bin, nan where it is empty."""
+        """Share with r = 1 of each bin, nan if it is empty."""
         empty = np.full(len(self.mass), np.nan)
         return np.asarray(np.divide(self.hits, self.mass, out=empty, where=self.mass > 0))
 
     def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> dict[str, Any]:
-        """Calibration errors over the kept bins.
+        """Return calibration errors over the remaining bins.
 
         Parameters
         ----------
         denominator : "kept" (eq. 2) or "full" (the published code)
-        ideal : what the rate should be, (n_bins,); the mean confidence where None
+        ideal : expected rate, (n_bins,). Default: the mean confidence.
 
         Returns
         -------
-        dict with `ece` (weighted), `mce` (maximum), `ace` (unweighted), all None without kept bins; `mass`,
+        dict with `ece` (weighted), `mce` (maximum), `ace` (unweighted), all None if no bins remain; `mass`,
         `discarded_mass`, `n_bins_kept`.
         """
         total = float(self.mass.sum())
@@ -100,14 +100,14 @@ def coarse_table(
     binning: str = "equal_width",
     least: float = LEAST,
 ) -> CoarseTable:
-    """A histogram regrouped into coarse bins.
+    """Regroup a histogram into coarse bins.
 
     Parameters
     ----------
     kind : "prediction", "uncertainty", "label" (with `label`), or "all" for every label in one
-    bins : number of coarse bins; not more than fine ones
-    binning : "equal_width" by centre, or "equal_mass" (fine bins are never cut, so fewer bins can come out)
-    least : samples, or mass where predictions are weighted, below which a bin is not kept
+    bins : number of coarse bins, at most that of fine ones
+    binning : "equal_width" by centre, or "equal_mass" (fine bins are never cut, so there can be fewer bins)
+    least : minimum of samples, or of mass if predictions are weighted, for a bin to remain
 
     Raises
     ------
@@ -128,7 +128,7 @@ def regrouped(
     binning: str = "equal_width",
     least: float = LEAST,
 ) -> CoarseTable:
-    """Fine bins (2, n_fine) with their centres, in increasing order, regrouped; as `coarse_table`."""
+    """Regroup fine bins (2, n_fine) by their increasing centres, as `coarse_table`."""
     mass = table.sum(axis=0)
     n = len(centres)
     if binning == "equal_mass":
@@ -154,24 +154,28 @@ def regrouped(
 
 
 def fine_table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> Floats:
-    """The fine bins of a kind, (2, n_bins), as `coarse_table` names them.
+    """Return the fine bins of a kind, (2, n_bins), as named in `coarse_table`.
 
     Raises
     ------
     CalibrationInputError
-        A kind or label that there is not, or one that was not filled.
+        An unknown kind or label, or one that was not filled.
     """
     if kind == "all":
         return np.asarray(histogram.label.sum(axis=0))
     if kind == "label":
         if label is None or not 0 <= label < histogram.n_classes:
             raise CalibrationInputError.at(
-                "/label", "class_range", f"label lies in 0 to {histogram.n_classes - 1}"
+                "/label",
+                "class_range",
+                f"Received label {label}; expected 0 to {histogram.n_classes - 1}.",
             )
         return np.asarray(histogram.label[label])
     if kind not in ("prediction", "uncertainty"):
         raise CalibrationInputError.at(
-            "/kind", "one_of", "kind is one of prediction, uncertainty, label, all"
+            "/kind",
+            "one_of",
+            f"Received kind {kind!r}; expected prediction, uncertainty, label or all.",
         )
     if not histogram.knows(kind):
         raise CalibrationInputError.at("/kind", "not_in_histogram", f"{kind} was not filled")
@@ -180,8 +184,12 @@ def fine_table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> 
 
 def _check(bins: int, fine: int, binning: str) -> None:
     if not 1 <= bins <= fine:
-        raise CalibrationInputError.at("/bins", "range", f"bins lies in 1 to {fine}")
+        raise CalibrationInputError.at(
+            "/bins", "range", f"Received bins={bins}; expected 1 to {fine}."
+        )
     if binning not in BINNINGS:
         raise CalibrationInputError.at(
-            "/binning", "one_of", f"binning is one of {', '.join(BINNINGS)}"
+            "/binning",
+            "one_of",
+            f"Received binning {binning!r}; expected one of {', '.join(BINNINGS)}.",
         )

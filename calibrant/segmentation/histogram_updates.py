@@ -1,4 +1,4 @@
-"""Confidence histograms in the forms in which they travel: arrays of a request, and updates of `POST histograms`."""
+"""Transfer forms of confidence histograms: arrays of a request, and updates of `POST histograms`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Floats = NDArray[np.float64]
 def read_arrays(
     fields: Mapping[str, Any], n_classes: int | None = None, pointer: str = ""
 ) -> ConfidenceHistogram:
-    """Check a confidence histogram that is written out.
+    """Check a confidence histogram given as arrays.
 
     Parameters
     ----------
-    fields : `label` (n_classes, 2, n_bins): mass of each class's probability where it is not and where it is the
-        reference; `prediction` and `uncertainty` (2, n_bins): of the top class, wrong and right; of two classes
+    fields : `label` (n_classes, 2, n_bins): mass of each class's probability if it is not and if it is the
+        reference; `prediction` and `uncertainty` (2, n_bins): of the top class, incorrect and correct; for two classes
         `prediction` follows from `label`; `exact`: the sums named in `EXACT`, of all samples
-    n_classes : of the model, where there is one
-    pointer : where the fields stand in the request
+    n_classes : of the model, if there is one
+    pointer : location of the fields in the request
 
     Raises
     ------
@@ -65,20 +65,20 @@ def read_arrays(
 
 
 def prediction_of_two(label: Floats, pointer: str = "/prediction") -> Floats:
-    """The top class's histogram of two classes, which lies in the upper half of both of theirs; (2, n_bins).
+    """Return the top class's histogram of two classes, which is in the upper half of both of theirs; (2, n_bins).
 
     Raises
     ------
     CalibrationInputError
-        An odd number of bins, or predictions in the bin above 1/2 that cannot be told apart: one of exactly 1/2 would
-        count twice, and then the two halves hold more than all predictions.
+        An odd number of bins, or indistinguishable predictions in the bin above 1/2: one of exactly 1/2 would
+        count twice, and then the two halves have more than all predictions.
     """
     half = label.shape[2] // 2
     table = np.zeros((2, label.shape[2]))
     table[:, half:] = label[:, :, half:].sum(axis=0)
     if label.shape[2] % 2:
         raise CalibrationInputError.at(
-            pointer, "required", "of an odd number of bins prediction does not follow from label"
+            pointer, "required", "prediction does not follow from label with an odd number of bins"
         )
     _same_mass(float(table.sum()), float(label[0].sum()), pointer)
     return table
@@ -87,11 +87,11 @@ def prediction_of_two(label: Floats, pointer: str = "/prediction") -> Floats:
 def updates_of(
     histogram: ConfidenceHistogram, spec: PaneSpec, raters: str = "pooled", **of: Any
 ) -> list[Histogram]:
-    """The same as updates of `POST histograms`: one a class, and one of the top label where that was filled.
+    """Return the histogram as updates of `POST histograms`: one per class, and one of the top label if that was filled.
 
-    Of two classes class 1 comes as `positive` too. Bins are regrouped by their centres to the model's grid and
-    Σ confidence is of centres, so a mean is off by at most 1 / (2 n_bins), and scores in a fine bin that an edge of the
-    grid cuts can fall into the neighbouring bin; no bin is cut where n_bins is a multiple of the grid (14400 of 3600).
+    For two classes, class 1 is also sent as `positive`. Bins are regrouped by their centres to the model's grid and
+    Σ confidence is of centres, so a mean is off by at most 1 / (2 n_bins). Scores in a fine bin that an edge of the
+    grid cuts can be in the neighbouring bin; no bin is cut if n_bins is a multiple of the grid (14400 of 3600).
     Edges are "left".
 
     Parameters
@@ -101,7 +101,7 @@ def updates_of(
     Raises
     ------
     CalibrationInputError
-        The spec is of another number of classes, or its grid is finer than the histogram.
+        The spec has another number of classes, or its grid is finer than the histogram.
     """
     finest = max(spec.top_grid.cells, spec.class_grid.cells)
     if spec.n_classes != histogram.n_classes or finest > histogram.n_bins:
@@ -120,22 +120,24 @@ def updates_of(
 
 
 def histogram_of(updates: Sequence[Histogram]) -> ConfidenceHistogram:
-    """The label histogram that plain histograms of every class give; entropies are unknown.
+    """Return the label histogram of plain histograms of every class; entropies are unknown.
 
-    A bin's confidences are taken to lie at its centre. `top_label` ones of as many bins fill `prediction`.
+    A bin's confidences are assumed to be at its centre. `top_label` ones with the same number of bins fill `prediction`.
 
     Raises
     ------
     ValueError
-        A class is missing or comes twice, or bins or policies differ.
+        A class is missing or occurs twice, or bins or policies differ.
     """
     classes = {h.klass: h for h in updates if h.kind == "class"}
     n = sum(h.kind == "class" for h in updates)
     if n != len(classes) or sorted(k for k in classes if k is not None) != list(range(max(n, 2))):
-        raise ValueError("one histogram of each class, from class 0 on")
+        raise ValueError(
+            "Received other classes; expected one histogram of each class, from class 0 on."
+        )
     if len({(h.bins, h.policy) for h in updates}) != 1:
         raise ValueError(
-            "histograms of different bins or policies are not of one model's predictions"
+            "Received histograms of different bins or policies; expected those of one model's predictions."
         )
     histogram = ConfidenceHistogram.empty(n, updates[0].bins)
     histogram.has_predictions = False
@@ -161,7 +163,7 @@ def _update(
 
 
 def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
-    """A list of numbers as float64, (n_classes, 2, n_bins) where `n_bins` is not given, else (2, n_bins)."""
+    """Read a list of numbers as float64, (n_classes, 2, n_bins) if `n_bins` is not given, else (2, n_bins)."""
     wanted = (
         "(classes, 2, bins), at least two classes and two bins"
         if n_bins is None
@@ -180,7 +182,7 @@ def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
     else:
         fits = found.shape == (2, n_bins)
     if not fits:
-        detail = f"a histogram of masses has the shape {wanted}: for each of wrong and right one number a fine bin"
+        detail = f"a histogram of masses has the shape {wanted}: for each of incorrect and correct one number per fine bin"
         raise CalibrationInputError.at(pointer, "shape", detail)
     if not (np.isfinite(found).all() and (found >= 0.0).all() and (found <= MAX_MASS).all()):
         raise CalibrationInputError.at(pointer, "number", "every mass is a number in 0 to 2^53")
@@ -188,7 +190,7 @@ def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
 
 
 def _sums(value: Any, mass: float, pointer: str) -> Floats:
-    """The sums named in `EXACT`, of samples of this mass; float64 (4,)."""
+    """Read the sums named in `EXACT`, of samples of this mass; float64 (4,)."""
     named = set(value) == set(EXACT) if isinstance(value, Mapping) else False
     try:
         found = np.array([value[name] for name in EXACT] if named else [], np.float64)
@@ -207,7 +209,7 @@ def _sums(value: Any, mass: float, pointer: str) -> Floats:
 
 
 def _check_label(label: Floats, pointer: str) -> None:
-    """Every class counts every sample, and every sample has one reference class."""
+    """Raise unless every class counts every sample, and every sample has one reference class."""
     mass = label.sum(axis=(1, 2))
     for klass, own in enumerate(mass):
         _same_mass(float(own), float(mass[0]), f"{pointer}/{klass}")
@@ -217,5 +219,5 @@ def _check_label(label: Floats, pointer: str) -> None:
 def _same_mass(found: float, expected: float, pointer: str) -> None:
     if abs(found - expected) > MASS_TOLERANCE * max(found, expected):
         once = "every sample counts once in each class, once as reference, once as prediction"
-        detail = f"{found:.17g} is counted where {expected:.17g} is elsewhere: {once}"
+        detail = f"Received masses {found:.17g} and {expected:.17g}; expected equal ones: {once}."
         raise CalibrationInputError.at(pointer, "mass", detail)

@@ -1,4 +1,4 @@
-"""Any metric of each case by itself, from raw rows: one number an image, then mean and sd."""
+"""Any metric of each case separately, from raw rows: one number per image, then mean and sd."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MAX_CASES = 256
 
 
 def by_case(view: View, slug: str) -> dict[str, Any]:
-    """A metric of each case's rows alone.
+    """Compute a metric of each case's rows separately.
 
     Parameters
     ----------
-    view : with raw rows that name their cases
-    slug : the metric, under the view's question
+    view : with raw rows and their case names
+    slug : the metric, under the view's query
 
     Returns
     -------
@@ -34,7 +34,7 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
     CalibrationInputError
         An unknown metric.
     NotAnswerable
-        There are no raw rows, they name no cases, or more than 256.
+        There are no raw rows, they have no case names, or more than 256.
 
     Source
     ------
@@ -42,14 +42,17 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
     """
     metric = chosen([slug])[0]
     if view.filling is None:
-        raise NotAnswerable("needs_raw_rows", "a case by itself is of rows: post them to be scored")
+        raise NotAnswerable(
+            "needs_raw_rows", "a metric of single cases needs rows: post them to score them"
+        )
     batch = view.filling.batch
     if batch.cases is None:
         raise NotAnswerable("no_cases", "no labelled prediction names its case")
     names, place = numbered(batch.cases)
     if len(names) > MAX_CASES:
         raise NotAnswerable(
-            "too_many_cases", f"at most {MAX_CASES} cases are answered one by one, not {len(names)}"
+            "too_many_cases",
+            f"Received {len(names)} cases; at most {MAX_CASES} are computed separately.",
         )
     cases, values = [], []
     for i, name in enumerate(names):

@@ -4,7 +4,7 @@
     ∂ loss / ∂ x_i = (1 / (C M')) Σ_m sign(e_m - o_m) [ψ'_m(x_i)(x_i - e_m) + ψ_m(x_i) - ψ'_m(x_i)(Y_i - o_m)] / W_m
 
 With hard membership ψ is constant between edges and ψ' is 0; with soft membership ψ is the triangle of `case_bins`.
-A class that does not occur in the image contributes 0 and stays in the divisor C, as in the published code.
+A class that does not occur in the image contributes 0 and is counted in the divisor C, as in the published code.
 
 Source
 ------
@@ -35,7 +35,7 @@ class LossValue:
     ----------
     value : float in [0, 1]
     gradient : float64, shape of the probabilities, derivative of `value` by each of them
-    by_class : float64 (n_classes,), ACE of each class, 0 where the class was masked
+    by_class : float64 (n_classes,), ACE of each class, 0 if the class was masked
     """
 
     value: float
@@ -52,7 +52,7 @@ def l1_ace_loss(
     edges: Edges = "right",
     mask_missing: bool = True,
 ) -> LossValue:
-    """The loss of one image and its gradient by the probabilities.
+    """Return the loss of one image and its gradient by the probabilities.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def l1_ace_loss(
     labels : (n, n_classes), one-hot or shares of raters, in [0, 1]
     bins : at least 1
     membership : "hard" or "soft"
-    edges : of hard bins
+    edges : for hard bins
     mask_missing : whether classes without a label contribute 0; if not, the value is mL1-ACE with background
 
     Returns
@@ -101,7 +101,7 @@ def mean_l1_ace_loss(
     edges: Edges = "right",
     mask_missing: bool = True,
 ) -> tuple[float, list[Floats]]:
-    """Mean loss of several images, and its gradient by each image's probabilities.
+    """Return the mean loss of several images, and its gradient by each image's probabilities.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def _hard(score: Floats, share: Floats, bins: int, edges: Edges) -> tuple[float,
 
 
 def _soft(score: Floats, share: Floats, bins: int) -> tuple[float, Floats]:
-    """A score lies in two triangles at most; ψ' is minus M in the lower and M in the upper one."""
+    """Return the value and gradient; a score is in at most two triangles, with ψ' -M in the lower and M in the upper one."""
     lower, inner = soft_place(score, bins)
     upper = np.minimum(lower + 1, bins - 1)
     moving = ((inner > 0) & (lower < bins - 1)) * float(bins)
@@ -163,15 +163,21 @@ def _checked(
     scores, shares = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
     if scores.ndim != 2 or scores.shape[1] < 1 or shares.shape != scores.shape:
         raise CalibrationInputError.at(
-            "/labels", "shape", "probabilities and labels are both (n, n_classes)"
+            "/labels",
+            "shape",
+            f"Received probabilities {scores.shape} and labels {shares.shape}; expected both (n, n_classes).",
         )
     for name, values in (("probabilities", scores), ("labels", shares)):
         if not ((values >= 0.0) & (values <= 1.0)).all():
-            raise CalibrationInputError.at(f"/{name}", "range", f"{name} lie in [0, 1]")
+            raise CalibrationInputError.at(f"/{name}", "range", f"Received {name} outside [0, 1].")
     if bins < 1:
-        raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
+        raise CalibrationInputError.at(
+            "/bins", "range", f"Received bins={bins}; expected at least 1."
+        )
     if membership not in MEMBERSHIPS:
         raise CalibrationInputError.at(
-            "/membership", "one_of", f"membership is one of {', '.join(MEMBERSHIPS)}"
+            "/membership",
+            "one_of",
+            f"Received membership {membership!r}; expected one of {', '.join(MEMBERSHIPS)}.",
         )
     return scores, shares

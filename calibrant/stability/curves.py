@@ -69,10 +69,14 @@ def stability(
     metric = chosen([slug])[0]
     if subsets not in SUBSETS:
         raise CalibrationInputError.at(
-            "/subsets", "one_of", f"subsets is one of {', '.join(SUBSETS)}"
+            "/subsets",
+            "one_of",
+            f"Received subsets {subsets!r}; expected one of {', '.join(SUBSETS)}.",
         )
     if not 2 <= n_bootstraps <= 10_000:
-        raise CalibrationInputError.at("/n_bootstraps", "range", "n_bootstraps lies in 2 to 10000")
+        raise CalibrationInputError.at(
+            "/n_bootstraps", "range", f"Received n_bootstraps={n_bootstraps}; expected 2 to 10000."
+        )
     drawn_of, curves = curves_of(view, metric, source)
     rng = np.random.default_rng(seed)
     once = draws_of(curves.n, 0, 1, subsets, rng)

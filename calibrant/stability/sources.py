@@ -44,7 +44,9 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     """
     if source is not None and source not in SOURCES:
         raise CalibrationInputError.at(
-            "/source", "one_of", f"source is one of {', '.join(SOURCES)}"
+            "/source",
+            "one_of",
+            f"Received source {source!r}; expected one of {', '.join(SOURCES)}.",
         )
     if isinstance(metric, CaseMetric):
         return view, from_cases(view, metric)

@@ -1,1 +1,1 @@
-"""Figures drawn from the JSON answers. One file a figure; `ground` holds what they share."""
+"""Figures of the JSON responses. One file per figure; `base` contains what they share."""

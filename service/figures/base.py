@@ -1,8 +1,8 @@
-"""What figures share: sheet and heading, colours, axes, the diagonal, and how a figure becomes bytes.
+"""Common parts of figures: sheet and heading, colours, axes, the diagonal, and conversion to bytes.
 
-Colours are Okabe and Ito's, which stay apart for every kind of colour vision, and line or marker tells what colour
-tells. matplotlib is imported at the first figure: it takes half a second that other requests need not wait for. One
-figure is drawn at a time, since matplotlib's font machinery is shared.
+Colours are Okabe and Ito's, distinguishable under every kind of colour vision; line or marker styles repeat the
+distinction. matplotlib is imported at the first figure: the import takes 0.5 s, which other requests need not wait for. One
+figure is drawn at a time, since matplotlib's font code is shared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SERIES = (
 DOTS_PER_INCH = 150
 FORMATS = {"image/svg+xml": "svg", "image/png": "png"}
 DRAWING = threading.Lock()
-# Of the text beneath the heading, at its size.
+# Size of the text below the heading.
 CHARACTERS_AN_INCH = 16.5
 HEADING_CHARACTERS_AN_INCH = 9.0
 POLICIES = {
@@ -46,12 +46,12 @@ SCOPES = {
 
 
 def image(media_type: str, make: Callable[[], Figure]) -> bytes:
-    """Return what `make` draws as SVG or PNG; the same figure gives the same bytes.
+    """Return the figure that `make` draws as SVG or PNG; the same figure gives the same bytes.
 
     Parameters
     ----------
     media_type : "image/svg+xml" or "image/png"
-    make : called while nothing else is drawn
+    make : called while no other figure is drawn
     """
     import matplotlib
 
@@ -75,13 +75,13 @@ def sheet(
     bottom: float = 0.58,
     titles: float = 0.0,
 ) -> Figure:
-    """Return a figure with its heading written; `subplots` of it fill the rest.
+    """Return a figure with its heading; `subplots` of it fill the rest.
 
     Parameters
     ----------
-    answer : whose model and window the heading names
-    title : what the figure shows
-    lines : beneath it, broken where they are too long; the window comes last
+    answer : response whose model and window the heading names
+    title : subject of the figure
+    lines : text below it, wrapped if too long; the window comes last
     size : width and height in inches; left, right and bottom margins too, and `titles` for those of panels
     """
     from matplotlib.figure import Figure
@@ -118,7 +118,7 @@ def sheet(
 
 
 def dressed(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:
-    """Label axes and draw their grid behind; `grid` is both, x, y or none."""
+    """Label axes and draw their grid in the background; `grid` is both, x, y or none."""
     axes.set_xlabel(x, parse_math=False)
     axes.set_ylabel(y, parse_math=False)
     if grid != "none":
@@ -129,27 +129,27 @@ def dressed(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:
 
 
 def legend(axes: Axes, place: Any = "best") -> None:
-    """Draw the legend, where there is anything to name."""
+    """Draw the legend if there are labelled elements."""
     if axes.get_legend_handles_labels()[1]:
         axes.legend(loc=place, framealpha=0.9, edgecolor="none", fontsize=8.5)
 
 
 def diagonal(axes: Axes, label: str = "calibrated") -> None:
-    """Draw the line on which what was said came true."""
+    """Draw the line on which confidence equals accuracy."""
     axes.plot(
         [0, 1], [0, 1], color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label=label, zorder=1.5
     )
 
 
 def unit_square(axes: Axes, margin: float = 0.02) -> None:
-    """Both axes from 0 to 1."""
+    """Set both axes from 0 to 1."""
     axes.set(xlim=(-margin, 1 + margin), ylim=(-margin, 1 + margin))
 
 
 def dotted(
     axes: Axes, x: Any, y: Any, colour: str, label: str, marker: str = "o", style: Any = "-"
 ) -> None:
-    """A line through points that are drawn."""
+    """Draw a line through marked points."""
     axes.plot(
         *(x, y), color=colour, linestyle=style, linewidth=1.5, marker=marker, markersize=4.5, markeredgecolor="white",
         markeredgewidth=0.6, label=label, zorder=4,
@@ -157,7 +157,7 @@ def dotted(
 
 
 def bars(axes: Axes, x: list[float], intervals: list[list[float]], level: float | None) -> None:
-    """Intervals as bars behind their points."""
+    """Draw intervals as bars behind their points."""
     if intervals:
         axes.vlines(
             x,
@@ -172,18 +172,18 @@ def bars(axes: Axes, x: list[float], intervals: list[list[float]], level: float 
 
 
 def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> None:
-    """How the scores lie: share of the weight by bin, as a density along a logarithm where bins differ in width."""
+    """Draw the distribution of scores: share of the weight by bin, as a density on a logarithmic axis if bins differ in width."""
     total = sum(row["weight"] for row in rows)
     widths = [row["upper"] - row["lower"] for row in rows]
     even = not rows or max(widths) - min(widths) < 1e-9
-    # Scores crowd at the ends: their narrow bins are thousands of times as dense as the wide ones.
+    # Scores are concentrated at the ends: their narrow bins are thousands of times as dense as the wide ones.
     log |= not even
     axes.set_ylabel("share" if even else "density (log)")
     if not total:
         axes.set_ylim(0, 1)
         return
     drawn = [(row, width) for row, width in zip(rows, widths, strict=True) if width > 0]
-    # A gap in place of white edges, which would hide low bars.
+    # A gap instead of white edges, which would hide low bars.
     axes.bar(
         [row["lower"] + 0.04 * width for row, width in drawn],
         [row["weight"] / total / (1 if even else width) for row, width in drawn],
@@ -199,7 +199,7 @@ def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> Non
 
 
 def _whole_decades(axes: Axes) -> None:
-    """At least one decade along the axis, with no marks but powers of ten: marks between them would overlap."""
+    """Show at least one decade on the axis, with ticks at powers of ten only: ticks between them would overlap."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = axes.get_ylim()
@@ -209,7 +209,7 @@ def _whole_decades(axes: Axes) -> None:
 
 
 def say_nothing(axes: Axes, answer: dict[str, Any], what: str = "no data") -> None:
-    """Say in the figure that there is nothing to draw, and why."""
+    """State in the figure that there is nothing to draw, and why."""
     reason = str(answer.get("reason") or what).replace("_", " ")
     axes.text(
         *(0.5, 0.42, f"Nothing to draw: {reason}"), ha="center", color=INK, fontsize=11, transform=axes.transAxes,
@@ -218,13 +218,13 @@ def say_nothing(axes: Axes, answer: dict[str, Any], what: str = "no data") -> No
 
 
 def labels_of(answer: dict[str, Any]) -> str:
-    """Which label policy stands behind the numbers."""
+    """Return the label policy of the numbers."""
     raters = str(answer.get("raters") or "")
     return f"labels: {raters} ({POLICIES[raters]})" if raters in POLICIES else f"labels: {raters}"
 
 
 def data_of(answer: dict[str, Any]) -> str:
-    """How many predictions and ratings the figure is of."""
+    """Return the numbers of predictions and ratings in the figure."""
     n, n_ratings = answer.get("n"), answer.get("n_ratings") or 0
     if n is None:
         return f"n = {n_ratings:,} ratings"
@@ -232,17 +232,17 @@ def data_of(answer: dict[str, Any]) -> str:
 
 
 def scope_of(answer: dict[str, Any]) -> str:
-    """The score along the axis."""
+    """Return the name of the score on the axis."""
     scope = str(answer.get("scope", ""))
     return SCOPES.get(scope, f"probability of {scope.replace(':', ' ')}")
 
 
 def window_of(answer: dict[str, Any]) -> str:
-    """The window, where the answer has one."""
+    """Return the window if the response has one."""
     window = answer.get("window") or {}
     return f"{window['from']} to {window['to']}" if window.get("from") else ""
 
 
 def short(text: str, most: int = 14) -> str:
-    """The text, or its beginning with an ellipsis."""
+    """Return the text, or its beginning with an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,4 +1,4 @@
-"""A calibration map of one probability: what it makes of every score."""
+"""Calibration map of one probability: the recalibrated value of every score."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SCORES = np.arange(2001) / 2000.0
 
 
 def draw_map(answer: dict[str, Any], media_type: str, *, n_classes: int) -> bytes:
-    """Return the curve of what `GET calibration-map` answers.
+    """Return the curve of the response of `GET calibration-map`.
 
-    A map of whole rows of more than two classes has none, and the figure says so.
+    A map of complete rows of more than two classes has no curve, and the figure states so.
     """
     return image(media_type, lambda: _figure(answer, n_classes))
 
@@ -43,7 +43,7 @@ def _figure(answer: dict[str, Any], n_classes: int) -> Figure:
     whole = "probability of class 1" if n_classes == 2 else "probability"
     of = {"full": whole, "class": f"probability of class {answer.get('class')}"}
     dressed(axes, of.get(answer["scope"]) or scope_of(answer), "recalibrated")
-    diagonal(axes, "as it is")
+    diagonal(axes, "unchanged")
     if answer.get("parameters") is None:
         say_nothing(axes, answer)
     elif answer["scope"] == "full" and n_classes > 2:
@@ -57,7 +57,7 @@ def _figure(answer: dict[str, Any], n_classes: int) -> Figure:
 
 
 def _losses(answer: dict[str, Any]) -> str:
-    """Losses of the labels that it was fitted to, before and after."""
+    """Return losses on the labels of the fit, before and after."""
     before, after = answer.get("before") or {}, answer.get("after") or {}
     names = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}
     told = [

@@ -1,6 +1,6 @@
-"""Box plots over cases: a row of them for each error and for Dice, a box a class and one for the mean.
+"""Box plots over cases: one row for each error and for Dice, one box per class and one for the mean.
 
-Every case is a dot beside its box, since few cases make poor quartiles.
+Every case is a dot next to its box, since few cases give imprecise quartiles.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ NAME_CHARACTERS_AN_INCH = 14.0
 
 
 def draw_boxes(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return box plots of a cases answer.
+    """Return box plots of a response about cases.
 
     Parameters
     ----------
-    answer : what `GET cases` answers: model, window, classes, bins, n_cases, `cases`
+    answer : response of `GET cases`: model, window, classes, bins, n_cases, `cases`
     media_type : "image/svg+xml" or "image/png"
 
     Returns
     -------
-    bytes of the image; without cases an empty diagram that says so
+    bytes of the image; without cases an empty diagram that states so
     """
     return image(media_type, lambda: _figure(answer))
 
@@ -53,7 +53,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
     rows = max(len(measures), 1)
     width = min(max(5.4, 2.0 + 1.05 * len(names)), 12.0)
     written = [short(name, MAX_NAME) for name in names]
-    # Names that do not fit beside each other lie aslant.
+    # Names that do not fit horizontally are slanted.
     aslant = len(names) * max(map(len, written)) > (width - 1.0) * NAME_CHARACTERS_AN_INCH
     bottom = 0.58 + (0.047 * max(map(len, written)) if aslant else 0.0)
     size = (width, 0.82 + bottom + 1.75 * rows)
@@ -94,7 +94,7 @@ def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
     )
     for i in places:
         values = np.sort(columns[i])[:: max(1, len(columns[i]) // MAX_DOTS)]
-        # Spread by rank, so that the same cases give the same picture.
+        # Distributed by rank, so that the same cases give the same figure.
         aside = 0.13 * np.sin(np.arange(len(values)) * 2.399963)
         axes.scatter(i + aside, values, s=9, color=colour, alpha=0.35, linewidth=0, zorder=1)
     if len(columns) > 1:
@@ -104,7 +104,7 @@ def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
 
 
 def _columns(answer: dict[str, Any], name: str) -> list[list[float]]:
-    """Values of the cases by class, then their means; empty where no case has any."""
+    """Return values of the cases by class, then their means; empty if no case has any."""
     n = min(len(answer["classes"]), MAX_CLASSES)
     rows = [row for row in answer["cases"] if any(row["counted"])]
     columns = [

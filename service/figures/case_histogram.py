@@ -1,4 +1,4 @@
-"""The dataset reliability histogram: by bin of confidence, how many cases have which observed frequency."""
+"""Dataset reliability histogram: number of cases by bin of confidence and observed frequency."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ BAR_IN = 1.15
 def draw_histogram(
     answer: dict[str, Any], media_type: str, *, of_class: int | None = None
 ) -> bytes:
-    """Return the dataset reliability histogram of a cases answer.
+    """Return the dataset reliability histogram of a response about cases.
 
     Parameters
     ----------
-    answer : what `GET cases` answers: model, window, classes, bins, n_cases, `histogram`
+    answer : response of `GET cases`: model, window, classes, bins, n_cases, `histogram`
     media_type : "image/svg+xml" or "image/png"
-    of_class : place in `classes`; the average over classes where None
+    of_class : index in `classes`. Default: the average over classes.
 
     Returns
     -------
-    bytes of the image; without cases an empty diagram that says so
+    bytes of the image; without cases an empty diagram that states so
     """
     return image(media_type, lambda: _figure(answer, of_class))
 
@@ -87,7 +87,7 @@ def _draw_shares(figure: Figure, shares: Any) -> None:
 
 
 def _shares(answer: dict[str, Any], of_class: int | None) -> tuple[Any, Any]:
-    """Share of the cases by column (bins, frequency_bins), and the mean frequency; None without cases."""
+    """Return the share of the cases by column (bins, frequency_bins), and the mean frequency; None without cases."""
     histogram = answer.get("histogram")
     if not histogram or not answer.get("cases"):
         return None, None

@@ -1,4 +1,4 @@
-"""The reliability diagram of all cases with a box over cases in each bin, and that of one case by class."""
+"""Reliability diagram of all cases with a box over cases in each bin, and that of one case by class."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def draw_reliability_boxes(answer: dict[str, Any], media_type: str) -> bytes:
 
     Parameters
     ----------
-    answer : what `GET cases` answers: model, window, classes, bins, n_cases, `reliability`
+    answer : response of `GET cases`: model, window, classes, bins, n_cases, `reliability`
     media_type : "image/svg+xml" or "image/png"
 
     Returns
     -------
-    bytes of the image; without cases an empty diagram that says so
+    bytes of the image; without cases an empty diagram that states so
     """
     return image(media_type, lambda: _boxes_figure(answer))
 
 
 def draw_one_case(answer: dict[str, Any], media_type: str, *, of_class: int | None = None) -> bytes:
-    """Return one case's reliability diagram: a panel a class, with its errors and how the probabilities lie.
+    """Return one case's reliability diagram: one panel per class, with its errors and the distribution of probabilities.
 
     Parameters
     ----------
-    answer : what `GET cases` answers with `case`
+    answer : response of `GET cases` with `case`
     media_type : "image/svg+xml" or "image/png"
-    of_class : place in `classes`; the first nine where None
+    of_class : index in `classes`. Default: the first nine.
 
     Returns
     -------

@@ -22,7 +22,7 @@ MEASURES = {"ece": "ECE", "ace": "ACE", "mce": "MCE"}
 
 
 def draw_sensitivity(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the errors of a cases answer against the number of bins, with a band of one standard deviation over cases."""
+    """Return the errors of a response about cases against the number of bins, with a band of one standard deviation over cases."""
     return image(media_type, lambda: _figure(answer))
 
 

@@ -1,4 +1,4 @@
-"""What figures of cases say beneath their heading, and how a box of the answer is drawn."""
+"""Heading lines and box plots of figures of cases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def which(answer: dict[str, Any], of_class: int | None, word: str = "average over") -> str:
-    """How many cases, of which classes."""
+    """Return the number of cases and their classes."""
     names = answer.get("classes", [])
     if of_class is not None and of_class < len(names):
         return f"{count(answer)}; class {short(str(names[of_class]), 32)}"
@@ -19,14 +19,14 @@ def which(answer: dict[str, Any], of_class: int | None, word: str = "average ove
 
 
 def count(answer: dict[str, Any]) -> str:
-    """How many cases have tables, and of how many."""
+    """Return the number of cases with tables, and of all cases."""
     seen, kept = answer.get("n_cases", 0), answer.get("n_cases_kept", answer.get("n_cases", 0))
     text = f"{kept:,} case{'' if kept == 1 else 's'}"
     return f"{text} of about {seen:,}" if answer.get("n_cases_estimated") else text
 
 
 def how(answer: dict[str, Any]) -> str:
-    """Bins, label policy, background and missing classes."""
+    """Return bins, label policy, background and missing classes."""
     parts = [f"{answer.get('bins', '')} {answer.get('membership', 'hard')} bins", labels_of(answer)]
     parts.append("background counted" if answer.get("background") == "in" else "without background")
     missing = {
@@ -39,7 +39,7 @@ def how(answer: dict[str, Any]) -> str:
 def draw_boxes_at(
     axes: Axes, boxes: list[dict[str, Any]], positions: list[float], widths: Any
 ) -> None:
-    """Draw boxes of the answer at places along the axis."""
+    """Draw boxes of the response at places on the axis."""
     axes.bxp(
         [_in_its_words(box) for box in boxes],
         positions=positions,
@@ -60,7 +60,7 @@ def draw_boxes_at(
 
 
 def _in_its_words(box: dict[str, Any]) -> dict[str, Any]:
-    """A box of the answer in the words of matplotlib."""
+    """Return a box of the response in the terms of matplotlib."""
     return {
         "q1": box["lower_quartile"],
         "med": box["median"],

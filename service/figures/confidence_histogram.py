@@ -1,4 +1,4 @@
-"""Confidence histograms: a panel a class and one of the top label, mass of right above mass of wrong on a log axis."""
+"""Confidence histograms: one panel per class and one of the top label, mass of correct above mass of incorrect on a log axis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PANEL_IN = (3.0, 2.2)
 
 
 def draw_confidence(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return what `GET confidence-histogram` answers, drawn."""
+    """Return the figure of the response of `GET confidence-histogram`."""
     return image(media_type, lambda: _figure(answer))
 
 

@@ -1,4 +1,4 @@
-"""The reliability diagram of predicted disagreement, with how the predictions lie beneath."""
+"""Reliability diagram of predicted disagreement, with the distribution of predictions below."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def draw_disagreement(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the diagram of what `GET disagreement` answers.
+    """Return the diagram of the response of `GET disagreement`.
 
     The predicted probability of disagreement is 1 - sum z^2; every pair of ratings counts.
     """
@@ -59,7 +59,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
 
 
 def _draw_after(curve: Any, predicted: list[float], observed: list[float], alpha0: float) -> None:
-    """The same bins where a Dirichlet of the fitted concentration stands behind the predictions."""
+    """Draw the same bins under a Dirichlet of the fitted concentration around the predictions."""
     factor = alpha0 / (alpha0 + 1.0)
     label = f"with the fitted concentration, {alpha0:.3g}"
     dotted(curve, [factor * each for each in predicted], observed, ORANGE, label, "s", "--")

@@ -1,4 +1,4 @@
-"""The verdict drawn: the change statistic by cohort, and the gaps by bin."""
+"""Figure of the drift verdict: the change statistic by cohort, and the gaps by bin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DASHED = (0, (5, 4))
 
 
 def draw_drift(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the picture of what `GET drift` answers; without a detector one that says why there is none."""
+    """Return the figure of the response of `GET drift`; without a detector one that states the reason."""
     return image(media_type, lambda: _figure(answer))
 
 
@@ -68,7 +68,7 @@ def _title(answer: dict[str, Any]) -> str:
 
 
 def _draw_evidence(axes: Axes, answer: dict[str, Any]) -> None:
-    """The change statistic cohort by cohort, below its threshold or over it."""
+    """Draw the change statistic by cohort, with its threshold."""
     rows = [row for row in answer.get("recent", []) if row["sr_log10"] is not None]
     at: Any = [datetime.fromisoformat(row["from"]) for row in rows]
     if at and (start := answer.get("start_of_change")):
@@ -89,7 +89,7 @@ def _draw_evidence(axes: Axes, answer: dict[str, Any]) -> None:
 
 
 def _draw_gaps(axes: Axes, answer: dict[str, Any]) -> None:
-    """What came less what was predicted: since the baseline with its confidence sequence, and since the change."""
+    """Draw accuracy minus mean score: since the baseline with its confidence sequence, and since the change."""
     rows = [row for row in answer.get("bins", []) if row["gap"] is not None]
     band = answer["tolerance"]
     n = len(band["lower"])
@@ -112,7 +112,7 @@ def _draw_gaps(axes: Axes, answer: dict[str, Any]) -> None:
         axes.scatter(
             middle,
             [row["gap"] for row in rows],
-            label="since the baseline, with what cannot be excluded",
+            label="since the baseline, with confidence sequence",
             **dots,
         )
     since = [row for row in answer.get("bins_since_change") or [] if row["gap"] is not None]

@@ -28,7 +28,7 @@ PANELS = {
 
 
 def draw_label_distribution(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return what `GET label-distribution` answers, drawn."""
+    """Return the figure of the response of `GET label-distribution`."""
     return image(media_type, lambda: _figure(answer))
 
 

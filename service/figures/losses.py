@@ -1,4 +1,4 @@
-"""Losses along the temperature: NLL, Brier and ECE, each in a panel of its own."""
+"""Losses along the temperature: NLL, Brier and ECE, one panel each."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LOSSES = {"nll": "NLL (nats)", "brier": "Brier score", "ece": "ECE"}
-# The paper's range; beyond it losses run away and hide the valley. Wider where the fitted temperature lies outside.
+# The paper's range; beyond it the losses increase steeply and hide the minimum. Wider if the fitted temperature is outside.
 SHOWN = (0.48, 10.4)
 TICKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 0.5, 1, 2, 4, 8, 16, 32)
 
 
 def draw_losses(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the curve of what `GET temperature` answers, drawn."""
+    """Return the figure of the curve of the response of `GET temperature`."""
     return image(media_type, lambda: _figure(answer))
 
 
@@ -75,7 +75,7 @@ def _draw(
     name: str,
     shown: tuple[float, float],
 ) -> None:
-    """Points of the grid, a smooth line through them, and the losses before and after that were computed."""
+    """Draw points of the grid, a smooth line through them, and the computed losses before and after."""
     from scipy.interpolate import PchipInterpolator
 
     values = np.array([np.nan if each is None else each for each in losses])

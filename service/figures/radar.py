@@ -1,4 +1,4 @@
-"""Models side by side: each metric on a spoke, divided by the worst model's, so that inside is better."""
+"""Comparison of models: each metric on a spoke, divided by the worst model's, so that inside is better."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIN_SPOKES = 3
 
 
 def draw_radar(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return what `GET comparison` answers, drawn: a radar, or bars where there are fewer than three metrics."""
+    """Return the figure of the response of `GET comparison`: a radar, or bars if there are fewer than three metrics."""
     return image(media_type, lambda: _figure(answer))
 
 
@@ -75,7 +75,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
 
 
 def _spoke(name: str) -> str:
-    """What is drawn of a metric: what is left to its best where more is better."""
+    """Return the label of a metric: the distance to its best value if higher is better."""
     return f"1 − {name}" if METRICS[name].direction == "higher" else name
 
 

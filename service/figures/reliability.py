@@ -1,4 +1,4 @@
-"""The reliability diagram: accuracy over confidence with intervals, and beneath it how the scores lie."""
+"""Reliability diagram: accuracy over confidence with intervals, and the distribution of scores below."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ SIZE_IN = (6.0, 7.0)
 
 
 def draw_reliability(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the diagram of a reliability answer.
+    """Return the diagram of a response about reliability.
 
     Parameters
     ----------
-    answer : what `GET reliability` answers: model, window, scope, raters, n, n_ratings, `table`
+    answer : response of `GET reliability`: model, window, scope, raters, n, n_ratings, `table`
     media_type : "image/svg+xml" or "image/png"
 
     Returns
     -------
-    bytes of the image; without data an empty diagram that says so
+    bytes of the image; without data an empty diagram that states so
     """
     return image(media_type, lambda: _figure(answer))
 
@@ -58,7 +58,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
 
 
 def _draw_curve(axes: Axes, rows: list[dict[str, Any]], level: float | None) -> None:
-    """Accuracy over confidence: a point with its interval for each bin that is not empty."""
+    """Draw accuracy over confidence: a point with its interval for each non-empty bin."""
     diagonal(axes)
     confidence = [row["mean_confidence"] for row in rows]
     accuracy = [row["accuracy"] for row in rows]

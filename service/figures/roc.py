@@ -1,4 +1,4 @@
-"""The receiver operating characteristic."""
+"""Receiver operating characteristic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def draw_roc(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the curve of what `GET roc` answers."""
+    """Return the curve of the response of `GET roc`."""
     return image(media_type, lambda: _figure(answer))
 
 
@@ -37,7 +37,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
         lines.append(told)
     figure = sheet(answer, "ROC", lines, (6.0, 6.4))
     axes = figure.subplots()
-    hit = "a prediction that is right" if answer.get("scope") == "top_label" else "the class"
+    hit = "a correct prediction" if answer.get("scope") == "top_label" else "the class"
     dressed(axes, "false positive rate", f"true positive rate ({hit})")
     diagonal(axes, "by chance")
     if answer.get("auc") is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def draw_stability(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the curves of what `GET stability` answers, drawn."""
+    """Return the figure of the curves of the response of `GET stability`."""
     return image(media_type, lambda: _figure(answer))
 
 
@@ -56,14 +56,14 @@ def _figure(answer: dict[str, Any]) -> Figure:
 
 
 def _drawn_of(answer: dict[str, Any]) -> str:
-    """What subsets are drawn of, and where curves are not of the metric itself, of what they are."""
+    """Return the population of the subsets, and the statistic of the curves if it is not the metric itself."""
     source, n, bins = answer.get("source"), answer.get("n_drawn"), answer.get("bins")
     if source == "replicates":
         return f"{n} replicates in {bins} bins" + (
             "" if answer.get("exact") else " (near the metric)"
         )
     if source == "sample":
-        return f"{n} units of the kept sample of {answer.get('n_sample')}"
+        return f"{n} units of the stored sample of {answer.get('n_sample')}"
     if source == "cases":
         return f"{n} cases"
     return "the rows" if source else "data"

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 TICKS = (0.25, 0.5, 1, 2, 4, 8)
 N_LEVELS = 24
 SOURCES = {
-    "sample": "kept sample of logits",
-    "cells": "cells; log-probabilities stand for logits",
+    "sample": "stored sample of logits",
+    "cells": "cells; log-probabilities as logits",
     "rows": "rows",
-    "case": "the cells of one case; log-probabilities stand for logits",
+    "case": "the cells of one case; log-probabilities as logits",
 }
 
 
 def draw_surface(answer: dict[str, Any], media_type: str, *, objective: str = "nll") -> bytes:
-    """Return one loss of what `GET temperature/surface` answers, drawn."""
+    """Return the figure of one loss of the response of `GET temperature/surface`."""
     return image(media_type, lambda: _figure(answer, objective))
 
 
@@ -60,7 +60,7 @@ def _figure(answer: dict[str, Any], objective: str) -> Figure:
     _draw(axes, along, up, values, LOSSES[objective])
     ends = [along[0], along[-1]]
     axes.plot(ends, ends, color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label="one temperature")
-    axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="as it is")
+    axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="unchanged")
     lowest = (answer.get("lowest") or {}).get(objective)
     if lowest:
         told = f"lowest: {lowest['value']:.4g} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"
@@ -79,7 +79,7 @@ def _figure(answer: dict[str, Any], objective: str) -> Figure:
 
 
 def _draw(axes: Axes, along: Any, up: Any, values: Any, name: str) -> None:
-    """Colours rise in equal steps of the rank, since losses run away where a temperature is low."""
+    """Draw colours in equal steps of the rank, since losses increase steeply at low temperatures."""
     levels = np.unique(np.quantile(values[np.isfinite(values)], np.linspace(0, 1, N_LEVELS)))
     if len(levels) < 2:
         return

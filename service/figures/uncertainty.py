@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def draw_uncertainty(answer: dict[str, Any], media_type: str) -> bytes:
-    """Return the diagram of what `GET uncertainty` answers."""
+    """Return the diagram of the response of `GET uncertainty`."""
     return image(media_type, lambda: _figure(answer))
 
 
@@ -35,7 +35,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
     if answer.get("value") is not None:
         told = f"UCE {answer['value']:.4f}"
         if answer.get("null_mean") is not None:
-            told += f"; a calibrated model would show {answer['null_mean']:.4f}"
+            told += f"; expected of a calibrated model: {answer['null_mean']:.4f}"
         if answer.get("distance_to_ideal") is not None:
             told += f"; distance to the ideal curve {answer['distance_to_ideal']:.4f}"
         lines.append(told)

@@ -1,8 +1,8 @@
-"""Reads a request body within bounds: its type, its size as sent, its size once decompressed.
+"""Reading of a request body within limits: its type, its size as sent, its decompressed size.
 
-Everything that can be refused by a header is refused before a byte is read. A decompressed body may
-not pass `max_decoded_bytes`, nor, beyond `FREE_EXPANSION`, more than `MAX_EXPANSION` bytes for each
-byte sent: that is a bomb, not a batch.
+What the headers show to be invalid is rejected before a byte is read. A decompressed body must not
+exceed `max_decoded_bytes`. Beyond `FREE_EXPANSION`, it must not exceed `MAX_EXPANSION` bytes per
+byte sent: a larger expansion is a decompression bomb, not a batch.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ MERGE_PATCH = "application/merge-patch+json"
 CODINGS = ("gzip", "zstd")
 LARGE_BYTES = 64 * 1024
 FREE_EXPANSION = 4 * 1024 * 1024
-# Decompressed bytes for one byte sent. Numbers as text compress to a tenth; only a bomb passes a hundredth.
+# Decompressed bytes per byte sent. Numbers as text compress to a tenth; only a bomb compresses below a hundredth.
 MAX_EXPANSION = 100
-# For a client to send its body: the largest one at 4.5 Mbit/s. Until then it occupies memory that others wait for.
+# Time limit for a client to send its body: the largest one at 4.5 Mbit/s. Until then it occupies shared memory.
 BODY_TIMEOUT_S = 60.0
-MAX_FRAMES = 16  # gzip members or zstd frames one after the other
-ZSTD_WINDOW = 8 * 1024 * 1024  # what RFC 9659 lets an HTTP body ask for
-ZSTD_STEP = 1024  # input bytes at a time: at most 256 blocks of 128 KiB come out of them
+MAX_FRAMES = 16  # consecutive gzip members or zstd frames
+ZSTD_WINDOW = 8 * 1024 * 1024  # maximum of RFC 9659 for an HTTP body
+ZSTD_STEP = 1024  # input bytes per step: they expand to at most 256 blocks of 128 KiB
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Body:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is read in a thread; for a small one the thread costs more than the reading."""
+        """Whether it is parsed in a thread; for a small body the thread costs more than the parsing."""
         return len(self.data) >= LARGE_BYTES
 
 
 async def read_body(
     request: Request, settings: Settings, hold: Hold, takes: Sequence[str] = (JSON, NDJSON)
 ) -> Body:
-    """Return the body of `request`, or the problem that it has."""
+    """Return the body of `request`, or raise its problem."""
     media_type = content_type(request, takes)
     coding = content_coding(request)
     hold.reach(announced_length(request, settings.max_body_bytes))
@@ -77,28 +77,30 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
     media_type = media_type.strip().lower()
     if media_type not in takes:
         named = media_type or "no Content-Type"
-        raise MediaTypeUnsupported(f"{named} is not read here; send {' or '.join(takes)}.")
+        raise MediaTypeUnsupported(f"Received {named}; expected {' or '.join(takes)}.")
     charset = parameters.lower().replace(" ", "").partition("charset=")[2].split(";")[0].strip('"')
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
-        raise MediaTypeUnsupported(f"The charset {charset} is not read here; send UTF-8.")
+        raise MediaTypeUnsupported(f"Received charset {charset}; expected UTF-8.")
     return media_type
 
 
 def content_coding(request: Request) -> str | None:
-    """Return the coding of the body, none when it is sent as it is."""
+    """Return the coding of the body; none if it is not encoded."""
     coding = (only(request, "content-encoding") or "").strip().lower()
     if coding in ("identity", ""):
         return None
     if coding not in CODINGS:
-        raise CodingUnsupported(f"{coding} is not read here; send {' or '.join(CODINGS)}.")
+        raise CodingUnsupported(f"Received coding {coding}; expected {' or '.join(CODINGS)}.")
     return coding
 
 
 def announced_length(request: Request, limit: int) -> int:
-    """Return the Content-Length, 0 when there is none; refuse what is over the limit."""
+    """Return the Content-Length, 0 if there is none; reject a body over the limit."""
     text = request.headers.get("content-length", "0")
     if not (text.isascii() and text.isdigit()):
-        raise MalformedRequest("Content-Length is not a number of bytes.")
+        raise MalformedRequest(
+            "Received a Content-Length that is not a number of bytes. Correct the header."
+        )
     if len(text) > 18 or int(text) > limit:
         raise too_large(limit)
     return int(text)
@@ -140,7 +142,7 @@ def decompressed(data: bytes, coding: str, limit: int) -> bytes:
     Raises
     ------
     BodyTooLarge
-        It becomes more than `limit` bytes.
+        It decompresses to more than `limit` bytes.
     MalformedBody
         It is not in that coding, or ends early.
     """
@@ -162,12 +164,12 @@ def decompressed(data: bytes, coding: str, limit: int) -> bytes:
 
 
 def undecodable(coding: str, detail: str) -> MalformedBody:
-    """Return the problem of a body that is not in the coding that it names."""
+    """Return the problem of a body that is not in its declared coding."""
     return MalformedBody(detail, errors=[Violation("", coding, detail)])
 
 
 def _gzip_member(data: bytes, whole: bytearray, limit: int) -> bytes:
-    """Add one member to `whole`, at most a byte over the limit; return what follows it."""
+    """Append one member to `whole`, at most one byte over the limit; return the rest of the input."""
     member = zlib.decompressobj(wbits=31)
     whole += member.decompress(data, limit + 1 - len(whole))
     if len(whole) <= limit and not member.eof:
@@ -176,7 +178,7 @@ def _gzip_member(data: bytes, whole: bytearray, limit: int) -> bytes:
 
 
 def _zstd_frame(data: bytes, whole: bytearray, limit: int) -> bytes:
-    """Add one frame to `whole`, not much over the limit; return what follows it."""
+    """Append one frame to `whole`, slightly over the limit at most; return the rest of the input."""
     frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
     view = memoryview(data)
     for start in range(0, len(data), ZSTD_STEP):

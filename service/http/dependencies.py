@@ -1,6 +1,6 @@
-"""What routes are given: the caller by scope, and the parts of the app.
+"""Dependencies of routes: the caller by scope, and the parts of the app.
 
-All are coroutines: a plain function would be sent to another thread, at every request.
+All are coroutines: FastAPI would run a plain function in another thread at every request.
 """
 
 from typing import Annotated

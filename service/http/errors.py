@@ -1,4 +1,4 @@
-"""Every error that a client can meet: one class a problem, status on the class, docstring as message.
+"""Every error that a client can receive: one class per problem, status on the class, docstring as message.
 
     Problem
       400  MalformedBody, MalformedRequest
@@ -20,9 +20,9 @@
         429  BacklogFull, IdsFull, RecordsFull
         503  Saturated, StoreUnavailable, AnswerLate
 
-The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems rise from
-wherever they are noticed and are turned into `application/problem+json` (RFC 9457) once, in
-`service/http/problem_responses.py`.
+The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems are raised
+where they are detected. `service/http/problem_responses.py` is the one place that turns them into
+`application/problem+json` (RFC 9457).
 """
 
 import re
@@ -44,7 +44,7 @@ def _words(name: str) -> list[str]:
 
 
 class Problem(Exception):
-    """Something went wrong."""
+    """Base of all problems."""
 
     status: ClassVar[int] = 500
     slug: ClassVar[str] = "problem"
@@ -90,7 +90,7 @@ class Problem(Exception):
 
 
 class RetryLater(Problem, family=True):
-    """The request was not handled now; the header Retry-After says when to send it again."""
+    """The request was not handled; the header Retry-After gives the time to wait before sending it again."""
 
     status = 503
 
@@ -106,13 +106,13 @@ class MalformedBody(Problem):
 
 
 class MalformedRequest(Problem):
-    """A header of the request cannot be read."""
+    """A header of the request is invalid."""
 
     status = 400
 
 
 class KeyRequired(Problem):
-    """This service asks for a key: send the header `Authorization: Bearer <key>`."""
+    """This service requires a key: send the header `Authorization: Bearer <key>`."""
 
     status = 401
 
@@ -121,7 +121,7 @@ class KeyRequired(Problem):
 
 
 class KeyUnknown(Problem):
-    """The key in the header Authorization is not one of this service."""
+    """The key in the header Authorization is unknown: send a key that this service has configured."""
 
     status = 401
 
@@ -131,19 +131,19 @@ class KeyUnknown(Problem):
 
 
 class ScopeMissing(Problem):
-    """The key is known but carries none of the scopes that this operation asks for."""
+    """The key has none of the scopes that this operation requires: use a key with one of them."""
 
     status = 403
 
 
 class KeysNotConfigured(Problem):
-    """No keys are configured, and without keys the service answers this machine alone."""
+    """No keys are configured, so the service accepts requests from this machine only: configure keys first."""
 
     status = 403
 
 
 class PathUnknown(Problem):
-    """Nothing is served at this path."""
+    """No operation exists at this path; the API document lists all paths."""
 
     status = 404
 
@@ -161,7 +161,7 @@ class BatchUnknown(Problem):
 
 
 class BaselineUnknown(Problem):
-    """The model has no baseline of this name."""
+    """The model has no baseline with this name."""
 
     status = 404
 
@@ -173,127 +173,127 @@ class AlarmUnknown(Problem):
 
 
 class MapUnknown(Problem):
-    """The model has no calibration map of this version, or none was promoted yet."""
+    """The model has no calibration map with this version, or no version was promoted yet."""
 
     status = 404
 
 
 class MethodNotAllowed(Problem):
-    """This path does not answer this method; the header Allow lists those that it does."""
+    """This path does not support this method; the header Allow lists the supported ones."""
 
     status = 405
 
 
 class NotAcceptable(Problem):
-    """None of the media types in the header Accept can be produced here."""
+    """This operation cannot produce any of the media types in the header Accept."""
 
     status = 406
 
 
 class BodyTooSlow(Problem):
-    """The request body did not arrive in the time that the service allows."""
+    """The request body did not arrive within the time limit; send it faster or in smaller batches."""
 
     status = 408
 
 
 class BatchConflict(Problem):
-    """This batch id was used before for other content; send new content under a new id."""
+    """This batch id was used before with different content; send new content under a new id."""
 
     status = 409
 
 
 class ModelConflict(Problem):
-    """The request does not agree with the model as it is defined."""
+    """The request contradicts the definition of the model."""
 
     status = 409
 
 
 class ImportUnfinished(Problem):
-    """An import of this model has begun and is not finished: send the same import again to go on, or delete the model."""
+    """An import of this model is unfinished: send the same import again to continue, or delete the model."""
 
     status = 409
 
 
 class ModelDeleted(Problem):
-    """The model was deleted while the request waited; nothing of what was sent is kept."""
+    """The model was deleted while the request waited; no data of the request are stored."""
 
     status = 409
 
 
 class BaselineConflict(Problem):
-    """A baseline does not change: this name holds another window, or there is no room for one more."""
+    """Baselines cannot be changed: this name has another window, or the maximum number of baselines is reached."""
 
     status = 409
 
 
 class AlarmClosed(Problem):
-    """The alarm is closed: another map, other settings or a later alarm took its place."""
+    """The alarm is closed: another map, other settings or a later alarm replaced it."""
 
     status = 409
 
 
 class MapNotBetter(Problem):
-    """This version did not beat the current one on later labels; `override: true` promotes it all the same."""
+    """This version is not better than the current one on later labels; send `override: true` to promote it anyway."""
 
     status = 409
 
 
 class WebhooksMissing(Problem):
-    """The model's alarm has no webhooks; declare them in its settings first."""
+    """The model's alarm has no webhooks: declare them in its settings first."""
 
     status = 409
 
 
 class MapsFull(Problem):
-    """The model has as many map versions as the service keeps; versions are never dropped."""
+    """The model has the maximum number of map versions; the service never deletes versions."""
 
     status = 409
 
 
 class PreconditionFailed(Problem):
-    """The model is not in the state that If-Match or If-None-Match asks for; read it again first."""
+    """The model is not in the state that If-Match or If-None-Match requires; read it again first."""
 
     status = 412
 
 
 class BodyTooLarge(Problem):
-    """The request body is larger than the service takes; send it in several batches."""
+    """The request body is larger than the limit; send it in several batches."""
 
     status = 413
 
 
 class MediaTypeUnsupported(Problem):
-    """The Content-Type of the request body is not one that this operation reads."""
+    """This operation does not support the Content-Type of the request body."""
 
     status = 415
 
 
 class CodingUnsupported(Problem):
-    """The Content-Encoding of the request body is not one that the service reads."""
+    """The service does not support the Content-Encoding of the request body."""
 
     status = 415
 
 
 class InvalidInput(Problem):
-    """The request body is well-formed, but its content breaks a rule; nothing was stored."""
+    """The request body is well-formed, but its content violates a rule; nothing was stored."""
 
     status = 422
 
 
 class InvalidQuery(Problem):
-    """A query parameter is unknown or has a value that cannot be answered."""
+    """A query parameter is unknown or has an invalid value."""
 
     status = 422
 
 
 class InvalidName(Problem):
-    """An id breaks the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."""
+    """An id violates the rule for ids: 1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."""
 
     status = 422
 
 
 class PreconditionRequired(Problem):
-    """A change of an existing model needs If-Match with the ETag of the version that it changes."""
+    """A change of an existing model requires If-Match with the ETag of the version that it changes."""
 
     status = 428
 
@@ -305,36 +305,36 @@ class BacklogFull(RetryLater):
 
 
 class IdsFull(RetryLater):
-    """The service remembers as many batch ids as it has room for; ids are never forgotten early."""
+    """The service stores the maximum number of batch ids; ids are never removed before they expire."""
 
     status = 429
 
 
 class RecordsFull(RetryLater):
-    """The service retains as many predictions by id as it has room for; none is dropped before its time."""
+    """The service retains the maximum number of predictions by id; none is removed before its retention ends."""
 
     status = 429
 
 
 class InternalError(Problem):
-    """The service failed at something that it should not fail at; the fault is ours."""
+    """The service failed unexpectedly; the request is not the cause."""
 
     status = 500
 
 
 class Saturated(RetryLater):
-    """The service holds as many request bodies as it has room for."""
+    """The service holds the maximum amount of request bodies in memory."""
 
     status = 503
 
 
 class StoreUnavailable(RetryLater):
-    """The store cannot be reached; a batch may be sent again safely under the same id."""
+    """The store is unavailable; a batch can be sent again safely under the same id."""
 
     status = 503
 
 
 class AnswerLate(RetryLater):
-    """The workers did not answer in time; the same question may be answered faster the next time."""
+    """The workers did not respond in time; the same request may be faster the next time."""
 
     status = 503

@@ -9,14 +9,14 @@ from fastapi import Header, Request
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import MalformedRequest, NotAcceptable
 
-# Read from the request where they matter; declared for the document.
+# Routes read these from the request; they are declared here for the API document.
 Prefer = Annotated[
     str | None, Header(description="`wait=S`, at most 60 seconds (RFC 7240).", examples=["wait=10"])
 ]
 IdempotencyKey = Annotated[
     str | None, Header(description="The same as `batch_id`; equal to it where both are sent.")
 ]
-IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client holds.")]
+IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client has.")]
 IfMatch = Annotated[str | None, Header(description="The ETag of the version to change, or `*`.")]
 
 MAX_WAIT_S = 60
@@ -25,24 +25,24 @@ TAG = re.compile(r'(W/)?("[^"]*")')
 
 
 def only(request: Request, name: str) -> str | None:
-    """Return the value of a header, none without it.
+    """Return the value of a header; none if it is absent.
 
     Raises
     ------
     MalformedRequest
-        It stands there twice: one of its values would be passed over.
+        The header is present more than once: all values but one would be ignored.
     """
     values = request.headers.getlist(name)
     if len(values) > 1:
-        detail = f"The header {name} stands {len(values)} times; it is sent once."
+        detail = f"Received header {name} {len(values)} times; expected 1. Send it once."
         raise MalformedRequest(detail, errors=[Violation(f"/{name}", "repeated_header", detail)])
     return values[0] if values else None
 
 
 def preferred_wait(request: Request) -> int | None:
-    """Return the seconds of `Prefer: wait=S` (RFC 7240), at most a minute; none without it.
+    """Return the seconds of `Prefer: wait=S` (RFC 7240), at most 60; none if it is absent.
 
-    A preference that cannot be read is passed over, as the RFC asks.
+    A preference that cannot be parsed is ignored, as the RFC requires.
     """
     for header in request.headers.getlist("prefer"):
         for preference in header.split(","):
@@ -53,9 +53,9 @@ def preferred_wait(request: Request) -> int | None:
 
 
 def entity_tags(request: Request, header: str) -> list[str] | None:
-    """Return the tags of If-Match or If-None-Match, none without the header; `*` stands as itself.
+    """Return the tags of If-Match or If-None-Match; none if the header is absent; `*` is returned as it is.
 
-    A weak tag names no version that could be changed: If-Match passes it over (RFC 9110, section 13.1.1).
+    A weak tag names no version that could be changed: If-Match ignores it (RFC 9110, section 13.1.1).
     """
     values = request.headers.getlist(header)
     if not values:
@@ -67,12 +67,12 @@ def entity_tags(request: Request, header: str) -> list[str] | None:
 
 
 def names(tags: list[str] | None, etag: str) -> bool:
-    """Tell whether these tags name the state that `etag` stands for."""
+    """Tell whether these tags include the state of `etag`."""
     return tags is not None and (tags == ["*"] or etag in tags)
 
 
 def negotiated(request: Request, offers: Sequence[str]) -> str:
-    """Return the offer that the header Accept likes best; the first of equals."""
+    """Return the offer with the highest weight in the header Accept; the first of equals."""
     accept = ",".join(request.headers.getlist("accept"))
     if not accept.strip():
         return offers[0]
@@ -80,7 +80,9 @@ def negotiated(request: Request, offers: Sequence[str]) -> str:
     quality = {offer: _quality(offer, ranges) for offer in offers}
     best = max(offers, key=lambda offer: quality[offer])
     if quality[best] <= 0:
-        raise NotAcceptable(f"What can be produced here: {', '.join(offers)}.")
+        raise NotAcceptable(
+            f"Received an Accept header without a supported media type; expected one of {', '.join(offers)}."
+        )
     return best
 
 
@@ -94,7 +96,7 @@ def _media_range(text: str) -> tuple[str, float]:
 
 
 def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
-    """Return the weight that the most specific matching range gives to `offer`."""
+    """Return the weight of `offer` in the most specific matching range."""
     family = offer.split("/")[0] + "/*"
     for name in (offer, family, "*/*"):
         weights = [weight for media, weight in ranges if media == name]

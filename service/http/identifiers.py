@@ -16,11 +16,12 @@ NO_FOLDER: Any = {"not": {"enum": [".", ".."]}}
 
 
 def no_folder(text: str) -> str:
-    """Return an id as it is, unless a path cannot end in it."""
+    """Return an id unchanged; reject it if a path cannot end in it."""
     if NAME.fullmatch(text):
         return text
     raise PydanticCustomError(
-        "string_folder", "neither . nor .. is an id, since clients take them for folders of a path"
+        "string_folder",
+        "Received . or ..; expected another id: clients resolve them as path segments",
     )
 
 
@@ -40,7 +41,7 @@ BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 
 
 def check_name(name: str, pointer: str) -> str:
-    """Return `name` if it keeps the rule for ids."""
+    """Return `name` if it satisfies the rule for ids."""
     if NAME.fullmatch(name):
         return name
     shown = name if len(name) <= 40 else name[:40] + "…"
@@ -49,17 +50,17 @@ def check_name(name: str, pointer: str) -> str:
 
 
 def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
-    """Return the id of a batch: the body's, the Idempotency-Key's, which must agree, else a new one."""
+    """Return the id of a batch: from the body or Idempotency-Key, which must be equal, else a new one."""
     if in_header is not None:
         in_header = check_name(_unquoted(in_header), "/Idempotency-Key")
     if in_body is not None:
         check_name(in_body, "/batch_id")
     if in_body is not None and in_header is not None and in_body != in_header:
-        detail = f"batch_id is {in_body!r}, but the header Idempotency-Key is {in_header!r}."
+        detail = f"Received batch_id {in_body!r} and header Idempotency-Key {in_header!r}; expected equal values. Send one of them."
         raise InvalidName(detail, errors=[Violation("/batch_id", "same_id", detail)])
     return in_body or in_header or f"b.{uuid.uuid4().hex}"
 
 
 def _unquoted(key: str) -> str:
-    """Return a key without the quotes that structured headers write around a string."""
+    """Return a key without the quotes of structured headers."""
     return key[1:-1] if len(key) >= 2 and key[0] == key[-1] == '"' else key

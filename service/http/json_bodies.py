@@ -1,8 +1,8 @@
-"""JSON and NDJSON as documents: read whole, each key once, within a bound of objects.
+"""JSON and NDJSON documents: read completely, each key once, with a limit on objects.
 
-A repeated key is refused, since readers disagree about which value counts and one of them would be
-lost. Looking for one costs a count of colons: only when there are more of them than keys and strings
-explain is the body read a second time, slowly, by a reader that sees every pair.
+A repeated key is rejected: parsers disagree about which value counts, and one value would be lost.
+The check counts colons. Only if there are more colons than keys and strings explain, a slower
+parser that reports every pair reads the body a second time.
 """
 
 import json
@@ -27,7 +27,7 @@ def read_json(data: bytes, max_objects: int) -> Any:
 
 
 def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the records in `data` and the line, from 1, that each stood on; empty lines are passed over."""
+    """Return the records in `data` and the line number of each, from 1; empty lines are skipped."""
     _bound_objects(data, max_objects)
     numbered = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     records = _read_together([line for _, line in numbered])
@@ -40,7 +40,7 @@ def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict[str, Any]], li
 
 
 def _read_together(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    """Return the records of all lines, read at once, or None where one of them is not plainly one object.
+    """Return the records of all lines, parsed at once; None if a line is not exactly one object.
 
     Lines that only make sense together would have to hold a list of objects, which is no field of any record.
     """
@@ -55,9 +55,11 @@ def _read_together(lines: list[bytes]) -> list[dict[str, Any]] | None:
 
 
 def _bound_objects(data: bytes, max_objects: int) -> None:
-    """Refuse before reading what would fill memory: an empty list takes two bytes here, sixty there."""
+    """Reject text that would fill memory before parsing it: an empty list takes 2 bytes as text, 60 in memory."""
     if data.count(b"[") + data.count(b"{") > max_objects:
-        raise BodyTooLarge(f"The body holds more than {max_objects} lists and objects.")
+        raise BodyTooLarge(
+            f"Received more than {max_objects} lists and objects in the body. Send it in several batches."
+        )
 
 
 def _loaded(data: bytes, line: int | None = None) -> Any:
@@ -68,7 +70,7 @@ def _loaded(data: bytes, line: int | None = None) -> Any:
 
 
 def malformed(reason: str, line: int | None) -> MalformedBody:
-    """Return the problem of text that is not JSON, with the line it stands on."""
+    """Return the problem of text that is not JSON, with its line number."""
     if line is None:
         return MalformedBody(
             f"The body is not JSON: {reason}.", errors=[Violation("", "json", reason)]
@@ -81,22 +83,22 @@ def malformed(reason: str, line: int | None) -> MalformedBody:
 def _record(text: bytes, line: int) -> dict[str, Any]:
     record = _loaded(text, line)
     if not isinstance(record, dict):
-        raise malformed("a line holds one object", line)
+        raise malformed("expected one object per line", line)
     return record
 
 
 def _may_repeat_keys(data: bytes, documents: list[Any]) -> bool:
-    """Tell whether there are more colons than the keys and strings that were read have."""
+    """Tell whether there are more colons than the parsed keys and strings explain."""
     if b"\\" in data:
         return True
     colons = data.count(b":")
     if set(map(type, documents)) == {dict} and colons == sum(map(len, documents)):
-        return False  # the keys alone explain them
+        return False  # the keys alone explain the colons
     return colons != sum(map(_colons, documents))
 
 
 def _colons(value: Any) -> int:
-    """Return how many colons `value` surely took to write; lists of lists are not looked into."""
+    """Return the minimum number of colons in the text of `value`; lists of lists are not inspected."""
     if isinstance(value, dict):
         return int(len(value) + sum(key.count(":") + _colons(each) for key, each in value.items()))
     if isinstance(value, str):
@@ -127,7 +129,7 @@ def _refuse_repeated_keys(data: bytes, line: int | None) -> None:
 def _repeated(key: str, line: int | None) -> MalformedBody:
     where = "" if line is None else f"Line {line}: "
     place = "" if line is None else f"/{line}"
-    detail = f"{where}the key {key!r} stands twice in one object."
+    detail = f"{where}Received key {key!r} twice in one object; expected it once."
     return MalformedBody(
         detail, errors=[Violation(f"{place}/{escaped(key)}", "repeated_key", detail)]
     )

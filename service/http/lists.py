@@ -32,7 +32,7 @@ SortKey = list[Any]
 
 
 class PageQuery(BaseModel):
-    """Which page of a list."""
+    """The requested page of a list."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,7 +45,7 @@ class PageQuery(BaseModel):
 
 
 class ListPage(BaseModel):
-    """Where a list continues."""
+    """The position where a list continues."""
 
     next: str | None = Field(
         None, description="Cursor of the next page; null on the last page. Also in `Link`."
@@ -65,7 +65,7 @@ def page_of(
     Raises
     ------
     InvalidQuery
-        The cursor is not one that this list returned.
+        This list did not return the cursor.
     """
     after = None if query.cursor is None else _read(query.cursor)
     found = sorted(entries, key=key)

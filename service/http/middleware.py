@@ -39,7 +39,7 @@ class RequestMiddleware:
         started = time.perf_counter()
         answer = Answering(send, without_body=scope["method"] == "HEAD")
         if answer.without_body:
-            scope = {**scope, "method": "GET"}  # HEAD is answered wherever GET is
+            scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
             if _hides_slash(scope):
                 await _refuse(_slash(), scope, answer)
@@ -49,7 +49,7 @@ class RequestMiddleware:
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if answer.status is not None:
-                raise  # half an answer is out: only closing the connection tells that it is not whole
+                raise  # a part of the response was sent: closing the connection shows that it is incomplete
             await _refuse(InternalError(), scope, answer)
         finally:
             self._note(scope, answer.status or 499, time.perf_counter() - started)
@@ -66,7 +66,7 @@ class RequestMiddleware:
 
 
 class Answering:
-    """Sends messages on, adds security headers, and keeps the status."""
+    """Sender of messages that adds security headers and records the status."""
 
     def __init__(self, send: Send, without_body: bool = False) -> None:
         self.send = send
@@ -90,7 +90,7 @@ def _with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 def _hides_slash(scope: MutableMapping[str, Any]) -> bool:
-    """Tell whether an id in the path holds an encoded slash, which routing would take for a real one."""
+    """Tell whether an id in the path contains an encoded slash, which routing would treat as a real one."""
     raw = scope.get("raw_path") or b""
     return raw.startswith(b"/v1/") and b"%2f" in raw.split(b"?")[0].lower()
 

@@ -1,4 +1,4 @@
-"""Turns whatever rises out of a route into one problem document."""
+"""Translation of every exception of a route into one problem document."""
 
 from typing import Any
 
@@ -24,9 +24,9 @@ from calibrant_server.service.http.errors import (
 PROBLEM_JSON = "application/problem+json"
 LISTED_VIOLATIONS = 100
 
-KEY_ITSELF = "[key]"  # where pydantic finds fault with a name rather than with what stands under it
+KEY_ITSELF = "[key]"  # pydantic's marker for an invalid name, as opposed to an invalid value
 
-# What pydantic calls a rule, where our word for it is another.
+# Rules whose names here differ from pydantic's.
 RULES = {
     "extra_forbidden": "unknown_field",
     "literal_error": "unknown_value",
@@ -43,7 +43,7 @@ RULES = {
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
-    """Answer with the problem as `application/problem+json`."""
+    """Respond with the problem as `application/problem+json`."""
     return Response(
         orjson.dumps(problem.body(request.url.path)),
         status_code=problem.status,
@@ -53,7 +53,7 @@ def problem_response(problem: Problem, request: Request) -> Response:
 
 
 def invalid_input(violations: list[Violation]) -> InvalidInput:
-    """Return the problem of a body with these violations; says so when it lists only the first."""
+    """Return the problem of a body with these violations; its detail states if only the first are listed."""
     first = f"{violations[0].pointer}: {violations[0].detail}".removeprefix(": ")
     if len(violations) == 1:
         return InvalidInput(first, errors=violations)
@@ -68,13 +68,13 @@ def violation_of(error: dict[str, Any]) -> Violation:
     place = "".join(f"/{escaped(part)}" for part in parts)
     rule = RULES.get(error["type"], error["type"])
     if rule == "unknown_field":
-        return Violation(place, rule, f"There is no field {str(parts[-1])[:60]!r} here.")
+        return Violation(place, rule, f"Received unknown field {str(parts[-1])[:60]!r}. Remove it.")
     detail = f"{place.strip('/')}: {error['msg']}".removeprefix(": ")
     return Violation(place, rule, detail)
 
 
 def from_validation(error: RequestValidationError) -> Problem:
-    """Return the problem of a refused query, path, header or small body."""
+    """Return the problem of a rejected query, path, header or small body."""
     errors = error.errors()
     violations = [violation_of(each) for each in errors]
     detail = " ".join(violation.detail for violation in violations[:3])
@@ -91,10 +91,10 @@ def from_validation(error: RequestValidationError) -> Problem:
 
 
 def from_http(error: HTTPException, request: Request) -> Problem:
-    """Return the problem of a path or method that no route answers."""
+    """Return the problem of a path or method that no route serves."""
     if error.status_code == 405:
         allow = ", ".join(methods_of(request))
-        detail = f"{request.method} is not answered here; allowed: {allow}."
+        detail = f"{request.method} is not supported here; allowed: {allow}."
         return MethodNotAllowed(detail, headers={"Allow": allow})
     if error.status_code == 404:
         return path_unknown(request.url.path)
@@ -102,7 +102,7 @@ def from_http(error: HTTPException, request: Request) -> Problem:
 
 
 def methods_of(request: Request) -> list[str]:
-    """Return the methods that some route answers at the path of this request."""
+    """Return the methods that routes support at the path of this request."""
     found: set[str] = set()
     for route in request.app.state.routes:
         if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
@@ -111,16 +111,16 @@ def methods_of(request: Request) -> list[str]:
 
 
 def path_unknown(path: str) -> PathUnknown:
-    """Return the 404 of a path; under models it names the rule for ids, which hold no slash."""
+    """Return the 404 of a path; under models it states the rule for ids, which exclude the slash."""
     if not path.startswith("/v1/models/") or path.endswith("/"):
         ended = "; paths have no slash at the end" if path.endswith("/") and path != "/" else ""
         return PathUnknown(f"Nothing is served at {path[:200]}{ended}. /docs lists what is.")
     rule = Violation("/model", "id", InvalidName.message())
-    return PathUnknown(f"Nothing is served at {path}. A model id holds no slash.", errors=[rule])
+    return PathUnknown(f"Nothing is served at {path}. A model id contains no slash.", errors=[rule])
 
 
 def problem_of(error: Exception, request: Request) -> Problem:
-    """Return the problem that an error of a request is."""
+    """Return the problem of an error of a request."""
     match error:
         case Problem():
             return error
@@ -143,9 +143,9 @@ FORESEEN: tuple[type[Exception], ...] = (
 
 
 def install(app: FastAPI) -> None:
-    """Let the errors that `app` foresees be answered as problem documents.
+    """Register the handlers that turn expected errors of `app` into problem documents.
 
-    What nobody foresaw is answered by `calibrant_server.service.http.middleware`, which lies around everything.
+    `calibrant_server.service.http.middleware`, the outermost layer, handles unexpected errors.
     """
 
     async def answer(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""What the door counts about itself, for Prometheus; it goes nowhere unless somebody asks."""
+"""Prometheus metrics of the HTTP service; they are only returned on request."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -67,7 +67,7 @@ EVENTS = {
 
 
 class RecordMeters(Collector):
-    """What is retained of each model by id, by what it waits for, and what became of the rest."""
+    """Retained records of each model, by what they wait for, and the outcomes of all others."""
 
     def __init__(self, tallies: Mapping[str, Mapping[str, int]]) -> None:
         self.tallies = dict(sorted(tallies.items()))
@@ -92,7 +92,7 @@ class RecordMeters(Collector):
 
 
 class DriftMeters(Collector):
-    """Each model's evidence, and sums by bin that only grow: any window of them is a subtraction in PromQL."""
+    """Each model's evidence, and sums per bin that only grow: PromQL computes any window by subtraction."""
 
     def __init__(self, summaries: Mapping[str, Mapping[str, Any]], most: int) -> None:
         self.summaries = dict(sorted(summaries.items())[:most])
@@ -120,7 +120,7 @@ class DriftMeters(Collector):
 
 
 class OperationMeters(Collector):
-    """What waits for an operator."""
+    """Conditions that need an operator."""
 
     def __init__(self, troubles: Troubles) -> None:
         self.troubles = troubles
@@ -136,7 +136,7 @@ class OperationMeters(Collector):
 
 
 def registry_of_operation(troubles: Troubles) -> CollectorRegistry:
-    """Return the meters of what waits for an operator."""
+    """Return the metrics of conditions that need an operator."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(OperationMeters(troubles))
     return registry
@@ -145,7 +145,7 @@ def registry_of_operation(troubles: Troubles) -> CollectorRegistry:
 def registry_of_models(
     summaries: Mapping[str, Mapping[str, Any]], tallies: Mapping[str, Mapping[str, int]], most: int
 ) -> CollectorRegistry:
-    """Return the meters of at most so many models, by name."""
+    """Return the metrics of at most this many models, by name."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(DriftMeters(summaries, most))
     registry.register(RecordMeters(tallies))

@@ -1,7 +1,7 @@
-"""Threads for work that would block the event loop: a few at a time, so that memory stays bounded.
+"""Threads for work that would block the event loop: few at a time, which bounds memory.
 
-Reading a large body takes several times its size; more at once would not be faster, since most of it
-holds the interpreter's lock.
+Parsing a large body takes several times its size. More threads would not be faster, since most of the
+work holds the interpreter's lock.
 """
 
 from collections.abc import Callable
@@ -14,5 +14,5 @@ AT_ONCE = CapacityLimiter(4)
 
 
 async def aside(work: Callable[..., T], *arguments: object) -> T:
-    """Call `work` in a thread, when one of the few is free."""
+    """Call `work` in a thread as soon as one is free."""
     return await to_thread.run_sync(work, *arguments, limiter=AT_ONCE)

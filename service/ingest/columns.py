@@ -1,8 +1,8 @@
-"""The form of a posted batch: bytes to columns, before anything is said about their meaning.
+"""Form of a posted batch: bytes to columns, before their meaning is checked.
 
 JSON holds columns, NDJSON one record a line under the same names in the singular. Columns of plain
 numbers become arrays here, by way of `array.fromlist`, which is faster than numpy's own reading and
-refuses strings and nulls. Whatever is not plain goes on as it is, and `calibrant.Batch` says which row
+rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
 is wrong and why.
 """
 
@@ -36,7 +36,7 @@ PLURAL = {
     "weight": "weights",
 }
 SINGULAR = {plural: singular for singular, plural in PLURAL.items()}
-# A record's own value may be a list, and then the plural reads as well.
+# The value of a record may be a list; then the plural name is accepted, too.
 LENIENT = {name: name for name in ("probabilities", "logits", "labels", "label_counts", "slices")}
 RECORD_NAMES = PLURAL | LENIENT
 COLUMNS = tuple(SINGULAR)
@@ -48,7 +48,7 @@ ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 @dataclass(frozen=True)
 class ParsedBatch:
-    """The columns of a posted batch, its id and options if it has some, and where its rows were sent.
+    """The columns of a posted batch, its id and options if present, and the places of its rows.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class ParsedBatch:
     is_flat: bool = False
 
     def places(self, accepted: Iterable[int]) -> Places | None:
-        """Return where the accepted rows were sent; None where that is what they are numbered by."""
+        """Return the numbers under which the accepted rows were sent; None if they are their own numbers."""
         rows = list(accepted)
         if self.lines:
             return Places([self.lines[row] for row in rows], True, self.under)
@@ -91,7 +91,7 @@ class ParsedBatch:
         ]
 
     def place(self, violation: Violation) -> Violation:
-        """Return the violation where the client can find it: by line number when lines were sent."""
+        """Return the violation with the client's own position: the line number if lines were sent."""
         if self.is_flat and violation.pointer.startswith("/confidences"):
             pointer = "/probabilities" + violation.pointer.removeprefix("/confidences")
             violation = replace(violation, pointer=pointer)
@@ -113,7 +113,7 @@ def read_columns(
 ) -> ParsedBatch:
     """Return the columns of a predictions body, and of `more`, singular to plural, which a row may leave out.
 
-    `head` names what a body may hold of the batch as such: beside its columns, or in a first line of its own.
+    `head` names the fields of the batch itself: in the body next to its columns, or in a separate first line.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _unflattened(columns: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return some columns of a document as `read_columns` reads those of a whole one.
+    """Return some columns of a document in the same way as `read_columns` for a complete one.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def object_of(document: Any) -> dict[str, Any]:
 
 
 def batch_id_of(document: dict[str, Any]) -> str | None:
-    """Return the batch id that a document names, none if it names none."""
+    """Return the batch id in a document, or None."""
     batch_id = document.get("batch_id")
     if batch_id is None or isinstance(batch_id, str):
         return batch_id
@@ -292,7 +292,7 @@ def _refuse_two_spellings(
 
 
 def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> list[Any]:
-    """Return one value a record; only a label may be left out, which means not yet."""
+    """Return one value per record; only a label may be absent, if it is not known yet."""
     singular = SINGULAR[plural]
     column = [record.get(singular, record.get(plural)) for record in records]
     if plural in ("labels", "label_counts"):
@@ -313,7 +313,7 @@ def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> lis
 
 
 def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
-    """Turn one object a record into one list a slice name."""
+    """Turn one object per record into one list per slice name."""
     names = sorted(set(chain.from_iterable(each for each in column if isinstance(each, dict))))
     violations = [
         Violation(
@@ -362,7 +362,7 @@ def _matrix(rows: list[Any]) -> Any:
 
 
 def _holds_booleans(matrix: np.ndarray, rows: list[Any]) -> bool:
-    """Tell whether a 0 or 1 was written as false or true; only those can have been."""
+    """Return whether a 0 or 1 was written as false or true."""
     suspects = np.flatnonzero(((matrix == 0.0) | (matrix == 1.0)).any(axis=1))
     return any(bool in map(type, rows[i]) for i in suspects)
 

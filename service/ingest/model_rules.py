@@ -57,7 +57,7 @@ def rows_of_model(
 
 
 def refuse_unitless(checked: Checked, config: ModelConfig) -> None:
-    """Refuse a segmentation batch that does not say which pixels belong together."""
+    """Reject a segmentation batch that does not name the unit or case of its pixels."""
     if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
         raise CalibrationInputError(
             [Violation("/units", "units_required", f"{PIXELS}; name units or cases, one a row")]
@@ -65,7 +65,7 @@ def refuse_unitless(checked: Checked, config: ModelConfig) -> None:
 
 
 def refuse_unitless_update(fields: Mapping[str, Any], config: ModelConfig, pointer: str) -> None:
-    """Refuse a histogram that does not say how many independent units it counts, where the model demands it."""
+    """Reject a histogram without its number of independent units, if the model requires it."""
     named = (fields.get("n_units"), fields.get("unit"), fields.get("case"))
     if (config.task == SEGMENTATION or config.unit) and all(each is None for each in named):
         why = (
@@ -78,7 +78,7 @@ def refuse_unitless_update(fields: Mapping[str, Any], config: ModelConfig, point
 
 
 def refuse_undeclared(keys: Iterable[str], config: ModelConfig, pointer: str) -> None:
-    """Refuse slice keys that the model does not declare; a model that declares none takes any."""
+    """Reject slice keys that the model does not declare; a model without declared slices accepts all."""
     if not config.slices:
         return
     known = ", ".join(sorted(config.slices))
@@ -96,7 +96,7 @@ def refuse_undeclared(keys: Iterable[str], config: ModelConfig, pointer: str) ->
 
 
 def undeclared_value(key: str, value: str, config: ModelConfig, pointer: str) -> Violation | None:
-    """Return the violation of a value that a slice with declared values does not have."""
+    """Return the violation of a value that is not among the declared values of its slice."""
     declared = config.slices.get(key)
     if declared is None or value in declared:
         return None
@@ -134,7 +134,7 @@ def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> 
 def refuse_undeclared_update(
     slices: Mapping[str, str] | None, config: ModelConfig, pointer: str
 ) -> None:
-    """Refuse an update of a slice that the model has not declared."""
+    """Reject an update of a slice that the model does not declare."""
     refuse_undeclared(slices or {}, config, pointer)
     found = (
         undeclared_value(key, value, config, f"{pointer}/{key}")
@@ -196,7 +196,7 @@ def _check_times(
         for row in np.flatnonzero(times > latest)[:100]
     ]
     if config.retention_s is not None:
-        # Whole panes: the pane that still holds a retained instant is kept, and so may be filled.
+        # Complete panes: the pane of a retained timestamp is stored, and so may be filled.
         oldest = pane_start(received_us - config.retention_s * MICROSECONDS, config.pane_s)
         violations += [
             Violation(

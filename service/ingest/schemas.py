@@ -110,15 +110,17 @@ class IngestResponse(BaseModel):
     model: str
     batch_id: str
     status: str = Field(
-        description="accepted, parked, merged, rejected or dead_lettered. Parked: kept, and merged once an operator replays it"
+        description="accepted, parked, merged, rejected or dead_lettered. Parked: stored, and merged once an operator replays it"
     )
     accepted: int
     rejected: int
     duplicate: bool = Field(description="The same id and content came before; nothing was counted.")
-    durability: str = Field(description="everysec, replicated or fsync: what a crash may take.")
+    durability: str = Field(
+        description="`everysec`, `replicated` or `fsync`: what a crash can lose."
+    )
     stale: bool | None = Field(None, description="Only for running totals: a later one is there.")
     duplicate_rows: int = Field(0, description="Rows whose id and content came before.")
-    stale_rows: int = Field(0, description="Ratings older than what is known of their raters.")
+    stale_rows: int = Field(0, description="Ratings older than the stored ones of the same raters.")
     conflicts: int = Field(0, description="Rows whose id came before with other content.")
     slices_other: dict[str, int] = Field(
         {}, description="By slice key, rows whose value found no room and that fill key:other."

@@ -15,9 +15,7 @@ class UpdateHead(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    event_time: Instant | None = Field(
-        None, description="RFC 3339; the time of receipt without it."
-    )
+    event_time: Instant | None = Field(None, description="RFC 3339. Default: the time of receipt.")
     slice: dict[Name, Name] | None = Field(None, description="Slice name to value.")
     mode: Literal["delta", "cumulative"] = "delta"
     source: Name | None = Field(None, description="Who counts; with `cumulative`.")
@@ -55,7 +53,7 @@ class PaneUpdate(UpdateHead):
 class ConfidenceUpdate(UpdateHead):
     """A confidence histogram: every class's probability by class, by whether it is the reference, and by fine bin.
 
-    It counts as one histogram a class and one of the top label, with edges `left`.
+    It counts as one histogram per class and one of the top label, with edges `left`.
     """
 
     kind: Literal["confidence"]
@@ -66,11 +64,11 @@ class ConfidenceUpdate(UpdateHead):
     )
     prediction: list[Sums] | None = Field(
         None,
-        description="Of the top class, wrong and right; of two classes it follows from `label`.",
+        description="By bin of the top class: incorrect and correct. For two classes it follows from `label`.",
     )
     packed: str | None = Field(
         None,
-        description="`ConfidenceHistogram.pack()` in base64, in place of `label` and `prediction`.",
+        description="`ConfidenceHistogram.pack()` in base64, instead of `label` and `prediction`.",
     )
     n_units: int | None = None
     unit: Name | None = None
@@ -109,7 +107,7 @@ KINDS = ("top_label", "class", "positive", "confidence", "pane")
 
 
 def names_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of an update beside those of its head."""
+    """Return the fields of an update other than those of its head."""
     fields = model.model_fields.items()
     return tuple(field.alias or name for name, field in fields if name not in HEAD_NAMES)
 

@@ -44,6 +44,19 @@ RESPONSE_NAMES = {
     "503": "ServiceUnavailable",
 }
 
+# Descriptions of parameters that several operations share; an operation's own description takes precedence.
+DESCRIPTIONS = {
+    "raters": "Label policy: how several ratings of one prediction count.",
+    "binning": "How bins are made.",
+    "bins": "Number of bins.",
+    "edges": "`right`: bins are (a, b], and 0 is in the first; `left`: bins are [a, b).",
+    "min_count": "Bins with less weight are left out.",
+    "scope": "The probability to bin: top_label, positive, class:NAME or all. "
+    "Default: positive for binary models, else top_label.",
+    "objective": "The loss that the temperature minimises.",
+    "ci": "Level of the intervals.",
+}
+
 # Enums that several operations share, by their values; any other is named after its owner.
 ENUM_NAMES: dict[tuple[Any, ...], str] = {
     ("pooled", "mean", "majority", "single"): "LabelPolicy",
@@ -92,9 +105,11 @@ def share_components(document: dict[str, Any]) -> None:
 
 
 def _without_null(parameter: dict[str, Any]) -> None:
-    """Remove the null, the title and the repeated description of a parameter's schema."""
+    """Remove the null and the repeated description of a parameter's schema; describe a shared parameter."""
     schema = parameter["schema"]
     schema.pop("description", None)
+    if "description" not in parameter and parameter["name"] in DESCRIPTIONS:
+        parameter["description"] = DESCRIPTIONS[parameter["name"]]
     options = schema.pop("anyOf", None)
     if options is not None:
         options = [each for each in options if each != NULL]
@@ -226,7 +241,7 @@ def _shared_responses(operations: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    """Return what a reference into the document leads to; any other node as it is."""
+    """Return the target of a reference into the document; any other node unchanged."""
     while (reference := node.get("$ref", "")).startswith("#/"):
         found: Any = document
         for part in reference[2:].split("/"):

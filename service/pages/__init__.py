@@ -1,1 +1,1 @@
-"""What people look at."""
+"""Pages for people: documentation and problems."""

@@ -1,4 +1,4 @@
-"""What is declared of a model's alarm, and how alarms are shown."""
+"""Declared settings of a model's alarm, and the representation of alarms in responses."""
 
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -35,7 +35,7 @@ MAX_RATERS = 64
 
 
 def rare(text: str) -> str:
-    """Return a rate of false alarms as it is, once it was read."""
+    """Return a false-alarm rate unchanged; reject it if it cannot be parsed."""
     try:
         FalseAlarms.parse(text)
     except ValueError as error:
@@ -44,7 +44,7 @@ def rare(text: str) -> str:
 
 
 def receiver(url: str) -> str:
-    """Return a receiver's URL as it is, once it was read; where it leads is checked at each delivery."""
+    """Return a receiver's URL unchanged; reject an invalid one. Its address is checked at each delivery."""
     try:
         check_url(url)
     except BlockedUrlError as error:
@@ -53,7 +53,7 @@ def receiver(url: str) -> str:
 
 
 def signing(text: str) -> str:
-    """Return a secret as it is, once it was read; the hidden form stands for the one that is there."""
+    """Return a secret unchanged; reject an invalid one. The hidden form means the stored secret."""
     if text != HIDDEN_SECRET:
         try:
             key_of(text)
@@ -63,7 +63,7 @@ def signing(text: str) -> str:
 
 
 def policy(text: str) -> str:
-    """Return a label policy as it is, once it was read."""
+    """Return a label policy unchanged; reject an unknown one."""
     if text in POLICIES or (
         text.startswith(ONE_RATER) and NAME.fullmatch(text.removeprefix(ONE_RATER))
     ):
@@ -75,7 +75,7 @@ def policy(text: str) -> str:
 
 
 def bets_on(value: Any) -> Any:
-    """Return what is bet on as it is, once it is seen to be the score or a list of classes."""
+    """Return the bets unchanged; reject all but the score or a list of classes."""
     listed = isinstance(value, list) and all(type(each) in (str, int) for each in value)
     if listed or value in (OWN_SCORE, *SCORES):
         return value
@@ -83,14 +83,14 @@ def bets_on(value: Any) -> Any:
 
 
 class WebhookBody(BaseModel):
-    """Who is told of alarms (Standard Webhooks)."""
+    """Receiver of alarms (Standard Webhooks)."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     url: Annotated[str, AfterValidator(receiver)] = Field(description="https.")
     secret: Annotated[str, AfterValidator(signing)] | None = Field(
         None,
-        description="Signs what is sent: whsec_ and base64 of 24 to 64 bytes. Made and shown once where none is given.",
+        description="Signs the messages: `whsec_` and base64 of 24 to 64 bytes. Default: a new secret, returned once.",
     )
 
 
@@ -138,12 +138,12 @@ class AlarmBody(BaseModel):
 
 
 def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None) -> dict[str, Any]:
-    """Return the settings as the registry keeps them: what was declared, classes by index, every secret.
+    """Return the settings as the registry stores them: declared values, classes by index, every secret.
 
     Raises
     ------
     CalibrationInputError
-        They do not agree with the model.
+        The settings contradict the model.
     """
     kept = body.model_dump(mode="json", exclude_unset=True)
     bucket_s = parse_duration(body.bucket)
@@ -209,9 +209,9 @@ def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[di
 def hidden(
     alarm: dict[str, Any], told: frozenset[str] = frozenset(), whole: bool = True
 ) -> dict[str, Any]:
-    """Return settings with secrets hidden, but those of the URLs in `told`.
+    """Return settings with hidden secrets, except those of the URLs in `told`.
 
-    Of URLs only scheme and host are shown where they are not wanted `whole`: the path of many a receiver is its key.
+    Unless `whole`, URLs are reduced to scheme and host: the path of many receivers is their key.
     """
     if not alarm.get("webhooks"):
         return alarm
@@ -230,7 +230,7 @@ def _host_of(url: str) -> str:
 
 
 def newly_made(body: AlarmBody, current: ModelConfig | None) -> frozenset[str]:
-    """Return the URLs for which a secret is made now, which is then shown once."""
+    """Return the URLs for which a secret is created now; it is returned once."""
     known = set() if current is None else {w.url for w in AlarmSettings.of(current).webhooks}
     return frozenset(w.url for w in body.webhooks if w.secret is None and w.url not in known)
 

@@ -1,4 +1,4 @@
-"""What a result is compared with: found for the slice and the window that the query is about."""
+"""The other side of a comparison, found for the slice and the window of the query."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ EVER = Window(0, LAST_SECOND)
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a query is compared with.
+    """The other side of a comparison.
 
     Attributes
     ----------
@@ -31,13 +31,13 @@ class Comparison:
     config: ModelConfig
 
     def slice_for(self, slice_: str) -> str:
-        """Return the other side's slice, where the query is about `slice_`."""
+        """Return the other side's slice for a query about `slice_`."""
         if self.against.by == "baseline":
             return baseline_slice(self.against.name)
         return sealed_slice(plain_slice(slice_)) if self.against.by == "reference" else slice_
 
     def window_for(self, window: Window, has_start: bool, pane_s: int) -> Window:
-        """Return the other side's window, where the query is about `window`; of the reference see `other_of`."""
+        """Return the other side's window for a query about `window`; for the reference see `other_of`."""
         if self.against.by == "baseline":
             return EVER
         if self.against.by == "model":
@@ -55,7 +55,7 @@ class Comparison:
 async def other_of(
     comparison: Comparison, inbox: Inbox, slice_: str, window: Window, has_start: bool
 ) -> Other:
-    """Return the other side's state, where the query is about `slice_` and `window`."""
+    """Return the other side's state for a query about `slice_` and `window`."""
     config, slice_of_other = comparison.config, comparison.slice_for(slice_)
     if comparison.against.by == "reference":
         reference = await inbox.alarms.reference(config, plain_slice(slice_))
@@ -72,7 +72,7 @@ async def other_of(
 async def comparison_of(
     against: Against, config: ModelConfig, caller: Caller, connection: Connection
 ) -> Comparison:
-    """Return what a request names; a baseline or a model that does not exist is rejected."""
+    """Return the other side that a request names; reject a baseline or a model that does not exist."""
     if against.by == "model":
         return Comparison(against, await model_of(connection, caller, against.name))
     if against.by == "baseline":

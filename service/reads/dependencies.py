@@ -1,4 +1,4 @@
-"""Reads of one model: what every such route is given, and the response as numbers or a figure."""
+"""Reads of one model: the dependency of their routes, and the response as numbers or a figure."""
 
 from dataclasses import replace
 from typing import Annotated, cast
@@ -21,7 +21,7 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 
 class ReadAccess:
-    """A caller who may read, the model that is asked about, and the doors to the answer."""
+    """A caller with read access, the requested model, and the services that compute the response."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class ReadAccess:
         self.caller, self.connection, self.reading = caller, connection, reading
 
     async def config(self) -> ModelConfig:
-        """Return the model; an unknown one is refused."""
+        """Return the model; reject an unknown one."""
         return await model_of(self.connection, self.caller, self.model)
 
     async def ask(self, parameters: Query, **shown: str | None) -> ReadQuery:
-        """Return the query that the parameters of a read make, with its window and what it is compared with.
+        """Return the query of a read's parameters, with its window and the other side of a comparison.
 
-        `shown` is what a figure shows of the result.
+        `shown` is the part of the result that a figure shows.
         """
         config = await self.config()
         query = resolved_query(parameters, config)

@@ -1,4 +1,4 @@
-"""ISO 8601 durations in answers."""
+"""ISO 8601 durations in responses."""
 
 UNITS = ((86_400, "D"), (3600, "H"), (60, "M"), (1, "S"))
 

@@ -1,4 +1,4 @@
-"""The shapes of estimates, derived from the metrics that there are."""
+"""Response models of estimates, derived from the list of metrics."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class WindowShown(BaseModel):
 
 
 class Estimate(BaseModel):
-    """One estimate: null with a reason where there is none."""
+    """One estimate: null with a reason if there is none."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -36,7 +36,7 @@ def _described(metric: Any) -> Any:
     return Field(None, title=metric.title, description=text)
 
 
-# One source: what METRICS holds is what the answer may hold.
+# One source: a response may contain exactly the metrics of METRICS.
 _FIELDS: dict[str, Any] = {
     slug: (Estimate | None, _described(metric)) for slug, metric in sorted(METRICS.items())
 }

@@ -1,4 +1,4 @@
-"""Answers that may be had as numbers or drawn: how a client says which, and how the drawing is made of the numbers."""
+"""Responses as numbers or figures: selection by the client, and the figure made of the numbers."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -21,7 +21,7 @@ IMAGES: dict[str, Any] = {
 
 
 def or_drawn(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Describe the responses of a read whose answer may be had as an image too."""
+    """Describe the responses of a read that is also available as an image."""
     return {
         200: {**described, "content": described["content"] | IMAGES},
         304: {"description": "The state is the one that If-None-Match names"},
@@ -30,14 +30,14 @@ def or_drawn(described: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
 
 
 def media_type_of(format: Format | None, request: Request) -> str:
-    """Return what is to be made: as the query says, else as Accept does."""
+    """Return the requested format: the query's, else the one of the header Accept."""
     if format:
         return MEDIA_TYPES[format]
     return negotiated(request, list(MEDIA_TYPES.values()))
 
 
 def drawn(draw: Draw, media_type: str) -> Render | None:
-    """Return how the numbers become this media type; nothing is to be done for JSON."""
+    """Return the function that makes this media type of the numbers; none for JSON."""
     if media_type == JSON:
         return None
 

@@ -1,4 +1,4 @@
-"""Frozen maps as requests name them: their shape, who made them, what the store says against them."""
+"""Frozen maps in the API: response models, authors, and errors of the store."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ MapNumber = Annotated[int, Path(ge=1, le=MAX_VERSION, description="Number of the
 
 
 class MapVersion(MapResponse):
-    """A frozen map: the answer of the fit as it was, for good."""
+    """A frozen map: the result of the fit, which never changes."""
 
     model: str
     version: int
@@ -46,7 +46,7 @@ class MapVersion(MapResponse):
 
 
 class PromotionRecord(BaseModel):
-    """Who made which version current, when, why, and on what evidence."""
+    """One promotion: version, user, time, reason and evidence."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -78,13 +78,13 @@ def valid(model: type[Any], document: dict[str, Any]) -> Any:
 
 
 def who_is(caller: Caller) -> str:
-    """Return the name of the caller's key, as far as it has one."""
+    """Return the name of the caller's key, if it has one."""
     return caller.name or caller.tenant
 
 
 @contextmanager
 def map_errors() -> Iterator[None]:
-    """Translate what the store of maps raises."""
+    """Translate the errors of the store of maps."""
     try:
         yield
     except NoSuchMap as error:

@@ -1,4 +1,4 @@
-"""The question for a calibration map, and the shape of its answer."""
+"""The query for a calibration map, and its response model."""
 
 from typing import Any, Literal
 
@@ -33,9 +33,11 @@ class MapResponse(BaseModel):
     objective_before: float | None = None
     objective_after: float | None = None
     at_bound: bool | None = None
-    standard_errors: dict[str, Any] | None = Field(None, description="Of the parameters.")
+    standard_errors: dict[str, Any] | None = Field(
+        None, description="Standard errors of the parameters."
+    )
     sample: dict[str, Any] | None = Field(
-        None, description="Of maps fitted to the kept sample: n, threshold, complete."
+        None, description="For maps fitted to the stored sample: n, threshold, complete."
     )
     recommendation: Recommendation | None = None
     reason: str | None = None
@@ -47,6 +49,6 @@ def map_ask(parameters: MapParameters, config: ModelConfig) -> ReadQuery:
     Raises
     ------
     CalibrationInputError
-        The model cannot be asked this.
+        The query does not suit the model.
     """
     return ReadQuery(parameters.resolved(config), config, parameters)

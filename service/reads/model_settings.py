@@ -1,4 +1,4 @@
-"""What can be declared of a model: the settings document, what it makes, and how it is shown again."""
+"""The settings document of a model: its rules, the configuration made from it, and its representation."""
 
 import re
 from dataclasses import dataclass, replace
@@ -32,11 +32,11 @@ from calibrant_server.workers.store.windows import rfc3339
 GENERATION = re.compile(r"[0-9a-f]{12}")
 SHORTEST_PANE_S = 60
 DAY_S = 86_400
-MAX_S = 36_525 * DAY_S  # a century: beyond it times cannot be told
+MAX_S = 36_525 * DAY_S  # a century: longer spans exceed the range of timestamps
 
 
 def lasting(text: str) -> str:
-    """Return a duration as it is, once it was read: whole seconds, a century at most."""
+    """Return a duration unchanged; reject all but whole seconds, a century at most."""
     seconds = parse_duration(duration(text))
     if seconds != int(seconds) or seconds > MAX_S:
         raise PydanticCustomError("whole_seconds", "a duration of whole seconds, at most P36525D")
@@ -44,7 +44,7 @@ def lasting(text: str) -> str:
 
 
 def pane_length(text: str) -> str:
-    """Return the length of a pane as it is, once it was read."""
+    """Return the length of a pane unchanged; reject an invalid one."""
     seconds = parse_duration(lasting(text))
     fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
     if seconds < SHORTEST_PANE_S or not fits:
@@ -54,12 +54,12 @@ def pane_length(text: str) -> str:
     return text
 
 
-# Control characters and line breaks: neither a figure's XML nor a table's cell can hold them.
+# Control characters and line breaks: neither a figure's XML nor a table cell can contain them.
 NOT_IN_NAMES = frozenset({"Cc", "Zl", "Zp"})
 
 
 def named_or_numbered(value: Any) -> Any:
-    """Return classes as they are, once they were seen to be different names, or a number."""
+    """Return classes unchanged; reject all but distinct names, or a number."""
     if value is None or type(value) is int:
         return value
     good = isinstance(value, list) and all(
@@ -79,7 +79,7 @@ def named_or_numbered(value: Any) -> Any:
 
 
 def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
-    """Return slices as they are, once keys are seen to have no colon, and values to be some and different."""
+    """Return slices unchanged; reject keys with a colon, and lists of values that are empty or have repeats."""
     for key, values in slices.items():
         if ":" in key:
             raise PydanticCustomError(
@@ -101,7 +101,7 @@ Classes = Annotated[
 
 
 class ModelSettings(BaseModel):
-    """What can be declared of a model."""
+    """The settings of a model."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -109,7 +109,7 @@ class ModelSettings(BaseModel):
     classes: Classes = Field(None, description="Names, or their number; two for a binary model.")
     grid: int = Field(3600, ge=2, le=16384, description="Cells of the grid of confidence.")
     pane: Annotated[str, AfterValidator(pane_length)] = Field(
-        "PT1H", description="Shortest time that can be asked for."
+        "PT1H", description="Shortest time that a query can select."
     )
     retention: Lasting | None = Field(None, description="Panes older than this are dropped.")
     label_horizon: Lasting | None = Field(None, description="Age at which a cohort is sealed.")
@@ -123,7 +123,7 @@ class ModelSettings(BaseModel):
         description="What a unit is: patient, item. Declared, histograms must say how many they hold.",
     )
     listed_classes: list[int] | None = Field(
-        None, description="Classes kept one by one, where there are more than 64."
+        None, description="Classes stored separately, if there are more than 64."
     )
     alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
 
@@ -135,14 +135,14 @@ class ModelSettings(BaseModel):
 
     @property
     def n_classes(self) -> int | None:
-        """Return how many classes there are, none where it is not said."""
+        """Return the number of classes; none if it is not declared."""
         if self.classes is None:
             return 2 if self.task == "binary" else None
         return self.classes if isinstance(self.classes, int) else len(self.classes)
 
 
 def settings_of(document: dict[str, Any]) -> ModelSettings:
-    """Return the settings in a document, or raise every rule that they break."""
+    """Return the settings in a document, or raise every violated rule."""
     refuse_unknown(document, ModelSettings.model_fields)
     try:
         return ModelSettings.model_validate(document)
@@ -155,7 +155,7 @@ def settings_of(document: dict[str, Any]) -> ModelSettings:
 
 @dataclass(frozen=True)
 class Change:
-    """What is to stand in the registry, and the receivers whose new secrets are shown this once."""
+    """The configuration for the registry, and the receivers whose new secrets are returned once."""
 
     config: ModelConfig
     told: frozenset[str]
@@ -164,7 +164,7 @@ class Change:
 def change_of(
     settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
 ) -> Change:
-    """Return a model's configuration as the registry is to keep it."""
+    """Return a model's configuration for the registry."""
     config = config_of(settings, caller, model)
     try:
         alarm = kept_alarm(settings.alarm, config, current)
@@ -193,7 +193,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         unit=settings.unit,
         listed_classes=settings.listed_classes,
     )
-    config.spec()  # raises where no panes can be made of this
+    config.spec()  # raises if no panes can be made of this
     return config
 
 
@@ -218,7 +218,7 @@ def declared(config: ModelConfig) -> dict[str, Any]:
 
 
 def _named_classes(config: ModelConfig) -> dict[str, Any]:
-    """Return the alarm's settings with classes as they were named."""
+    """Return the alarm's settings with the declared class names."""
     bets = config.alarm.get("bets")
     if not isinstance(bets, list) or not config.classes:
         return config.alarm
@@ -228,7 +228,7 @@ def _named_classes(config: ModelConfig) -> dict[str, Any]:
 def shown(
     config: ModelConfig, told: frozenset[str] = frozenset(), whole: bool = True
 ) -> dict[str, Any]:
-    """Return a model as answers show it: secrets hidden, but those of the receivers in `told`; their URLs `whole` or by host."""
+    """Return a model for a response: secrets hidden, except of receivers in `told`; URLs `whole` or by host."""
     document = declared(config)
     return {
         "model": config.model,
@@ -242,12 +242,12 @@ def shown(
 
 
 def redeclared(config: ModelConfig) -> ModelConfig:
-    """Return a configuration that came from elsewhere, once its settings keep the rules that a model is declared by.
+    """Return an imported configuration; reject settings that violate the rules of declared models.
 
     Raises
     ------
     InvalidInput, CalibrationInputError, ValueError, TypeError
-        They do not; generation and revision, which name the state, are not what a registry makes.
+        A rule is violated; or generation and revision, which name the state, are not values of a registry.
     """
     if not GENERATION.fullmatch(config.generation):
         raise ValueError("generation is twelve hexadecimal digits")
@@ -271,7 +271,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
 
 
 def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """Return `document` after a merge patch: null takes a member out, an object goes into its own."""
+    """Return `document` after a merge patch: null removes a member, an object is merged into its member."""
     merged = dict(document)
     for name, value in patch.items():
         if value is None:

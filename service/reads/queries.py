@@ -1,4 +1,4 @@
-"""Query parameters of reads: every one known, every value checked, every refusal listing what would do."""
+"""Query parameters of reads: unknown ones and invalid values are rejected, with a list of valid ones."""
 
 import re
 from datetime import datetime
@@ -37,7 +37,7 @@ SLICE = re.compile(r"[A-Za-z0-9._@-]{1,128}:[A-Za-z0-9._:@-]{1,128}")
 
 AGAINST = f"^(window:P[0-9A-Z.,]{{1,40}}|baseline:{PATTERN}|model:{PATTERN}|reference)$"
 Clock = Literal["event", "sealed"]
-# What replaces parameters of the first edition. Options of metrics are replaced by brackets, see `replacement`.
+# Replacements of parameters of the first edition. Brackets replace options of metrics, see `replacement`.
 REMOVED: dict[str, str] = {
     "last": "window, an ISO 8601 duration: window=PT24H for 24 hourly panes",
     "against_model": "against=model:ID",
@@ -61,7 +61,7 @@ _known: dict[Any, list[str]] = {}
 
 
 def instant(text: Any) -> datetime:
-    """Return an RFC 3339 instant."""
+    """Return an RFC 3339 timestamp."""
     if isinstance(text, str) and RFC3339.fullmatch(text):
         try:
             return datetime.fromisoformat(text.upper())
@@ -83,7 +83,7 @@ def _hint(text: str) -> str:
 
 
 def duration(text: str) -> str:
-    """Return an ISO 8601 duration as it is, once it was read."""
+    """Return an ISO 8601 duration unchanged; reject an invalid one."""
     try:
         if parse_duration(text) > 0:
             return text
@@ -93,7 +93,7 @@ def duration(text: str) -> str:
 
 
 def slice_name(text: str) -> str:
-    """Return `name:value` as it is, once it was read."""
+    """Return `name:value` unchanged; reject an invalid one."""
     if SLICE.fullmatch(text):
         return text
     raise PydanticCustomError("slice", "a slice is written name:value, such as site:A")
@@ -111,12 +111,12 @@ SliceName = Annotated[
 
 
 class WindowQuery(BaseModel):
-    """Which data: an interval or a duration back from its end, and one slice of it."""
+    """The requested data: an interval, or a duration back from its end, and one slice."""
 
     model_config = ConfigDict(extra="forbid")
 
-    from_: Instant | None = Field(None, alias="from", description="First instant inside.")
-    to: Instant | None = Field(None, description="First instant after. Default: now.")
+    from_: Instant | None = Field(None, alias="from", description="Start of the window, included.")
+    to: Instant | None = Field(None, description="End of the window, excluded. Default: now.")
     window: Duration | None = Field(
         None, description="Length back from `to`, as an ISO 8601 duration (P7D), instead of `from`."
     )
@@ -130,7 +130,7 @@ class WindowQuery(BaseModel):
 
 
 class ClockQuery(WindowQuery):
-    """Which data, and by which clock."""
+    """The requested data, and their clock."""
 
     clock: Clock = Field(
         "event",
@@ -140,7 +140,7 @@ class ClockQuery(WindowQuery):
 
 
 class AgainstQuery(BaseModel):
-    """What a result is compared with, if with anything."""
+    """The other side of a comparison, if one is requested."""
 
     against: Annotated[str, Field(pattern=AGAINST)] | None = Field(
         None,
@@ -151,7 +151,7 @@ class AgainstQuery(BaseModel):
 
     @property
     def compared_with(self) -> Against | None:
-        """What is named, if anything."""
+        """The named other side, if any."""
         if self.against is None:
             return None
         by, _, name = self.against.partition(":")
@@ -168,12 +168,12 @@ def _check_length(name: str) -> None:
 
 
 def resolved_query(query: Query, config: ModelConfig) -> Query:
-    """Return a query as the model is asked it.
+    """Return a query resolved for the model.
 
     Raises
     ------
     InvalidQuery
-        The model cannot be asked this.
+        The query does not suit the model.
     """
     try:
         return query.resolved(config)
@@ -182,12 +182,12 @@ def resolved_query(query: Query, config: ModelConfig) -> Query:
 
 
 def invalid_query(error: CalibrationInputError) -> InvalidQuery:
-    """Return the problem of a question that cannot be asked."""
+    """Return the problem of an invalid query."""
     return InvalidQuery(" ".join(each.detail for each in error.violations), errors=error.violations)
 
 
 def refuse_unread(request: Request) -> None:
-    """Refuse what would be passed over in a query: a parameter that is unknown, stands twice or has no value."""
+    """Reject query parameters that would be ignored: unknown, repeated or without a value."""
     given = request.query_params.multi_items()
     seen: set[str] = set()
     for name, value in given:
@@ -212,7 +212,7 @@ def refuse_unread(request: Request) -> None:
 
 
 def replacement(name: str, operation: str, known: list[str]) -> str | None:
-    """Return what replaces a removed parameter in an operation that takes the `known` ones."""
+    """Return the replacement of a removed parameter in an operation that has the `known` ones."""
     if operation == "scoreOnce":
         return f'the body: "options": {{"{name}": ...}}' if name in IN_A_BODY else None
     if name in REMOVED:
@@ -226,7 +226,7 @@ def replacement(name: str, operation: str, known: list[str]) -> str | None:
 
 
 def _parameters(route: APIRoute) -> list[str]:
-    """Return the names that the query of a route may have."""
+    """Return the names of the query parameters of a route."""
     if route.endpoint not in _known:
         asked = Dependant(query_params=route.dependant.query_params)
         _known[route.endpoint] = sorted(each.alias for each in get_flat_params(asked))

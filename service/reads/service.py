@@ -1,8 +1,8 @@
-"""Reads: a question about a window, an ETag before the answer, a wait for news.
+"""Reads: a query of a window, an ETag before its result, and long polling.
 
-The ETag names what the answer is made of (the state's version, the resolved window, the query, the code,
-the representation), so that an unchanged answer is 304 without being computed. With `Prefer: wait` and
-If-None-Match the answer comes when the state changes, or 304 when the time is over.
+The ETag names everything that a response depends on: the state's version, the resolved window, the query, the
+code and the representation. So an unchanged response is 304 without a computation. With `Prefer: wait` and
+If-None-Match, the response is sent when the state changes, or 304 when the time is over.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks, sealed_slice
 
 JSON = "application/json"
-# Between two looks of a waiting read: each costs one round trip to the store, and a commit takes longer than this.
+# Pause between two checks of a waiting read: each costs one round trip to the store; a commit takes longer.
 POLL_INTERVAL_S = 0.25
 HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 
 
 @dataclass(frozen=True)
 class ReadQuery:
-    """A query with what it is about.
+    """A query with its subject.
 
     Attributes
     ----------
     query : as the worker computes it
     view : which window, by its durations and its clock
-    slice : instead of the view's
+    slice : replaces the view's
     comparison : what the result is compared with
-    shown : what a figure shows of the result, for its ETag
+    shown : the part of the result that a figure shows, for its ETag
     """
 
     query: Query
@@ -65,7 +65,7 @@ class ReadQuery:
 
 @dataclass(frozen=True)
 class ValidatedQuery:
-    """A question that was found to be in order, as its request named it."""
+    """A valid query, with the request that made it."""
 
     ask: ReadQuery
     media_type: str
@@ -73,21 +73,21 @@ class ValidatedQuery:
 
 
 class ResponseCache:
-    """Questions that were answered before, by who asked and how; the ones asked longest ago are dropped."""
+    """Cache of valid queries by caller and request; the least recently used ones are dropped."""
 
     def __init__(self, most: int = 1024, longest: int = 1024) -> None:
         self.longest = longest
         self._posed: LRUCache[tuple[Any, ...], ValidatedQuery] = LRUCache(most)
 
     def keep(self, request: Request, ask: ReadQuery, media_type: str) -> None:
-        """Remember a question."""
+        """Cache a query."""
         scope = request.scope
         name = self._name(request)
         if sum(len(part) for part in name[1:]) <= self.longest:
             self._posed[name] = ValidatedQuery(ask, media_type, scope.get("route"))
 
     def find(self, request: Request) -> ValidatedQuery | None:
-        """The question that a request asks, if its caller asked it before in the same words."""
+        """Return the query of a request, if its caller sent the same request before."""
         return self._posed.get(self._name(request)) if self._posed else None
 
     def _name(self, request: Request) -> tuple[Any, ...]:
@@ -100,11 +100,11 @@ Render = Callable[[bytes], Awaitable[bytes]]
 
 
 class ReadService:
-    """The door's side of reads.
+    """Reads in the HTTP service.
 
     Attributes
     ----------
-    answered : questions that were answered before
+    answered : cache of queries with earlier responses
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -118,7 +118,7 @@ class ReadService:
         media_type: str | None = None,
         render: Render | None = None,
     ) -> Response:
-        """Answer `ask` as `media_type`; `render` makes it from the JSON, unless it is JSON."""
+        """Respond to `ask` as `media_type`; `render` makes it from the JSON, unless it is JSON."""
         media_type = media_type or negotiated(request, [JSON])
         known = entity_tags(request, "if-none-match")
         wait = preferred_wait(request)
@@ -134,13 +134,13 @@ class ReadService:
             if names(known, etag):
                 return Response(status_code=304, headers={**headers, "ETag": etag})
             answer = await self._ask(ask, window, other)
-        # The state may have changed since it was looked at: the tag is of what the answer rests on.
+        # The state may have changed since the check: the tag names the state that the response depends on.
         headers["ETag"] = etag_of(ask, media_type, window, answer.state_version)
         body = await render(answer.body) if render else answer.body
         return Response(body, 200, headers, media_type)
 
     async def answer_each(self, request: Request, whole: ReadQuery, name: str) -> Response:
-        """Answer `whole` for every value of the slice `name`, in one document."""
+        """Respond to `whole` for every value of the slice `name`, in one document."""
         negotiated(request, [JSON])
         with engine_errors():
             held = await self.inbox.slices(whole.config)
@@ -169,7 +169,7 @@ class ReadService:
         media_type: str = JSON,
         render: Render | None = None,
     ) -> Response:
-        """Answer several questions in one document, which `join` makes of the answers by name."""
+        """Respond to several queries in one document, which `join` makes of the results by name."""
         with engine_errors():
             tags = [(await self._etag(ask, media_type))[1] for ask in asks.values()]
             etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
@@ -182,7 +182,7 @@ class ReadService:
         return Response(await render(body) if render else body, 200, headers, media_type)
 
     async def unchanged(self, request: Request) -> Response | None:
-        """Return 304 at the cost of one read, where this very question was answered before and nothing has changed since."""
+        """Return 304 for one read of the store if the same query had a response before and nothing has changed since."""
         posed = self.answered.find(request)
         if posed is None:
             return None
@@ -194,17 +194,19 @@ class ReadService:
         etag = etag_of(ask, posed.media_type, window, state.name(window))
         if not names(entity_tags(request, "if-none-match"), etag):
             return None
-        request.scope["route"] = posed.route  # what is counted is what would have answered
+        request.scope["route"] = (
+            posed.route
+        )  # the metrics count the route that would have responded
         return Response(status_code=304, headers={**HEADERS, "ETag": etag})
 
     async def window(self, ask: ReadQuery) -> windows.Window:
-        """Return the panes that the question covers now."""
+        """Return the panes that the query covers now."""
         if ask.view.slice is not None:
             await self._refuse_undeclared(ask.config, ask.view.slice)
         return resolved(ask, await self.inbox.marks(ask.config, ask.slice_name))
 
     async def ask(self, ask: ReadQuery) -> QueryResult:
-        """Return the workers' result about the window as it is now."""
+        """Return the workers' result for the current window."""
         window = await self.window(ask)
         return await self._ask(ask, window, await self._other(ask, window))
 
@@ -225,7 +227,7 @@ class ReadService:
         return await other_of(ask.comparison, self.inbox, ask.slice_name, window, has_start)
 
     async def _refuse_undeclared(self, config: ModelConfig, name: str) -> None:
-        """Refuse a slice that the model does not declare, unless it did once and holds some of it."""
+        """Reject a slice that the model does not declare, unless the model declared it before and has data of it."""
         key, _, value = name.partition(":")
         declared = config.slices.get(key, []) if config.slices else None
         if declared is None or value in declared or name in await self.inbox.slices(config):
@@ -242,7 +244,7 @@ class ReadService:
     async def _awaited(
         self, ask: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
     ) -> tuple[windows.Window, str, Other | None]:
-        """Return window, ETag and other side at once, or for a long poll when they are news or time is over."""
+        """Return window, ETag and other side at once; for a long poll, when they have changed or time is over."""
         found = await self._etag(ask, media_type)
         deadline = asyncio.get_running_loop().time() + (wait or 0)
         while names(known, found[1]) and asyncio.get_running_loop().time() < deadline:
@@ -265,7 +267,7 @@ class ReadService:
 
 
 def etag_of(ask: ReadQuery, media_type: str, window: windows.Window, state_version: str) -> str:
-    """Return the strong ETag of a response: what it is made of, in a digest."""
+    """Return the strong ETag of a response: a digest of everything that it depends on."""
     config, comparison = ask.config, ask.comparison
     parts = [
         *(CODE_VERSION, media_type, ask.query.kind, ask.query.to_dict(), ask.shown, state_version),
@@ -277,7 +279,7 @@ def etag_of(ask: ReadQuery, media_type: str, window: windows.Window, state_versi
 
 
 def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
-    """Return the panes that the question covers: on the clock of sealed cohorts, now is where the last one ended."""
+    """Return the panes that the query covers: on the clock of sealed cohorts, now is the end of the last one."""
     view, to = ask.view, ask.view.to
     if view.on_clock == "sealed":
         if ask.config.label_horizon_s is None and not marks.sealed_to:

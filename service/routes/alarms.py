@@ -1,4 +1,4 @@
-"""Alarms: what went off, taking note of it, and hearing of it as it happens."""
+"""Alarms: the list, acknowledgement, and a stream of changes."""
 
 import asyncio
 import time
@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant_server.service.engine import Connection, engine_errors
@@ -20,7 +19,7 @@ from calibrant_server.service.http.dependencies import (
     TheReception,
 )
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
-from calibrant_server.service.http.event_streams import Streams
+from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
 from calibrant_server.service.http.headers import IfNoneMatch, Prefer, preferred_wait
 from calibrant_server.service.http.identifiers import PATTERN, Name
 from calibrant_server.service.http.json_bodies import read_json
@@ -44,7 +43,6 @@ from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, shown
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 
 AlarmId = Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")]
-EVENTS = "text/event-stream"
 HEARTBEAT_S = 15.0
 # Between two looks for changed alarms: each costs one round trip to the store, and nobody acts on an alarm faster.
 LOOK_INTERVAL_S = 0.25
@@ -54,16 +52,18 @@ MAX_OBJECTS = 16
 
 
 class AlarmResponse(BaseModel):
-    """One alarm, from going off to being closed."""
+    """One alarm, from its start to its end."""
 
     id: str
     model: str
-    title: str = Field(description="calibration drift, model drift, or rater shift and whose.")
+    title: str = Field(
+        description="Subject: calibration drift, model drift, or rater shift with the raters."
+    )
     scope: str
     slice: str | None
     state: Literal["open", "closed"]
     raised_at: str
-    cohort: dict[str, str] = Field(description="The cohort at which it went off.")
+    cohort: dict[str, str] = Field(description="The cohort that raised the alarm.")
     start_of_change: str | None
     evidence_log10: float | None
     sr_log10: float | None
@@ -105,13 +105,15 @@ class StreamQuery(BaseModel):
 
 
 class Acknowledgement(BaseModel):
-    """Somebody took note."""
+    """An acknowledgement."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     note: str | None = Field(None, max_length=2000)
     by: str | None = Field(
-        None, max_length=200, description="Who; the name of your key without it."
+        None,
+        max_length=200,
+        description="Who acknowledged the alarm. Default: the name of your key.",
     )
 
 
@@ -163,7 +165,7 @@ async def stream_alarms(
     connection: TheConnection,
     settings: AppSettings,
     last_event_id: Annotated[
-        str | None, Header(description="Go on behind this event.", max_length=4000)
+        str | None, Header(description="Continue after this event.", max_length=4000)
     ] = None,
 ) -> Response:
     """Send every change of an alarm as it happens, from now on or from the last event that you have."""
@@ -172,17 +174,14 @@ async def stream_alarms(
     with engine_errors():
         now = await book.numbers()
     after = _numbers(last_event_id, len(now)) or now
-    streams.enter(settings.max_streams)
     events = _events(book, caller.tenant, after, LOOK_INTERVAL_S)
-    return StreamingResponse(
-        streams.leaving(events), media_type=EVENTS, headers={"Cache-Control": "no-store"}
-    )
+    return EventStream(events, streams, settings.max_streams)
 
 
 async def _events(
     book: AlarmBook, tenant: str, after: list[int], pause_s: float
 ) -> AsyncIterator[bytes]:
-    """Every change behind `after` as an event; a comment now and then tells that the line is up."""
+    """Yield every change after `after` as an event, with comments as heartbeats."""
     yield b"retry: %d\n\n" % RETRY_MS
     said_at = time.monotonic()
     while True:
@@ -206,7 +205,7 @@ def _event(after: list[int], episode: Episode) -> bytes:
 
 
 def _numbers(text: str | None, length: int) -> list[int] | None:
-    """Return the numbers in an event's id, none where it is not one of this store."""
+    """Return the numbers in an event's id; none if it is not an id of this store."""
     parts = (text or "").split(".")
     if len(parts) != length or not all(part.isascii() and part.isdigit() for part in parts):
         return None
@@ -228,10 +227,10 @@ async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -
     operation_id="acknowledgeAlarm",
     responses={
         200: answers(AlarmResponse, "The alarm as it is now"),
-        202: answers(AlarmResponse, "Taken, and not done yet"),
+        202: answers(AlarmResponse, "Accepted, not yet in effect"),
         **problems(408, 409, 413, 415, 422),
     },
-    openapi_extra=takes("Who, and what there is to say", json=Acknowledgement),
+    openapi_extra=takes("The user and a note", json=Acknowledgement),
 )
 async def acknowledge_alarm(
     alarm: AlarmId,
@@ -241,7 +240,7 @@ async def acknowledge_alarm(
     reception: TheReception,
     prefer: Prefer = None,
 ) -> Response:
-    """Take note of an alarm: watching for change starts again, evidence since the baseline stays."""
+    """Acknowledge an alarm: watching for change starts again, evidence since the baseline stays."""
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, (JSON,))
         said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)))

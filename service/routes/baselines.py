@@ -1,4 +1,4 @@
-"""Baselines: windows frozen under a name, to be compared with for good."""
+"""Baselines: windows frozen under a name, for later comparisons."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -51,7 +51,7 @@ WAIT_S = 20.0
 
 
 class BaselineResponse(BaseModel):
-    """What a baseline holds."""
+    """A baseline."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -59,7 +59,7 @@ class BaselineResponse(BaseModel):
     window: WindowShown
     slice: str | None = None
     clock: str = Field(
-        description="event: as it stood when it was frozen; sealed: at the label horizon."
+        description="`event`: at the time of freezing; `sealed`: at the label horizon."
     )
     created_at: str
     n_predictions: int | None = None
@@ -107,7 +107,7 @@ async def list_baselines(
 async def get_baseline(
     model: ModelId, name: BaselineName, caller: Reader, connection: TheConnection
 ) -> Response:
-    """Return what a baseline holds."""
+    """Return a baseline."""
     config = await model_of(connection, caller, model)
     return _json(await _known(connection, config, name))
 
@@ -131,7 +131,7 @@ async def put_baseline(
     reception: TheReception,
     reading: TheReading,
 ) -> Response:
-    """Freeze a window under a name, as it stands once everything sent before is merged."""
+    """Freeze a window under a name, once all earlier batches are merged."""
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold:
         body = await read_body(request, reception.settings, hold, (JSON,))
@@ -188,7 +188,7 @@ def view_of(document: dict[str, Any]) -> ClockQuery:
 
 
 def shown(name: str, kept: dict[str, Any]) -> dict[str, Any]:
-    """Return a baseline as answers show it."""
+    """Return a baseline for a response."""
     created = datetime.fromtimestamp(kept["created_ms"] / 1000, UTC)
     return {
         "name": name,

@@ -1,4 +1,4 @@
-"""What became of a batch."""
+"""The state of a batch."""
 
 from typing import Annotated
 
@@ -26,7 +26,7 @@ Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
 async def get_batch(
     model: ModelId, batch_id: BatchId, caller: Follower, connection: TheConnection
 ) -> Response:
-    """Tell whether a batch is accepted, merged or rejected, with counts and row errors."""
+    """Return whether a batch is accepted, merged or rejected, with counts and row errors."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         receipt = await connection.inbox.record(config.key, batch_id)

@@ -49,12 +49,14 @@ class FitParameters(MapParameters, AgainstQuery):
 class ApplyParameters(MapParameters):
     """Which map, fitted on request or frozen, and what to do with rows that cannot be read."""
 
-    partial: bool = Field(False, description="Map the good rows and answer the bad ones.")
+    partial: bool = Field(
+        False, description="Map the valid rows and return the violations of the others."
+    )
     version: int | None = Field(
-        None, ge=1, le=MAX_VERSION, description="A frozen version in place of a fit."
+        None, ge=1, le=MAX_VERSION, description="A frozen version instead of a fit."
     )
     map: Literal["current"] | None = Field(
-        None, description="`current`: the version that was promoted last, in place of a fit."
+        None, description="`current`: the version promoted last, instead of a fit."
     )
 
     @property
@@ -63,7 +65,7 @@ class ApplyParameters(MapParameters):
         return self.version is not None or self.map is not None
 
     def check_frozen(self) -> None:
-        """Refuse a version beside the current one, and what only a fit could follow."""
+        """Reject all further parameters if a version or the current map is requested: they describe a fit."""
         names = {name: field.alias or name for name, field in type(self).model_fields.items()}
         given = [names[name] for name in sorted(self.model_fields_set - {"partial"})]
         which = "version" if self.version is not None else "map"
@@ -76,16 +78,19 @@ class ApplyResponse(BaseModel):
     """Recalibrated probabilities, row by row as accepted."""
 
     model: str
-    version: int | None = Field(description="Of a frozen map; null where it was fitted on request.")
+    version: int | None = Field(
+        description="Version of a frozen map; null if the map was fitted on request."
+    )
     method: str
     scope: str
-    class_: int | None = Field(alias="class", description="Of the scope `class`: which one.")
+    class_: int | None = Field(alias="class", description="Class index, for the scope `class`.")
     digest: str | None
     accepted: int
     rejected: int
-    probabilities: list[list[float]] | None = Field(None, description="A row a prediction.")
+    probabilities: list[list[float]] | None = Field(None, description="One row per prediction.")
     confidences: list[float] | None = Field(
-        None, description="In their place where the map is of one probability a prediction."
+        None,
+        description="Instead of `probabilities`, if the map returns one probability per prediction.",
     )
     errors: list[ProblemError]
 
@@ -101,7 +106,7 @@ FITTED: dict[str, Any] = answers(MapResponse, "The map, or its curve", ETag="Sta
 async def get_calibration_map(
     read: TheMapRead, query: Annotated[FitParameters, Query()]
 ) -> Response:
-    """Fit a calibration map to the window's labels; as SVG or PNG what it makes of every score."""
+    """Fit a calibration map to the window's labels; as SVG or PNG the curve of the map."""
     ask = await read.ask(query)
     return await read.answer(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
 
@@ -146,7 +151,7 @@ async def apply_calibration_map(
 async def _frozen(
     connection: Connection, config: ModelConfig, version: int | None
 ) -> dict[str, Any]:
-    """Return the frozen version, the current one where None is named; one read, no computing."""
+    """Return the frozen version, or the current one for None; one read, no computation."""
     maps = connection.inbox.maps
     if version is not None:
         return await maps.version(config, version)
@@ -160,7 +165,7 @@ async def _frozen(
 def applied(
     body: Body, fitted: dict[str, Any], config: ModelConfig, settings: Settings, partial: bool
 ) -> bytes:
-    """Return the answer of an application as JSON."""
+    """Return the response of an application as JSON."""
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
     violations = [posted.place(violation) for violation in checked.violations]

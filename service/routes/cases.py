@@ -65,7 +65,7 @@ class Case(BaseModel):
 
 
 class CasesResponse(BaseModel):
-    """Every kept case, averages and boxes over cases, and the dataset reliability histogram."""
+    """Every stored case, averages and box plots over cases, and the dataset reliability histogram."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -84,12 +84,14 @@ class CasesResponse(BaseModel):
     summary: dict[str, dict[str, Any]] | None = Field(
         description="By measure: macro, micro and micro_pooled averages."
     )
-    boxes: dict[str, Any] | None = Field(description="By measure: what a box plot draws.")
+    boxes: dict[str, Any] | None = Field(description="By measure: the numbers of a box plot.")
     histogram: dict[str, Any] | None = Field(
         description="How many cases have, in a bin of confidence, which observed frequency."
     )
     reliability: list[dict[str, Any]] = Field(description="By bin, with a box over cases.")
-    case: dict[str, Any] | None = Field(None, description="Of the asked case: a table a class.")
+    case: dict[str, Any] | None = Field(
+        None, description="Of the requested case: one table per class."
+    )
     sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
     comparison: dict[str, Any] | None = Field(
         None,
@@ -98,12 +100,12 @@ class CasesResponse(BaseModel):
     reason: str | None = None
 
 
-CASES = answers(CasesResponse, "The cases, or a drawing of them", ETag="State and query.")
+CASES = answers(CasesResponse, "The cases, or a figure", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
 async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) -> Response:
-    """Return the errors of every case as JSON, or a drawing of them as SVG or PNG."""
+    """Return the metrics of every case as JSON, or a figure as SVG or PNG."""
     draw = drawing(query, await read.config())
     if query.figure == "sensitivity":
         query = query.model_copy(update={"include": "sensitivity"})
@@ -112,7 +114,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
 
 
 def drawing(query: CasesParameters, config: ModelConfig) -> Draw:
-    """Return how the asked figure is drawn; a class that does not count is refused, as is a case that is not named."""
+    """Return the function of the requested figure; reject a class that does not count and a missing case."""
     if query.figure == "case" and query.case is None:
         raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
     draw = DRAWINGS[query.figure]

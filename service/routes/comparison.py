@@ -91,7 +91,7 @@ async def compare_models(
 
 
 def joined(found: dict[str, Any], raters: str) -> dict[str, Any]:
-    """Return the answer that several models' metrics make."""
+    """Return the response made of several models' metrics."""
     shown = ("window", "state_version", "n_predictions", "n_ratings", "metrics")
     keys = list(next(iter(found.values()))["metrics"])
     values = {
@@ -106,7 +106,7 @@ def joined(found: dict[str, Any], raters: str) -> dict[str, Any]:
 
 
 def relative(key: str, values: dict[str, float | None]) -> dict[str, float | None]:
-    """Return each model's distance from the metric's best value, divided by the largest of them; all 0 where none errs."""
+    """Return each model's distance from the metric's best value, divided by the largest; all 0 if no model errs."""
     metric = requested([key])[0].metric
     best = {"zero": 0.0, "lower": metric.range[0], "higher": metric.range[1]}[metric.direction]
     away = {

@@ -43,10 +43,11 @@ class ConfidenceResponse(BaseModel):
         description="By class: mass where it is not the reference, and where it is."
     )
     prediction: list[list[float]] | None = Field(
-        None, description="Of the top class, wrong and right."
+        None, description="By bin of the top class: incorrect and correct."
     )
     uncertainty: list[list[float]] | None = Field(
-        None, description="Of the entropy over log K, wrong and right; of divisors of 240 bins."
+        None,
+        description="By bin of entropy / log K: incorrect and correct. The number of bins divides 240.",
     )
     exact: dict[str, float] | None = Field(
         None, description="Sums of NLL and Brier that no bin rounds."
@@ -56,7 +57,7 @@ class ConfidenceResponse(BaseModel):
 
 
 HISTOGRAM: dict[str, Any] = answers(
-    ConfidenceResponse, "The histogram, or a drawing of it", ETag="State and query."
+    ConfidenceResponse, "The histogram, or a figure", ETag="State and query."
 )
 
 

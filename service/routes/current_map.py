@@ -1,7 +1,7 @@
-"""The current calibration map: which frozen version clients shall use, and how another one takes its place.
+"""The current calibration map: the frozen version that clients should use, and its replacement.
 
-It stands whole in one field of the store, so a client may poll it as often as it likes: an unchanged one is 304 after a
-single read. `stale-if-error` lets it go on with what it has while the service is away.
+The complete map is in one field of the store, so clients may poll it at any rate: an unchanged map is 304 after a
+single read. `stale-if-error` lets a client continue with its copy while the service is unavailable.
 """
 
 from datetime import UTC, datetime
@@ -58,14 +58,14 @@ CURRENT_HEADERS = {
 
 
 class Promotion(BaseModel):
-    """Which version becomes current, and why."""
+    """Which version becomes current, and the reason."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     version: int = Field(ge=1, le=MAX_VERSION)
     reason: str = Field(min_length=1, max_length=2000, description="Recorded with the promotion.")
     override: bool = Field(
-        False, description="Promote it although it did not beat the current one on later labels."
+        False, description="Promote it even if it did not beat the current map on later labels."
     )
 
 
@@ -96,7 +96,7 @@ async def get_current_map(
     connection: TheConnection,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Return the map that clients shall use now."""
+    """Return the current map, which clients should use."""
     with engine_errors():
         current = await connection.inbox.maps.current(f"{caller.tenant}/{model}")
     if current is None:
@@ -114,7 +114,7 @@ async def get_current_map(
         200: answers(CurrentMapResponse, "The current map", ETag="Its promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
-    openapi_extra=takes("Which version, and why", json=Promotion),
+    openapi_extra=takes("The version and the reason", json=Promotion),
 )
 async def promote_map(
     model: ModelId,
@@ -126,7 +126,7 @@ async def promote_map(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Make a version the current map; the same call goes back to an earlier one."""
+    """Make a version the current map; the same call returns to an earlier one."""
     wanted = valid(Promotion, await document(request, reception))
     config = await model_of(connection, caller, model)
     with engine_errors(), map_errors():
@@ -186,7 +186,7 @@ async def _evidence(
 ) -> dict[str, Any]:
     """Return what the version gains over the current map on panes after both of their windows.
 
-    Of a slice only where both were fitted to it: the current map is for every prediction of the model.
+    The window has a slice only if both maps were fitted to it: the current map is for every prediction of the model.
     """
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
@@ -209,7 +209,7 @@ async def _evidence(
 async def _warnings(
     connection: Connection, config: ModelConfig, version: dict[str, Any]
 ) -> list[dict[str, str]]:
-    """Say of a map of whole rows that the drift alarm cannot follow it where predictions come without ids."""
+    """Return a warning if the drift alarm cannot follow a map of complete rows: predictions are sent without ids."""
     watched = config.label_horizon_s is not None and AlarmSettings.of(config).is_mapped
     if not watched or version.get("scope") != "full":
         return []

@@ -78,20 +78,21 @@ class WaysQuery(BaseModel):
 
 
 class WaysBody(BaseModel):
-    """Predictions with several votes each, and what the head may read of them."""
+    """Predictions with several ratings each, and features for the head."""
 
     model_config = ConfigDict(extra="forbid")
 
     probabilities: list[list[float]] | None = Field(None, description="Rows sum to 1 within 1e-3.")
     logits: list[list[float]] | None = None
     confidences: list[float] | None = Field(None, description="Probability of class 1.")
-    labels: list[Label] | None = Field(None, description="A list with one class a rater.")
+    labels: list[Label] | None = Field(None, description="A list with one class per rater.")
     label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
     features: list[list[float]] | None = Field(
-        None, description="A row a prediction, any number of columns; log-probabilities without."
+        None,
+        description="One row per prediction with any number of columns. Default: log-probabilities.",
     )
     ids: list[Name] | None = None
-    units: list[Name] | None = Field(None, description="What is independent; kept together.")
+    units: list[Name] | None = Field(None, description="Independent units; a unit is not split.")
     weights: list[float] | None = None
 
 
@@ -111,12 +112,12 @@ class WaysResponse(BaseModel):
 
 
 class DisagreementResponse(BaseModel):
-    """Disagreement of raters, observed and predicted; predictions with at least two votes."""
+    """Disagreement of raters, observed and predicted, over predictions with at least two ratings."""
 
     model_config = ConfigDict(extra="allow")
 
     n: int
-    rater_disagreement: float | None = Field(description="Share of pairs of votes that differ.")
+    rater_disagreement: float | None = Field(description="Share of pairs of ratings that differ.")
     mean_disagreement: float | None = Field(description="Predicted: mean of 1 - sum z^2.")
     disagreement_loss: float | None
     disagreement_ce: float | None
@@ -142,7 +143,7 @@ DIAGRAM: dict[str, Any] = answers(
 async def get_disagreement(
     read: TheRead, query: Annotated[DisagreementParameters, Query()]
 ) -> Response:
-    """Return how far raters disagree and how well the model predicts it."""
+    """Return how much raters disagree and how well the model predicts it."""
     return await read.answer(await read.ask(query), query.format, draw_disagreement)
 
 
@@ -150,10 +151,10 @@ async def get_disagreement(
     "/v1/models/{model}/disagreement",
     operation_id="compareCalibrations",
     responses={
-        200: answers(WaysResponse, "The ways side by side"),
+        200: answers(WaysResponse, "The methods compared"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with votes, and features", json=WaysBody),
+    openapi_extra=takes("Predictions with ratings, and features", json=WaysBody),
 )
 async def compare_calibrations(
     model: ModelId,
@@ -164,7 +165,7 @@ async def compare_calibrations(
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Fit concentrations, temperature and a head on features to posted votes and compare them; nothing is stored."""
+    """Fit concentrations, temperature and a head on features to posted ratings and compare them; nothing is stored."""
     reception.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold:
@@ -194,7 +195,7 @@ def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Setti
 
 
 def _table(value: Any, n: int) -> Numbers:
-    """Return features as float64 (n, n_features), or refuse the first row that is of another length or no numbers."""
+    """Return features as float64 (n, n_features); reject the first row of another length or without numbers."""
     if not isinstance(value, list) or len(value) != n:
         raise CalibrationInputError.at(
             "/features", "length", f"features have {n} rows: one a prediction"

@@ -28,7 +28,7 @@ class DriftParameters(ClockQuery, AgainstQuery, DriftQuery):
 
 
 class DriftResponse(BaseModel):
-    """Verdict, evidence, effect and the assumptions that they rest on."""
+    """Status, evidence, effect and the assumptions that they depend on."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -36,7 +36,8 @@ class DriftResponse(BaseModel):
     reason: str | None = None
     summary: str | None = Field(None, description="The verdict in sentences.")
     title: str | None = Field(
-        None, description="Of an alarm: model drift, rater shift and whose, or calibration drift."
+        None,
+        description="Subject of an alarm: model drift, rater shift with the raters, or calibration drift.",
     )
     evidence_log10: float | None = None
     anytime_p: float | None = None
@@ -63,17 +64,17 @@ class DriftResponse(BaseModel):
     )
     description: dict[str, Any] | None = Field(
         None,
-        description="Calibration error beside its null reference, Brier and log score in parts; never alarms.",
+        description="Calibration error with its null reference, and the decomposed Brier and log scores. It never raises an alarm.",
     )
     labels: dict[str, Any] | None = Field(
         None,
-        description="Policy, raters with their own evidence, agreement, what was dropped as a duplicate.",
+        description="Label policy, raters with their own evidence, agreement, and dropped duplicates.",
     )
     rater_or_model: dict[str, Any] | None = Field(
-        None, description="Whether the model changed or those who judge it, where raters are named."
+        None, description="Whether the model or its raters changed, if raters are named."
     )
     scores: str | None = Field(None, description="What is bet on: mapped or raw scores.")
-    map_version: str | None = Field(None, description="The calibration map in force.")
+    map_version: str | None = Field(None, description="The active calibration map.")
     cohorts_passed_over: dict[str, Any] | None = Field(
         None, description="How many sealed cohorts could not be read for this detector, and why."
     )
@@ -85,12 +86,12 @@ class DriftResponse(BaseModel):
     detector_reason: str | None = None
     slices: list[dict[str, Any]] = Field([], description="The other detectors, flagged ones first.")
     comparison: dict[str, Any] = Field(
-        description="The last days of the window beside the rest, or beside what `against` names."
+        description="The last days of the window compared with the rest, or with what `against` names."
     )
 
 
 class CohortRow(BaseModel):
-    """What one sealed cohort said."""
+    """Evidence of one sealed cohort."""
 
     cohort: dict[str, str]
     evidence_log10: float | None
@@ -103,7 +104,7 @@ class CohortRow(BaseModel):
     n_predictions: int
     n_labelled: int
     n_raters: int | None = Field(
-        description="Named raters of the cohort; none where nobody is named."
+        description="Number of named raters in the cohort; null if no rater is named."
     )
     agreement_alpha: float | None = Field(
         description="Krippendorff's alpha over predictions with several ratings."
@@ -116,16 +117,18 @@ class DriftHistory(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     bucket: str
-    kept_cohorts: int = Field(description="How many of the last cohorts are kept.")
+    kept_cohorts: int = Field(description="Number of stored cohorts, the latest.")
     cohorts: list[CohortRow]
 
 
-VERDICT = answers(DriftResponse, "The verdict, or a picture of it", ETag="State and query.")
+VERDICT = answers(
+    DriftResponse, "The status with its evidence, or a figure", ETag="State and query."
+)
 
 
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
 async def get_drift(read: TheRead, query: Annotated[DriftParameters, Query()]) -> Response:
-    """Tell whether the model's calibration has drifted, and on what evidence; as numbers or drawn."""
+    """Return whether the model's calibration has drifted, with the evidence; as JSON, SVG or PNG."""
     return await read.answer(await read.ask(query), query.format, draw_drift)
 
 

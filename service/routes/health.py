@@ -29,7 +29,7 @@ class StatusResponse(BaseModel):
 
 
 class ReadyAnswer(StatusResponse):
-    """Whether requests can be served, and what waits for an operator meanwhile."""
+    """Whether requests can be served, and the number of entries that wait for an operator."""
 
     parked_entries: int = Field(
         description="Acknowledged batches that could not be merged and wait for a replay"
@@ -50,20 +50,20 @@ class VersionResponse(BaseModel):
 @router.get(
     "/livez",
     operation_id="getLive",
-    responses={200: answers(StatusResponse, "The process answers"), **problems()},
+    responses={200: answers(StatusResponse, "The process responds"), **problems()},
 )
 async def get_live() -> Response:
-    """Tell that the process answers."""
+    """Return whether the process responds."""
     return Response(orjson.dumps({"status": "ok"}), media_type=JSON)
 
 
 @router.get(
     "/readyz",
     operation_id="getReady",
-    responses={200: answers(ReadyAnswer, "The store answers"), **problems()},
+    responses={200: answers(ReadyAnswer, "The store responds"), **problems()},
 )
 async def get_ready(connection: TheConnection) -> Response:
-    """Tell whether the store answers, so that requests can be served."""
+    """Return whether the store responds, so that requests can be served."""
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             await connection.check()
@@ -81,7 +81,7 @@ async def get_ready(connection: TheConnection) -> Response:
     responses={200: answers(VersionResponse, "The version"), **problems()},
 )
 async def get_version() -> Response:
-    """Return what runs."""
+    """Return the versions of the service."""
     body = {"version": VERSION, "api": API_VERSION, "python": platform.python_version()}
     return Response(orjson.dumps(body), media_type=JSON)
 
@@ -120,7 +120,7 @@ async def _of_operation(request: Request) -> bytes:
 
 
 async def _of_models(request: Request, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the store tells of models' alarms and records; nothing while it is away, for the rest must still be told."""
+    """Metrics of models' alarms and records; none while the store is unavailable, so that all others are still returned."""
     inbox = request.app.state.connection.inbox
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):

@@ -74,7 +74,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     ),
 )
 async def ingest_histograms(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
-    """Take increments or running totals of histograms, or panes filled at the edge."""
+    """Accept increments or running totals of histograms, or panes filled at the edge."""
     return await access.take(query.partial, load_histograms)
 
 

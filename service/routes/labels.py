@@ -47,14 +47,15 @@ class LabelsBody(BaseModel):
     batch_id: Name | None = None
     ids: list[Name]
     labels: list[Label] = Field(
-        description="A class, or one a rater; null where a named rater withdraws his rating."
+        description="A class, or one per rater; null if a named rater withdraws their rating."
     )
     raters: list[Name | list[Name | None] | None] | None = Field(
         None,
         description="Who rated: a later rating of a named rater replaces his earlier one; unnamed add.",
     )
     revision: list[int | list[int | None] | None] | None = Field(
-        None, description="The higher one stands, whichever came first; without it the later one."
+        None,
+        description="The higher revision wins, whichever came first. Default: the later one wins.",
     )
 
 
@@ -84,7 +85,7 @@ INGEST: dict[int | str, dict[str, Any]] = {
     openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord),
 )
 async def ingest_labels(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
-    """Take labels for predictions by id; those that come before their prediction wait for it."""
+    """Accept labels for predictions by id; labels that arrive before their prediction wait for it."""
     return await access.take(query.partial, load_labels)
 
 
@@ -96,7 +97,7 @@ async def ingest_labels(access: TheIngest, query: Annotated[IngestQuery, Query()
     responses={**INGEST, **problems(409, 422, 429)},
 )
 async def delete_prediction(access: TheIngest, prediction_id: PredictionId) -> Response:
-    """Take one prediction out, with its ratings, for good."""
+    """Remove one prediction with its ratings permanently."""
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
         payload = orjson.dumps({"id": prediction_id})

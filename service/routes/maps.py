@@ -55,7 +55,7 @@ SUMMARY = (
 
 
 class NewMap(MapParameters):
-    """Which fit to freeze: what `GET calibration-map` takes, and a note."""
+    """Which fit to freeze: the parameters of `GET calibration-map`, and a note."""
 
     note: str | None = Field(None, max_length=2000, description="For people.")
 
@@ -79,7 +79,7 @@ class MapsResponse(ListPage):
         201: answers(MapVersion, "The version", Location="The version."),
         **problems(408, 409, 413, 415, 422),
     },
-    openapi_extra=takes("Which fit", json=NewMap),
+    openapi_extra=takes("The fit to freeze", json=NewMap),
 )
 async def create_map(
     model: ModelId,
@@ -193,6 +193,6 @@ def fit_of(ask: ReadQuery) -> dict[str, object]:
 
 
 def _identity(fitted: dict[str, Any], ask: ReadQuery) -> str:
-    """Return what two fits have in common that are the same: map, state, question."""
+    """Return the identity of a fit: map, state and query."""
     made_of = [fitted.get("digest"), fitted.get("state_version"), fit_of(ask), ask.slice_name]
     return blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()

@@ -71,7 +71,7 @@ class MetricsResponse(BaseModel):
         None, description="With `every`: one object a part."
     )
     slices: dict[str, dict[str, Any]] | None = Field(
-        None, description="With `by`: one answer a value."
+        None, description="With `by`: one result per value."
     )
 
 

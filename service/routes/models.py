@@ -1,4 +1,4 @@
-"""The registry: what is declared of each model, changed one version at a time."""
+"""The registry: the settings of each model, changed one version at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ DELAY_PATIENCE_S = 5.0
 
 
 class ModelResponse(BaseModel):
-    """A model as declared."""
+    """A model with its settings."""
 
     model: str
     task: str
@@ -73,7 +73,7 @@ class ModelResponse(BaseModel):
     unit: str | None
     listed_classes: list[int] | None
     alarm: dict[str, Any] = Field(
-        description="As declared; secrets are hidden. Keys without the scope admin see scheme and host of receivers' URLs."
+        description="Alarm settings; secrets are hidden. Keys without the scope `admin` receive scheme and host of receivers' URLs only."
     )
     revision: int
     created_at: str | None
@@ -133,7 +133,7 @@ async def get_model(
     connection: TheConnection,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Return what is declared of a model."""
+    """Return the settings of a model."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         records = await connection.inbox.tallies(config)
@@ -148,9 +148,9 @@ async def get_model(
     "/v1/models/{model}",
     operation_id="putModel",
     responses={
-        200: answers(ModelResponse, "The model was there", ETag="Its version."),
+        200: answers(ModelResponse, "The model existed", ETag="Its version."),
         201: answers(
-            ModelResponse, "The model was made", ETag="Its version.", Location="The model."
+            ModelResponse, "The model was created", ETag="Its version.", Location="The model."
         ),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
@@ -164,7 +164,7 @@ async def put_model(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Declare a model, or replace what is declared of it."""
+    """Create a model, or replace its settings."""
     document = await _document(request, reception, (JSON,))
     with engine_errors():
         current = await reception.registry.get(caller.tenant, model)
@@ -190,7 +190,7 @@ async def patch_model(
     reception: TheReception,
     if_match: IfMatch = None,
 ) -> Response:
-    """Change some of what is declared of a model (RFC 7396)."""
+    """Change some settings of a model (RFC 7396)."""
     document = await _document(request, reception, (JSON, MERGE_PATCH))
     refuse_unknown(document, ModelSettings.model_fields)
     current = await model_of(connection, caller, model)
@@ -205,7 +205,7 @@ async def patch_model(
     "/v1/models/{model}",
     operation_id="deleteModel",
     status_code=204,
-    responses={204: {"description": "The model is gone"}, **problems(412, 422)},
+    responses={204: {"description": "The model is deleted"}, **problems(412, 422)},
 )
 async def delete_model(
     model: ModelId,
@@ -214,7 +214,7 @@ async def delete_model(
     connection: TheConnection,
     if_match: IfMatch = None,
 ) -> Response:
-    """Delete a model with everything that was counted for it."""
+    """Delete a model with all its data."""
     with engine_errors():
         config = await connection.registry.found(caller.tenant, model)
     if config is None:
@@ -234,12 +234,12 @@ async def _document(
 
 
 def _tells_receivers(caller: Caller) -> bool:
-    """Say whether a caller is shown where alarms are sent, as in the log of deliveries."""
+    """Return whether a caller may read the receivers of alarms, as in the log of deliveries."""
     return "admin" in caller.scopes
 
 
 def etag_of(config: ModelConfig, records: dict[str, int] | None = None, whole: bool = True) -> str:
-    """Return the strong ETag of a model's version, of its tallies where they are shown, of URLs that are not shown whole."""
+    """Return the strong ETag of a model's version, of its counts if returned, and of URLs that are shortened."""
     by_host = not whole and bool(config.alarm.get("webhooks"))
     if not records and not by_host:
         return f'"{config.generation}.{config.revision}"'
@@ -256,7 +256,7 @@ def _without_tallies(tags: list[str] | None) -> list[str] | None:
 
 
 def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
-    """Refuse a request that was made for another version than the one that is there."""
+    """Reject a request for another version than the stored one."""
     required = _without_tallies(entity_tags(request, "if-match"))
     excluded = entity_tags(request, "if-none-match")
     if required is not None and (current is None or not names(required, etag_of(current))):

@@ -48,7 +48,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class PosteriorBody(BaseModel):
-    """Predictions with votes; `members` in place of one row a prediction makes an ensemble."""
+    """Predictions with ratings; `members` instead of one row per prediction makes an ensemble."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,17 +58,21 @@ class PosteriorBody(BaseModel):
     members: list[list[list[float]]] | None = Field(
         None, description="Probabilities by member, prediction and class."
     )
-    member_weights: list[float] | None = Field(None, description="Before the votes; else equal.")
-    labels: list[Label] | None = Field(None, description="A class, or one a rater; null for none.")
+    member_weights: list[float] | None = Field(
+        None, description="Prior weights of the members. Default: equal."
+    )
+    labels: list[Label] | None = Field(
+        None, description="A class, or one per rater; null for none."
+    )
     label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
     concentration: float | list[float] | None = Field(
-        None, description="alpha0, one for all or one a prediction; the fitted one without it."
+        None, description="alpha0, one for all or one per prediction. Default: the fitted one."
     )
     ids: list[Name] | None = None
 
 
 class PosteriorResponse(BaseModel):
-    """Class probabilities after the votes."""
+    """Class probabilities given the ratings."""
 
     model: str
     belief: Literal["dirichlet", "ensemble", "dirichlet_ensemble"]
@@ -79,11 +83,13 @@ class PosteriorResponse(BaseModel):
     probabilities: list[list[float]]
     disagreement: list[float] = Field(description="Probability that two further raters differ.")
     prior_disagreement: list[float]
-    member_weights: list[list[float]] | None = Field(description="By prediction, after the votes.")
+    member_weights: list[list[float]] | None = Field(
+        description="By prediction, given the ratings."
+    )
 
 
 class PosteriorParameters(ClockQuery):
-    """Which window the concentration is fitted to, where none is given."""
+    """The window to which the concentration is fitted, if none is given."""
 
     penalty: float = Field(
         0.005, ge=0, le=1e6, allow_inf_nan=False, description="Factor of (log alpha0)^2."
@@ -98,10 +104,10 @@ class PosteriorParameters(ClockQuery):
     "/v1/models/{model}/posterior",
     operation_id="computePosterior",
     responses={
-        200: answers(PosteriorResponse, "Probabilities after the votes"),
+        200: answers(PosteriorResponse, "Probabilities given the ratings"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with votes", json=PosteriorBody),
+    openapi_extra=takes("Predictions with ratings", json=PosteriorBody),
 )
 async def compute_posterior(
     model: ModelId,
@@ -113,7 +119,7 @@ async def compute_posterior(
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Return class probabilities of posted predictions after their votes; nothing is stored."""
+    """Return class probabilities of posted predictions given their ratings; nothing is stored."""
     reception.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
     with reception.admission.hold() as hold, engine_errors():
@@ -170,7 +176,7 @@ def _answered(
     config: ModelConfig,
     settings: Settings,
 ) -> bytes:
-    """Return the answer as JSON."""
+    """Return the response as JSON."""
     members = _members(posted["members"], config, settings) if "members" in posted else None
     columns = {name: posted[name] for name in POSTERIOR_COLUMNS if name in posted}
     if members is not None:

@@ -44,7 +44,7 @@ router = APIRouter(tags=["predictions"], default_response_class=Response)
     ),
 )
 async def ingest_predictions(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
-    """Take a batch of predictions, with or without labels.
+    """Accept a batch of predictions, with or without labels.
 
     The batch is columns of equal length, or a list of records. It is all or nothing unless `partial` is set. The first
     batch of an unknown model creates the model.

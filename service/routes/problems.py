@@ -36,7 +36,7 @@ class ProblemTypes(BaseModel):
 
 
 def or_page(described: dict[str, Any]) -> dict[str, Any]:
-    """Describe an answer that may be had as a page too."""
+    """Describe a response that is also available as a page."""
     return {**described, "content": described["content"] | {HTML: {"schema": {"type": "string"}}}}
 
 
@@ -46,7 +46,7 @@ def or_page(described: dict[str, Any]) -> dict[str, Any]:
     responses={200: or_page(answers(ProblemTypes, "The problems")), **problems(406, 422)},
 )
 async def list_problems(request: Request) -> Response:
-    """List every problem that the service answers with."""
+    """List every problem that the service returns."""
     kinds = sorted(PROBLEMS.values(), key=lambda kind: (kind.status, kind.slug))
     if negotiated(request, [JSON, HTML]) == HTML:
         return Response(problems_page(kinds), media_type=HTML)

@@ -1,4 +1,4 @@
-"""Each named rater by himself, beside the label policies and the raters' disagreement."""
+"""Each named rater separately, with the label policies and the raters' disagreement."""
 
 from typing import Annotated, Any
 
@@ -37,14 +37,16 @@ class RatersResponse(BaseModel):
     metric: str
     n_labelled: int = Field(description="Labelled predictions of the window, with ids or without.")
     n_records: int = Field(
-        description="Those of them that came with an id: all that is told is of these."
+        description="Number of those that came with an id; the result uses only these."
     )
     n_raters: int
     n_raters_over: int = Field(
-        description="Named raters beyond the 64 who rated most; they are not told."
+        description="Number of named raters beyond the 64 who rated most; they are not returned."
     )
     by_rater: dict[str, RaterValue] = Field(description="Who rated most first.")
-    mean_of_raters: float | None = Field(description="Of the raters told; null with a `reason`.")
+    mean_of_raters: float | None = Field(
+        description="Mean over the raters returned; null with a `reason`."
+    )
     policies: dict[str, float | None] | None = Field(
         description="The metric under every label policy."
     )
@@ -67,5 +69,5 @@ RATERS: dict[str, Any] = answers(RatersResponse, "The raters side by side", ETag
     },
 )
 async def get_raters(read: TheRead, query: Annotated[RatersParameters, Query()]) -> Response:
-    """Return a metric of each named rater alone, from retained records; a wide window is refused."""
+    """Return a metric of each named rater separately, from retained records; a window that is too wide is rejected."""
     return await read.reading.answer(read.request, await read.ask(query))

@@ -49,9 +49,7 @@ class RocResponse(BaseModel):
     reason: str | None = None
 
 
-CURVE: dict[str, Any] = answers(
-    RocResponse, "The curve, or a drawing of it", ETag="State and query."
-)
+CURVE: dict[str, Any] = answers(RocResponse, "The curve, or a figure", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))

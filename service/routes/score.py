@@ -116,7 +116,7 @@ ScoreOptions = create_model(
 
 
 class ScoredBody(PredictionsBody):
-    """A batch with labels, and who gave them."""
+    """A batch with labels and their raters."""
 
     raters: list[Name | list[Name | None] | None] | None = Field(
         None,
@@ -128,7 +128,7 @@ class ScoredBody(PredictionsBody):
 
 
 class ScoredRecord(PredictionRecord):
-    """One line of NDJSON: one prediction with its labels, and who gave them."""
+    """One line of NDJSON: one prediction with its labels and their raters."""
 
     rater: Name | list[Name | None] | None = None
 
@@ -153,16 +153,16 @@ class PlainResponse(BaseModel):
     metrics: Estimates
     reliability: dict[str, Any]
     temperature: TemperatureResponse
-    baselines: Baselines | None = Field(None, description="Where `raters` names who rated.")
+    baselines: Baselines | None = Field(None, description="Present if `raters` names the raters.")
     rejected: int = 0
     errors: list[ProblemError] = []
 
 
-# One source: what may be included is what the answer may hold.
+# One source: a client may include exactly the sections of the response.
 _INCLUDED: dict[str, Any] = {
     name: (
         dict[str, Any] | None,
-        Field(None, description="With `include`, as its endpoint tells it."),
+        Field(None, description="With `include`: the result of its endpoint."),
     )
     for name in SECTIONS
 }
@@ -228,7 +228,7 @@ def options_in(posted: ParsedBatch) -> dict[str, Any]:
 
 
 def included(text: str | None) -> list[str]:
-    """Return the sections in a list with commas; an unknown one is refused with the known."""
+    """Return the sections in a comma-separated list; reject an unknown one with the list of known ones."""
     names = [] if text is None else [name.strip() for name in text.split(",")]
     try:
         for name in names:
@@ -275,7 +275,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
 
 
 def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any] | None:
-    """Return the classes of each named rater for the rows that are scored, None where nobody is named."""
+    """Return the classes of each named rater for the scored rows; None if no rater is named."""
     if names is None:
         return None
     try:

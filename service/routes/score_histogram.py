@@ -41,10 +41,10 @@ class ScoreHistogramQuery(BaseModel):
         50, ge=0, le=1e15, allow_inf_nan=False, description="Coarse bins with less are left out."
     )
     denominator: Literal["kept", "full"] = Field(
-        "kept", description="The mass that divides: of kept bins, or all."
+        "kept", description="The mass in the denominator: of the counted bins, or all."
     )
     objective: Literal["nll", "brier", "ece"] = Field(
-        "nll", description="Of the temperature of two classes."
+        "nll", description="Bounds of the temperature of each of the two classes."
     )
     surface: bool = Field(
         False, description="The losses over a temperature for each of two classes."
@@ -52,7 +52,7 @@ class ScoreHistogramQuery(BaseModel):
 
 
 class ConfidenceBody(BaseModel):
-    """A confidence histogram: `label` with what there is of the rest, or `packed`."""
+    """A confidence histogram: `label` with the optional other tables, or `packed`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,14 +61,14 @@ class ConfidenceBody(BaseModel):
         description="By class, then wrong and right (where it is the reference), then fine bin.",
     )
     prediction: list[list[float]] | None = Field(
-        None, description="Of the top class, wrong and right."
+        None, description="By bin of the top class: incorrect and correct."
     )
     uncertainty: list[list[float]] | None = Field(
-        None, description="Of the entropy over log K, wrong and right."
+        None, description="By bin of entropy / log K: incorrect and correct."
     )
     exact: dict[str, float] | None = Field(
         None,
-        description="Sums that no bin rounds, as `GET confidence-histogram` tells them: nll, nll_weight, brier, "
+        description="Unrounded sums, as `GET confidence-histogram` returns them: nll, nll_weight, brier, "
         "zero_probability_weight.",
     )
     packed: str | None = Field(None, description="`ConfidenceHistogram.pack()` in base64.")
@@ -124,7 +124,7 @@ def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes
     document = object_of(read_json(body.data, 3 * settings.max_rows + 100))
     refuse_unknown(document, FIELDS)
     histogram = read_confidence(document)
-    # Who does not ask for a number is not refused for it.
+    # A result that is not requested is no reason to reject the request.
     bins = query.bins if "bins" in query.model_fields_set else min(query.bins, histogram.n_bins)
     try:
         answer = histogram_answer(

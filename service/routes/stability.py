@@ -1,4 +1,4 @@
-"""Stability: how a calibration error varies as data shrink, beside its value under every label policy."""
+"""Stability: variation of a calibration error as data shrink, with its value under every label policy."""
 
 from typing import Annotated, Any
 
@@ -54,13 +54,14 @@ class StabilityResponse(BaseModel):
     metric: str
     subsets: str
     source: str | None = Field(
-        None, description="What subsets are drawn of: replicates of units, sample, or cases."
+        None, description="What subsets are taken from: replicates of units, sample, or cases."
     )
     n_drawn: int | None = Field(
         None, description="How many replicates, units of the sample, or cases."
     )
     exact: bool | None = Field(
-        None, description="Whether curves are of the metric itself; if not, `detail` says of what."
+        None,
+        description="Whether curves show the metric itself; if not, `detail` names the statistic.",
     )
     bins: int | None = Field(None, description="The replicates' bins.")
     detail: str | None = None
@@ -84,11 +85,11 @@ class StabilityResponse(BaseModel):
 
 
 CURVES: dict[str, Any] = answers(
-    StabilityResponse, "Curves and baselines, or the curves drawn", ETag="State and query."
+    StabilityResponse, "Curves and baselines, or a figure of the curves", ETag="State and query."
 )
 
 
 @router.get("/v1/models/{model}/stability", operation_id="getStability", responses=or_drawn(CURVES))
 async def get_stability(read: TheRead, query: Annotated[StabilityParameters, Query()]) -> Response:
-    """Tell how steady a calibration error is as data shrink, for several raters and for one label."""
+    """Return how stable a calibration error is as data shrink, for several raters and for one label."""
     return await read.answer(await read.ask(query), query.format, draw_stability)

@@ -23,7 +23,7 @@ class TemperatureParameters(ClockQuery, AgainstQuery, TemperatureQuery):
 
 
 CURVE: dict[str, Any] = answers(
-    TemperatureResponse, "The temperature, or its losses drawn", ETag="State and query."
+    TemperatureResponse, "The temperature, or a figure of its losses", ETag="State and query."
 )
 
 

@@ -36,7 +36,7 @@ class SurfaceResponse(BaseModel):
     n: int
     source: Literal["sample", "cells", "case"] | None = Field(
         None,
-        description="Kept rows where logits were sent; else cells, whose log-probabilities stand for logits.",
+        description="Stored rows if logits were sent; else cells, whose log-probabilities are used as logits.",
     )
     n_used: int | None = None
     background: list[float] | None = Field(description="Temperatures of class 0.")
@@ -51,7 +51,7 @@ class SurfaceResponse(BaseModel):
 
 
 SURFACE: dict[str, Any] = answers(
-    SurfaceResponse, "The surface, or a drawing of it", ETag="State and query."
+    SurfaceResponse, "The surface, or a figure", ETag="State and query."
 )
 
 

@@ -1,4 +1,4 @@
-"""A whole model out of this service and into another one."""
+"""Transfer of a complete model from one service to another."""
 
 import asyncio
 import hashlib
@@ -54,12 +54,12 @@ class ExportQuery(BaseModel):
 
     records: bool = Field(
         False,
-        description="Also what is retained by id, without which labels to come find no prediction.",
+        description="Also the records retained by id, without which later labels find no prediction.",
     )
 
 
 class ExportLine(BaseModel):
-    """One line; `type` says what of. The first is the `model`, the last the `end`."""
+    """One line; `type` names its content. The first is the `model`, the last the `end`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -67,7 +67,7 @@ class ExportLine(BaseModel):
 
 
 class ImportResponse(BaseModel):
-    """What was taken over."""
+    """What was imported."""
 
     model: str
     lines: int
@@ -80,7 +80,7 @@ class ImportResponse(BaseModel):
     operation_id="exportModel",
     responses={
         200: {
-            "description": "Lines of NDJSON; `end` says whether all are of one state",
+            "description": "Lines of NDJSON; `end` reports whether all describe one state",
             "content": {NDJSON: {"schema": ExportLine.model_json_schema()}},
         },
         **problems(422),
@@ -92,7 +92,7 @@ async def export_model(
     query: Annotated[ExportQuery, Query()],
     connection: TheConnection,
 ) -> Response:
-    """Stream a model: its configuration, panes, baselines, and retained records if asked for."""
+    """Stream a model: its configuration, panes, baselines and, on request, retained records."""
     config = await model_of(connection, caller, model)
     inbox = connection.inbox
 
@@ -121,7 +121,7 @@ async def import_model(
     reception: TheReception,
     settings: AppSettings,
 ) -> Response:
-    """Take over a model that another service exported; there must be none of this id. It may be sent again if it was cut off."""
+    """Import a model that another service exported. The id must be unused. A request that was cut off can be sent again."""
     roomy = settings.model_copy(
         update={name: settings.max_import_bytes for name in ("max_body_bytes", "max_decoded_bytes")}
     )
@@ -141,7 +141,7 @@ async def import_model(
 
 
 async def _restored(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> bool:
-    """Take a model over, or go on with it where an earlier request was cut off; False where all was done before."""
+    """Import a model, or continue an interrupted import; return False if it was complete before."""
     current, registry = current_map_in(lines, config), reception.registry
     content = content_of(lines)
     known = await registry.found(config.tenant, config.model)
@@ -185,7 +185,7 @@ def content_of(lines: list[bytes]) -> str:
 
 
 def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
-    """Return the configuration in an export, once the export is seen to be whole.
+    """Return the configuration in an export; reject an incomplete export.
 
     It keeps generation and revision, which are part of the name of the state.
     """
@@ -266,7 +266,7 @@ def _is_current_map(line: bytes) -> bool:
 
 
 def current_map_in(lines: list[bytes], config: ModelConfig) -> bytes:
-    """Return the calibration map that is current for the model, as kept; empty for none."""
+    """Return the model's current calibration map, as stored; empty for none."""
     raw = b""
     for number, line in enumerate(lines, 1):
         if not _is_current_map(line):

@@ -35,7 +35,7 @@ class UncertaintyResponse(Estimate):
         description="By bin: weight, mean_uncertainty, error_rate with its interval; ideal_error of two classes."
     )
     ideal_curve: dict[str, list[float]] | None = Field(
-        description="Of two classes: the share of errors that a calibrated model has at an uncertainty."
+        description="For two classes: the share of errors of a calibrated model at each uncertainty."
     )
 
 

@@ -1,4 +1,4 @@
-"""Webhooks: what was sent to the receivers of a model's alarm, and a test of them."""
+"""Webhooks: the messages sent to the receivers of a model's alarm, and a test message."""
 
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -35,7 +35,9 @@ class Attempt(BaseModel):
     """One attempt to deliver."""
 
     at: str
-    status: int | None = Field(description="Of the receiver's answer; none without one.")
+    status: int | None = Field(
+        description="Status of the receiver's response; null if there was none."
+    )
     error: str | None
 
 
@@ -58,7 +60,7 @@ class DeliveriesResponse(ListPage):
 
 
 class TestResponse(BaseModel):
-    """A test on its way; its deliveries stand in the log."""
+    """A test message that is being sent; the log has its deliveries."""
 
     test: str
     receivers: int
@@ -81,7 +83,7 @@ async def list_deliveries(
     connection: TheConnection,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """List what was sent to the receivers of a model's alarm, and what waits."""
+    """List the messages sent to the receivers of a model's alarm, and those that wait."""
     config = await model_of(connection, caller, model)
     with engine_errors():
         found = await connection.inbox.alarms.deliveries(config)

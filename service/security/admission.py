@@ -1,4 +1,4 @@
-"""Refuses work before its body is read: too many bytes in hand, a full backlog, a store away.
+"""Rejection of work before its body is read: too many body bytes, a full backlog, an unreachable store.
 
 What the store said to one request is believed for a moment, so that the requests behind it are answered
 from memory: they cost neither parsing nor a round trip. Then one is let through to find out.
@@ -23,7 +23,7 @@ BELIEVED_S = 2.0
 
 @dataclass(frozen=True)
 class Closed:
-    """Somebody was told to come back at `retry_at`; until `believed_until` that is not asked again."""
+    """A rejection with its retry time; it is repeated from memory until `believed_until`."""
 
     problem: RetryLater
     retry_at: float
@@ -31,7 +31,7 @@ class Closed:
 
 
 class Admission:
-    """What the door holds now, and whom it turns away until when."""
+    """Reserved body bytes, and active rejections by model."""
 
     def __init__(self, max_bytes_in_hand: int) -> None:
         self.max_bytes_in_hand = max_bytes_in_hand
@@ -39,7 +39,7 @@ class Admission:
         self._closed: dict[str, Closed] = {}
 
     def check(self, model_key: str) -> None:
-        """Raise what this model, or everyone, was lately told to wait for."""
+        """Raise the recent rejection of this model, or of all models."""
         now = time.monotonic()
         for key in (EVERYONE, model_key):
             closed = self._closed.get(key)
@@ -52,7 +52,7 @@ class Admission:
 
     @contextmanager
     def remembering(self, model_key: str) -> Iterator[None]:
-        """Keep what the store says to a request on behalf of those behind it."""
+        """Remember a rejection by the store for the requests that follow."""
         try:
             yield
         except (BacklogFull, IdsFull) as problem:
@@ -69,7 +69,7 @@ class Admission:
 
     @contextmanager
     def hold(self) -> Iterator["Hold"]:
-        """Return an empty hold; its bytes are given back at the end."""
+        """Yield an empty reservation; its bytes are released at the end."""
         hold = Hold(self)
         try:
             yield hold
@@ -78,14 +78,14 @@ class Admission:
 
 
 class Hold:
-    """The bytes of one request."""
+    """Bytes reserved for one request."""
 
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
         self.n_bytes = 0
 
     def reach(self, n_bytes: int) -> None:
-        """Hold `n_bytes` in all, or refuse the request."""
+        """Reserve `n_bytes` in total, or reject the request."""
         more = max(0, n_bytes - self.n_bytes)
         if self.admission.bytes_in_hand + more > self.admission.max_bytes_in_hand:
             raise Saturated()

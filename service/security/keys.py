@@ -54,7 +54,7 @@ class Key(BaseModel):
 
 
 class KeysDocument(BaseModel):
-    """What the keys file holds."""
+    """Content of the keys file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,7 +74,7 @@ OPEN_CALLER = Caller(DEFAULT_TENANT, frozenset(SCOPES))
 
 
 class Keyring:
-    """The keys of this service; an empty one means open, on loopback only."""
+    """The keys of this service; without keys it is open, on loopback only."""
 
     def __init__(self, keys: tuple[Key, ...] = ()) -> None:
         self.keys = keys
@@ -85,7 +85,7 @@ class Keyring:
         return not self.keys
 
     def caller(self, key: str) -> Caller:
-        """Return who holds `key`."""
+        """Return the caller with `key`."""
         digest = hashlib.sha256(key.encode()).hexdigest()
         held = [each for each in self.keys if hmac.compare_digest(each.sha256, digest)]
         if not held:
@@ -137,7 +137,7 @@ def create_first_key(path: Path) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address or name stands for this machine alone."""
+    """Return whether an address or name means this machine only."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -149,7 +149,7 @@ def is_loopback(host: str) -> bool:
 
 
 def caller_of(request: Request) -> Caller:
-    """Return who sends this request, or refuse it."""
+    """Return the caller of this request, or reject it."""
     keyring: Keyring = request.app.state.keyring
     if keyring.is_open:
         _only_from_this_machine(request)
@@ -161,7 +161,7 @@ def caller_of(request: Request) -> Caller:
 
 
 def _only_from_this_machine(request: Request) -> None:
-    """Refuse other machines, and pages of other sites that a browser here may be made to run.
+    """Reject other machines, and pages of other sites that a local browser may run.
 
     A page can point a name of its own at 127.0.0.1; such a name has a dot, and a browser says in
     Sec-Fetch-Site that the request crosses sites.
@@ -170,9 +170,13 @@ def _only_from_this_machine(request: Request) -> None:
         raise KeysNotConfigured()
     name = request.url.hostname or ""
     if "." in name and not is_loopback(name):
-        raise KeysNotConfigured(f"Without keys the service is not served under the name {name}.")
+        raise KeysNotConfigured(
+            f"Received host name {name}; without keys only loopback names are accepted. Configure keys."
+        )
     if request.headers.get("sec-fetch-site") == "cross-site":
-        raise KeysNotConfigured("Without keys the service does not answer pages of other sites.")
+        raise KeysNotConfigured(
+            "Received a request from a page of another site; without keys it is rejected. Configure keys."
+        )
 
 
 def needs(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
@@ -181,7 +185,9 @@ def needs(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
     async def authorised(request: Request) -> Caller:
         caller = caller_of(request)
         if caller.scopes.isdisjoint(scopes):
-            raise ScopeMissing(f"This operation needs a key with the scope {' or '.join(scopes)}.")
+            raise ScopeMissing(
+                f"Received a key without the scope; expected {' or '.join(scopes)}. Use another key."
+            )
         if request.scope["query_string"]:
             refuse_unread(request)  # behind the key, before everything else that an operation reads
         return caller

@@ -168,7 +168,7 @@ def test_roc():
         "ROC of digits",
         "area 0.8750, 95 % interval 0.8000 to 0.9500",
         "false positive rate",
-        "true positive rate (a prediction that is right)",
+        "true positive rate (a correct prediction)",
     } <= set(drawn.texts)
     of_class = Figure.of(draw_roc(ROC | {"scope": "class:3"}, "image/svg+xml"))
     assert "true positive rate (the class)" in of_class.texts

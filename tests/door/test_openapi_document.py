@@ -59,6 +59,12 @@ def test_no_parameter_is_null(document):
             assert "null" not in schema.get("type", ()), (operation, each["name"])
 
 
+def test_every_parameter_is_described(document):
+    for operation, each in parameters(document):
+        assert each.get("description"), (operation, each["name"])
+        assert "without it" not in each["description"], (operation, each["name"])
+
+
 def test_every_operation_is_described(document):
     for operation in operations(document):
         assert operation["description"] and operation["summary"], operation["operationId"]

@@ -222,7 +222,7 @@ def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
-    bench.deliver(replace(with_ids("b1", "i1", "i2"), retains=True))
+    bench.deliver(replace(with_ids("b1", "i1", "i2"), n_records=2))
     failing(loop, "b1", MemoryError())
     steps(loop, 20)
 

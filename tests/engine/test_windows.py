@@ -94,6 +94,14 @@ def test_offsets_are_instants_and_time_before_the_epoch_is_cut():
         ({"from_": NOON.replace(tzinfo=None)}, "time_zone"),
         ({"from_": NOON, "to": NOON}, "empty_window"),
         ({"from_": NOON, "to": NOON - timedelta(days=1)}, "empty_window"),
+        # The last pane of the year 9999 cannot be written as a window.
+        (
+            {
+                "from_": datetime(9999, 12, 31, 23, 30, tzinfo=UTC),
+                "to": datetime(9999, 12, 31, 23, 59, tzinfo=UTC),
+            },
+            "empty_window",
+        ),
         ({"window": "P1M"}, "iso_8601"),
         ({"window": "PT0S"}, "positive"),
     ],

@@ -153,7 +153,9 @@ def test_lists_of_class_names() -> None:
     assert found.digest() == batch(labels=[[0, 2], None, [1], [1, 1, 0]]).digest()
 
 
-@pytest.mark.parametrize("make", [pa.array, pl.Series, np.array, pd.Series], ids=str)
+@pytest.mark.parametrize(
+    "make", [pa.array, pl.Series, np.array, pd.Series], ids=["arrow", "polars", "numpy", "pandas"]
+)
 def test_integers_name_by_their_digits(make: Callable[[list[int]], Any]) -> None:
     numbers, texts = [12, -3, 12, 7], ["12", "-3", "12", "7"]
     found = batch(units=make(numbers), slices={"site": make(numbers)})
@@ -346,7 +348,9 @@ def test_tables() -> None:
             read_table(wrong)
 
 
-@pytest.mark.parametrize("make", [pa.array, pl.Series, pd.Series], ids=str)
+@pytest.mark.parametrize(
+    "make", [pa.array, pl.Series, pd.Series], ids=["arrow", "polars", "pandas"]
+)
 def test_functions_and_panes_take_columns_of_every_library(make: Callable[[Any], Any]) -> None:
     rng = np.random.default_rng(0)
     p, labels = rng.dirichlet(np.ones(3), 60), rng.integers(0, 3, 60)

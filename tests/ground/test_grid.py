@@ -91,7 +91,7 @@ def test_bins_that_the_grid_cannot_give() -> None:
     assert {5, 10, 12, 15, 16, 20, 24, 25, 30, 36, 40, 50, 60, 100} <= set(grid_of(3600).exact_bins)
     assert {5, 8, 10, 12, 15, 16, 20, 25, 30, 40, 50, 60, 75, 100} <= set(grid_of(1200).exact_bins)
     for bins in (0, -1, 7, 7200):
-        with pytest.raises(ValueError, match="not a union"):
+        with pytest.raises(ValueError, match="expected a union"):
             grid_of(3600).bins(bins)
     with pytest.raises(ValueError, match="at least 2"):
         Grid(1)
@@ -121,7 +121,7 @@ def test_positions_on_a_coarser_grid_are_those_of_the_scores_themselves(
 
 
 def test_a_grid_that_is_no_union_is_refused() -> None:
-    with pytest.raises(ValueError, match="no union"):
+    with pytest.raises(ValueError, match="expected unions"):
         Grid(100).on(Grid(60, refinement=1))
-    with pytest.raises(ValueError, match="no union"):
+    with pytest.raises(ValueError, match="expected unions"):
         Grid(1200).on(Grid(60))

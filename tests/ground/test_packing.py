@@ -123,7 +123,7 @@ def test_arrays_that_come_back_are_their_own() -> None:
 
 
 def test_what_could_not_be_read_is_not_written() -> None:
-    with pytest.raises(ValueError, match="more than can be read back"):
+    with pytest.raises(ValueError, match="more than `unpack` reads"):
         pack({}, {"x": "a" * (1 << 23)})
 
 

@@ -84,4 +84,4 @@ def test_a_map_or_the_reason_why_not(filled: Deployment, kind: str, name: str) -
         assert answer.status_code == 200, answer.text
         found = answer.json()
         assert (found["temperature"] is None) == (found["reason"] is not None)
-        assert found["recommendation"] or found["recommendation_reason"]
+        assert found["recommendation"]["action"] or found["recommendation"]["evidence"]["cause"]

@@ -1,4 +1,4 @@
-"""A run of entries on its way into one commit: what each one is, what they add, what becomes of each."""
+"""Group of entries for one commit: status of each entry, and what the group adds to panes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from calibrant_server.workers.ingest.pane_cache import (
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
 from calibrant_server.workers.ingest.retained_store import write_facts
 from calibrant_server.workers.store import batch_records as records
-from calibrant_server.workers.store.batch_records import BatchRecord
+from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
@@ -32,8 +32,13 @@ _CONFLICT = "a running total of this source, epoch and sequence came before with
 
 @dataclass
 class Item:
-    """One entry of a run. `status` is what will become of it; None: it was dropped, its id is known. `coming` is what it
-    counted for in what is retained while it was on its way."""
+    """One entry of a group.
+
+    Attributes
+    ----------
+    status : its outcome; None for an entry that is dropped because its id is known
+    coming : records and bytes that were reserved for it while it was in the stream
+    """
 
     id: str
     n_bytes: int
@@ -44,7 +49,7 @@ class Item:
     status: str | None = records.MERGED
     why: str = ""
     n: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[RowError] = field(default_factory=list)
     claims: list[tuple[str, str]] = field(default_factory=list)
     touched: set[PaneKey] = field(default_factory=set)
     rows: RowOutcomes | None = None
@@ -52,7 +57,7 @@ class Item:
 
     @classmethod
     def read(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Item:
-        """An entry as the stream gave it, readable or not."""
+        """Read an entry of the stream; an unreadable one is dead-lettered."""
         item = cls(entry_id, fields_bytes(fields), coming(fields))
         try:
             item.entry = IngestEntry.from_fields(entry_id, fields)
@@ -61,11 +66,11 @@ class Item:
         return item
 
     def set_aside(self, why: str) -> None:
-        """It becomes a dead letter."""
+        """Dead-letter the entry."""
         self.status, self.why = records.DEAD_LETTERED, why
 
     def refuse(self, rule: str, detail: str, pointer: str = "") -> None:
-        """It is rejected."""
+        """Reject the batch."""
         self.status = records.REJECTED
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
 
@@ -79,11 +84,11 @@ class Item:
 
     @property
     def counts(self) -> bool:
-        """Whether it is to be filled."""
+        """Whether the entry is filled into panes."""
         return self.status == records.MERGED
 
-    def conflicting(self) -> list[dict[str, Any]]:
-        """A violation for each running total whose sequence came before with other content."""
+    def conflicting(self) -> list[RowError]:
+        """Return a violation per running total whose sequence came before with other content."""
         pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
         return [
             {"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT}
@@ -91,7 +96,7 @@ class Item:
         ]
 
     def outcome(self) -> BatchRecord:
-        """The record that the commit writes."""
+        """Return the batch record that the commit writes."""
         assert self.entry is not None
         record = self.record or BatchRecord(
             records.ACCEPTED, self.entry.digest.hex(), accepted=self.n
@@ -120,7 +125,7 @@ class Item:
 
 
 class CommitGroup:
-    """Items in the order of the stream, and the reduction of those that count."""
+    """Items in the order of the stream, and the reduction of those that are filled."""
 
     def __init__(
         self,
@@ -144,7 +149,7 @@ class CommitGroup:
         return self.items[-1].id
 
     def add(self, item: Item) -> None:
-        """Decide what an item is, and fill it if it counts."""
+        """Decide the status of an item, and fill it if it counts."""
         self.items.append(item)
         entry = item.entry
         if entry is None:
@@ -160,7 +165,7 @@ class CommitGroup:
         self._fill(item)
 
     def add_reduced(self, item: Item, reduction: Reduction, n: int) -> None:
-        """Take an item that was reduced elsewhere."""
+        """Add an item that was reduced elsewhere."""
         item.n, item.touched = n, reduction.touched
         self.items.append(item)
         self.reduction.absorb(reduction)
@@ -168,7 +173,7 @@ class CommitGroup:
     def _fill(self, item: Item) -> None:
         assert item.entry is not None and item.config is not None
         self._progress()
-        # At first all entries share their deltas; one that fails leaves them half filled, and then each gets its own.
+        # All entries share deltas at first. One that fails leaves them half filled; then each gets its own.
         target, mark = self.reduction, {}
         if self._careful:
             target, mark = Reduction(self.reduction.reads), self.reduction.reads.join.mark()
@@ -193,7 +198,7 @@ class CommitGroup:
             self.reduction.absorb(target)
 
     def refill(self) -> None:
-        """Begin the reduction anew with the items that still count, each by itself."""
+        """Repeat the reduction with the items that still count, each with its own deltas."""
         self._careful = True
         self.reduction = Reduction(self.reduction.reads.again())
         for item in self.items:
@@ -202,13 +207,13 @@ class CommitGroup:
                 self._fill(item)
 
     def apply(self, shelf: PaneCache) -> None:
-        """Add the reduction to the panes on the shelf; items that cannot be added are set aside, the rest goes on."""
+        """Add the reduction to the cached panes; dead-letter items that cannot be added, and continue."""
         try:
             self.reduction.close(self._ground)
         except NO_VERDICT:
             raise
         except Exception as error:
-            log.info("a run is filled entry by entry: %s", error)
+            log.info("group_refilled error=%s", error)
             self.refill()
         while not self._try_apply(shelf):
             shelf.forget()
@@ -241,7 +246,7 @@ class CommitGroup:
             except Exception as error:
                 item.judge(error)
                 return False
-        # One at a time: what a later item conflicts with may go with an earlier one.
+        # One at a time: rejecting an earlier item may remove a conflict of a later one.
         return not any(_refuse_conflicting(item) for item in self.items)
 
     def _set_aside_touching(self, error: UnreadablePane, shelf: PaneCache) -> None:
@@ -252,11 +257,11 @@ class CommitGroup:
                 item.set_aside(str(error))
 
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
-        """Put records and dead letters into a commit; what was on its way has come."""
+        """Write batch records and dead letters into a commit, and release the reservations."""
         for item in self.items:
             arrived(item, commit, keys)
             if item.status == records.DEAD_LETTERED:
-                log.error("entry %s set aside: %s", item.id, item.why)
+                log.error("entry_dead_lettered entry_id=%s error=%s", item.id, item.why)
                 commit.dead_letter(item.id, item.why)
             if item.entry is not None and item.status is not None:
                 entry = item.entry
@@ -264,7 +269,7 @@ class CommitGroup:
                 commit.record(key, item.outcome().to_json(), ttl_s)
 
     def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
-        """Put changed records, members of units and tallies into a commit."""
+        """Write changed records, members of units and counts into a commit."""
         join = self.reduction.reads.opened_join
         if join is None:
             return
@@ -281,12 +286,12 @@ class CommitGroup:
 
 
 def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:
-    """Have a commit no longer count what may have come of an entry as on its way."""
+    """Release, in a commit, the records and bytes reserved for an entry."""
     commit.add_numbers(keys.retained, {name: -n for name, n in item.coming.items()})
 
 
 def _refuse_conflicting(item: Item) -> bool:
-    """Reject an item with conflicting totals whole, unless it is to be taken in part and there is a part to take."""
+    """Reject an item with conflicting totals, unless it is partial and some of its updates are valid."""
     conflicts = item.conflicting()
     if not conflicts or not item.counts or item.entry is None:
         return False

@@ -225,12 +225,12 @@ class IngestBatch(IngestEntry):
 
 
 def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
-    """The weight of an entry's fields: the same for who appends it and who consumes it, readable or not."""
+    """Return the weight of an entry's fields: the same when it is appended and consumed, readable or not."""
     return sum(len(name) + len(value) for name, value in fields.items())
 
 
 def coming(fields: Mapping[bytes, bytes]) -> dict[str, int]:
-    """What an entry counts for in what is retained while it is on its way, readable or not."""
+    """Return an entry's share in the count of retained records until it is consumed, readable or not."""
     told = fields.get(b"r", b"")
     n_records = int(told) if told.isdigit() else 0
     return {"coming": n_records, "coming_bytes": _record_bytes(n_records, fields.get(b"b", b""))}

@@ -1,7 +1,7 @@
-"""Probabilities that were sent as float32: what a record needs to keep of them, four bytes each and their sum.
+"""Probabilities that were sent as float32: a record stores four bytes each, and their sum.
 
-Those of a float32 network sum to 1 within some 1e-7 and are divided by their sum before they are filled. What was filled is then no
-float32 any more; what was sent is, and divided again it gives the same bits.
+The output of a float32 network sums to 1 within some 1e-7 and is divided by its sum before it is filled. The filled values
+are then not float32 any more. The values sent are, and dividing them again gives the same bits.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# The sum of a float32 softmax is off by a few of its rounding units; so far is the largest score looked for.
+# The sum of a float32 softmax deviates by a few of its rounding units: the search range for the largest score.
 _UNITS = np.arange(-8, 9)
 _ROUNDING = 2.0**-51
 
 
 @dataclass(frozen=True, eq=False)
 class Narrow:
-    """A row as it was sent, float32, and what it was divided by: kept and not summed again, as its last bit is part of the row."""
+    """A row as sent, float32, and its divisor: stored instead of summed again, since its last bit is part of the row."""
 
     sent: NDArray[np.float32]
     total: float
@@ -30,7 +30,7 @@ class Narrow:
 
 
 def sent_as_float32(scores: NDArray[np.float64]) -> list[Narrow | None]:
-    """Each row of probabilities as it was sent, None where that was no float32, or where it was and was not divided.
+    """Return each row of probabilities as it was sent; None if it was not float32, or float32 but not divided.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def sent_as_float32(scores: NDArray[np.float64]) -> list[Narrow | None]:
     near = top.astype(np.float32)
     units = np.spacing(near).astype(np.float64)
     totals = (near.astype(np.float64)[:, None] + _UNITS * units[:, None]) / top[:, None]
-    # Of the sums that make the largest score a float32, one makes the second largest one, too, up to rounding.
+    # Of the sums that make the largest score a float32, one also makes the second largest one so, up to rounding.
     wanted = second[:, None] * totals
     fits = np.abs(wanted - wanted.astype(np.float32)) <= _ROUNDING * wanted
     is_plain = (scores.astype(np.float32) == scores).all(axis=1)

@@ -63,7 +63,7 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
-# For the store to take a batch, repeats included. Clients' own timeouts are usually 10 s and more.
+# Time for the store to accept a batch, retries included. Clients' own timeouts are usually 10 s and more.
 INGEST_DEADLINE_S = 5.0
 # After this no caller waits for a result any longer. The worker finishes and caches it all the same.
 ANSWER_DEADLINE_S = 20.0
@@ -73,7 +73,7 @@ _MAX_PAUSE_S = 0.25
 
 
 class Inbox:
-    """Batches in, outcomes and answers out.
+    """Appends batches, reports outcomes and sends queries.
 
     Use as an async context manager, or call `open` and `close`.
     """
@@ -102,11 +102,11 @@ class Inbox:
         await self.close()
 
     async def open(self) -> None:
-        """Check that the store is the one meant, and learn what it keeps, which is what answers will name."""
+        """Check that the store belongs to these settings, and read the durability that receipts state."""
         self.durability = await self._kept_up(lambda: join(self.client, self.settings))
 
     async def close(self) -> None:
-        """End what waits and let the connections go."""
+        """Cancel waiting queries and close the connections."""
         await self._asking.close()
         await self.client.aclose()
 
@@ -121,17 +121,17 @@ class Inbox:
         return await self._kept_up(lambda: self._hand_over_once(batch, nonce))
 
     async def record(self, model_key: str, batch_id: str) -> Receipt | None:
-        """What is known of a batch id of a model, or None."""
+        """Return the receipt of a batch id, or None if there is no record of it."""
         return await self._kept_up(lambda: self._record_once(model_key, batch_id))
 
     async def wait_merged(
         self, model_key: str, batch_id: str, seconds: float, was_there: bool = False
     ) -> Receipt:
-        """Wait until a batch is merged, rejected or set aside, at most so long; then tell what is known.
+        """Wait until a batch has an outcome, at most `seconds`; return its receipt.
 
         Parameters
         ----------
-        was_there : the batch was handed over or found before: only the model's deletion can have taken its record away
+        was_there : the batch was appended or found before, so only the model's deletion can have removed its record
 
         Raises
         ------
@@ -180,23 +180,23 @@ class Inbox:
     async def state_version(
         self, model: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
     ) -> str:
-        """A name of the state that results about a window depend on; other state has another name."""
+        """Return the name of the state that results about a window depend on; different states have different names."""
         return await self._kept_up(
             lambda: self._versions.state_version(model, slice_, window, needs)
         )
 
     async def state(self, model: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
-        """What results about a slice depend on now."""
+        """Return the current state that results about a slice depend on."""
         return await self._kept_up(lambda: self._versions.state(model, slice_, needs))
 
     async def unchanged_state(
         self, model: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
-        """The same in one read, where model and slice are as they were last seen; else None."""
+        """Return the same in one read if model and slice are unchanged since the last read; else None."""
         return await self._kept_up(lambda: self._versions.unchanged_state(model, slice_, needs))
 
     async def order(self, model: ModelConfig, order: dict[str, Any]) -> None:
-        """Have something done about a model's alarm (`calibrant_server.workers.alarm.commands`); every order may come twice.
+        """Append an order about a model's alarm (`calibrant_server.workers.alarm.commands`). Orders are safe to repeat.
 
         Raises
         ------
@@ -214,46 +214,46 @@ class Inbox:
 
     @property
     def alarms(self) -> AlarmBook:
-        """What there is to read of alarms."""
+        """Reader of alarms."""
         return AlarmBook(self.client, self.keys, self._kept_up)
 
     async def baselines(self, model: ModelConfig) -> dict[str, dict[str, Any]]:
-        """What a model's baselines hold, by name."""
+        """Return the baselines of a model by name."""
         name = self.keys.of_model(model.key).baselines(model.key, model.generation)
         found = await self._kept_up(lambda: self.client.hgetall(name))
         return {field.decode(): json.loads(text) for field, text in sorted(found.items())}
 
     async def marks(self, model: ModelConfig, slice_: str) -> Watermarks:
-        """How far the panes of a slice are sealed and merged into days."""
+        """Return how far the panes of a slice are sealed and merged into days."""
         return await self._kept_up(lambda: self._versions.marks(model, slice_))
 
     async def slices(self, model: ModelConfig) -> list[str]:
-        """Slices of a model that batches fill, `""` (all rows) first."""
+        """Return the slices of a model that batches fill, `""` (all rows) first."""
         name = self.keys.of_model(model.key).slices(model.key, model.generation)
         found = await self._kept_up(lambda: self.client.smembers(name))
         return sorted(slice_ for slice_ in (member.decode() for member in found) if is_live(slice_))
 
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
-        """How many retained records a model has, by what they wait for."""
+        """Return the number of retained records of a model by state."""
         name = self.keys.of_model(model.key).tallies(model.key, model.generation)
         return whole_tallies(await self._kept_up(lambda: self.client.hgetall(name)))
 
     async def all_tallies(self, most: int) -> dict[str, dict[str, int]]:
-        """Retained records of models by `tenant/model`, of so many models at most, those first by name."""
+        """Return the number of retained records by `tenant/model`, of the first `most` models by name."""
         return await self._kept_up(lambda: read_tallies(self.client, self.keys, most), 0.0)
 
     async def ping(self) -> None:
-        """Raises StoreUnavailable unless the store answers now."""
+        """Raise StoreUnavailable unless the store responds now."""
         await self._kept_up(self.client.ping, 0.0)
 
     async def troubles(self) -> Troubles:
-        """What an operator must see to."""
+        """Return what requires an operator."""
         return await self._kept_up(lambda: read_troubles(self.client, self.keys), 0.0)
 
     async def _kept_up(
         self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None
     ) -> T:
-        """Try again through passing trouble until the deadline; every repeat is safe to repeat."""
+        """Retry after transient errors until the deadline; every call is safe to repeat."""
         limit_s = self._ingest_deadline_s if deadline_s is None else deadline_s
         deadline = time.monotonic() + limit_s
         pause_s = _FIRST_PAUSE_S

@@ -1,15 +1,17 @@
-"""Predictions and labels that meet by id: what entries change in the retained records, and so in the panes.
+"""Join of predictions and labels by id: how entries change the retained records, and so the panes.
 
-A run of entries is applied to the facts in memory. Then, for every unit that changed, all of its old rows are taken out of the
-panes and all of its new rows put in: a unit's rows share one weight, so they change together.
+A run of entries is applied to the records in memory. Then, for every changed unit, all of its old rows are subtracted from
+the panes and all of its new rows are added. A unit's rows share one weight, so they change together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
 from calibrant.input.labels import MAX_NAMED, LabelRow
 from calibrant_server.workers.ingest.entries import Places
 from calibrant_server.workers.ingest.retained_record import (
@@ -26,29 +28,31 @@ from calibrant_server.workers.ingest.retained_record import (
     batches_of,
     rows_of,
 )
+from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import ALL_ROWS, pane_start
 
 Group = tuple[int, str]
+NamedFacts = tuple[str, Facts]
 
 
 class Records(Protocol):
-    """Where retained records and the members of units are read from."""
+    """Reader of retained records and of the members of units."""
 
     def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
-        """The records of some ids; those without one are left out."""
+        """Return the records of some ids; ids without a record are omitted."""
 
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
-        """The ids of each unit of a pane."""
+        """Return the ids of each unit of a pane."""
 
     def marks(self, config: ModelConfig) -> Watermarks:
-        """How far the model's panes are dropped and sealed."""
+        """Return how far the model's panes are dropped and sealed."""
 
 
 class NoRecords:
-    """Knows of no record: for trying an entry out where the store must not be reached."""
+    """Reader without records: for a trial of an entry where the store must not be reached."""
 
     def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
         return {}
@@ -62,15 +66,15 @@ class NoRecords:
 
 @dataclass
 class RowOutcomes:
-    """What became of the rows of one entry."""
+    """Outcomes of the rows of one entry."""
 
     n: int = 0
     duplicates: int = 0
     stale: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[RowError] = field(default_factory=list)
 
     def placed(self, places: Places | None) -> RowOutcomes:
-        """The same with pointers to rows as they were sent."""
+        """Return the same with pointers to rows as they were sent."""
         if places is None:
             return self
         errors = []
@@ -80,7 +84,7 @@ class RowOutcomes:
         return replace(self, errors=errors)
 
     def note(self, pointer: str, result: str) -> None:
-        """Take down one row's result."""
+        """Record the result of one row."""
         if result == NEW:
             self.n += 1
         elif result == DUPLICATE:
@@ -121,15 +125,15 @@ class ModelJoin:
 
     @property
     def kept_from(self) -> int:
-        """Panes that began earlier, in seconds, have outlived their retention."""
+        """Limit in seconds: panes that began earlier have outlived their retention."""
         return self.marks.kept_from
 
     def changed(self) -> dict[str, Facts]:
-        """Records that differ from what the store holds."""
+        """Return the records that differ from the store's."""
         return {name: facts for name, facts in self.after.items() if facts is not self.before[name]}
 
     def joined(self) -> dict[int, list[str]]:
-        """Ids that have their prediction now and had none, by the start of their pane, as far as it is not sealed."""
+        """Return the ids that have newly received their prediction, by the start of their pane, if it is not sealed."""
         found: dict[int, list[str]] = {}
         for name, facts in self.changed().items():
             before = self.before[name]
@@ -142,26 +146,26 @@ class ModelJoin:
 
 
 class LabelJoin:
-    """Applies entries to facts, and works out what panes lose and gain."""
+    """Join of entries with retained records; computes what panes lose and gain."""
 
     def __init__(self, records: Records):
         self._records = records
         self.models: dict[tuple[str, str], ModelJoin] = {}
 
     def mark(self) -> dict[tuple[str, str], dict[str, Facts]]:
-        """Where the facts stand now, to go `back` to when an entry fails half way."""
+        """Return a mark of the current records, for `back` if an entry fails half way."""
         return {key: dict(model.after) for key, model in self.models.items()}
 
     def back(self, mark: dict[tuple[str, str], dict[str, Facts]]) -> None:
-        """Undo what was applied since the mark."""
+        """Undo all changes since the mark."""
         for key, model in self.models.items():
             model.after = mark.get(key, {})
 
     def predictions(
-        self, config: ModelConfig, batch: Any, received_ms: int, sent: Any = None
+        self, config: ModelConfig, batch: Batch, received_ms: int, sent: Batch | None = None
     ) -> RowOutcomes:
         """Apply a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
-        model = self._model(config, [str(name) for name in batch.ids])
+        model = self._model(config, _ids_of(batch))
         outcomes = RowOutcomes()
         for i, (name, prediction, votes) in enumerate(rows_of(batch, received_ms * 1000, sent)):
             if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
@@ -169,16 +173,16 @@ class LabelJoin:
                 continue
             known = self._facts(model, name, received_ms)
             facts, result = known.predicted(prediction, votes)
-            # Labels that waited have come when the id was first heard of.
+            # Labels that waited arrived when the id was first received.
             model.after[name] = facts.timed(
                 known.since_s * 1000 if known.is_labelled else received_ms
             )
             outcomes.note(f"/ids/{i}", result)
         return outcomes
 
-    def new_rows(self, config: ModelConfig, batch: Any, received_ms: int) -> list[bool]:
+    def new_rows(self, config: ModelConfig, batch: Batch, received_ms: int) -> list[bool]:
         """Which rows of a batch that carries ids would count: no prediction of the id came before, nor its deletion."""
-        names = [str(name) for name in batch.ids]
+        names = _ids_of(batch)
         model = self._model(config, names)
         times = (
             [received_ms * 1000] * batch.n
@@ -220,14 +224,14 @@ class LabelJoin:
         outcomes.note("/id", result)
         return outcomes
 
-    def exchanges(self, make: Callable[[ModelConfig], Any]) -> dict[PaneKey, tuple[Any, Any]]:
+    def exchanges(self, make: Callable[[ModelConfig], Pane]) -> dict[PaneKey, tuple[Pane, Pane]]:
         """For each pane what it loses and what it gains, as filled panes.
 
         Parameters
         ----------
         make : an empty pane of a model
         """
-        result: dict[PaneKey, tuple[Any, Any]] = {}
+        result: dict[PaneKey, tuple[Pane, Pane]] = {}
         for model in self.models.values():
             for key, (old, new) in self._rows_by_pane(model).items():
                 lost, gained = make(model.config), make(model.config)
@@ -238,7 +242,7 @@ class LabelJoin:
         return result
 
     def _model(self, config: ModelConfig, names: list[str]) -> ModelJoin:
-        """The model's facts, with those of `names` read."""
+        """Return the model's records, with those of `names` read."""
         key = (config.key, config.generation)
         if key not in self.models:
             self.models[key] = ModelJoin(config, marks=self._records.marks(config))
@@ -258,10 +262,12 @@ class LabelJoin:
         known = model.after.get(name) or model.before[name]
         return known if known is not None else Facts(received_ms // 1000)
 
-    def _rows_by_pane(self, model: ModelJoin) -> dict[PaneKey, tuple[list[Any], list[Any]]]:
+    def _rows_by_pane(
+        self, model: ModelJoin
+    ) -> dict[PaneKey, tuple[list[NamedFacts], list[NamedFacts]]]:
         """Old and new rows of every unit that changed, by the panes that they belong to."""
         groups = self._touched_groups(model)
-        by_pane: dict[PaneKey, tuple[list[Any], list[Any]]] = {}
+        by_pane: dict[PaneKey, tuple[list[NamedFacts], list[NamedFacts]]] = {}
         for names in groups.values():
             for side, facts_of in (
                 (0, model.before.get),
@@ -276,7 +282,7 @@ class LabelJoin:
         return by_pane
 
     def _touched_groups(self, model: ModelJoin) -> dict[Group, list[str]]:
-        """Every unit of a pane with a changed row, and all its ids; also takes down new members."""
+        """Return every unit of a pane with a changed row, and all its ids; also record new members."""
         changed = model.changed()
         singles: dict[Group, list[str]] = {}
         named: dict[Group, list[str]] = {}
@@ -286,7 +292,7 @@ class LabelJoin:
                     continue
                 start = pane_start(each.prediction.event_us, model.config.pane_s)
                 if start < model.kept_from:
-                    # The pane is gone, and its records will be: nothing is taken out of it any more.
+                    # The pane is deleted and its records will be: nothing is subtracted from it any more.
                     continue
                 group = each.prediction.group
                 if group is None:
@@ -309,7 +315,7 @@ class LabelJoin:
 
 
 def panes_of_facts(config: ModelConfig, facts: Facts) -> list[PaneKey]:
-    """The panes that a prediction contributes to: all rows, and one a slice value."""
+    """Return the panes that a prediction contributes to: all rows, and one per slice value."""
     prediction = facts.prediction
     assert prediction is not None
     start = pane_start(prediction.event_us, config.pane_s)
@@ -322,3 +328,8 @@ def _worst(results: list[str]) -> str:
         if result in results:
             return result
     return DUPLICATE
+
+
+def _ids_of(batch: Batch) -> list[str]:
+    assert batch.ids is not None
+    return [str(name) for name in batch.ids]

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from sys import getsizeof
-from typing import Any, Protocol
+from typing import Protocol
 
 from calibrant.core.packing import PackingError
+from calibrant.core.pane import Pane
 from calibrant_server.workers.ingest.reduce import Claim, Numerics
 from calibrant_server.workers.memory import memory_limit_bytes
 from calibrant_server.workers.settings import EngineSettings
@@ -33,7 +34,7 @@ _TOTALS = struct.Struct("<q16s")
 
 
 class UnreadablePane(RuntimeError):
-    """The state of a pane is damaged; entries for it are set aside, the state is left as it is."""
+    """The state of a pane is damaged: entries for it are dead-lettered, and the state is not changed."""
 
     def __init__(self, key: PaneKey, error: Exception):
         super().__init__(f"the state of a pane cannot be read: {error}")
@@ -42,9 +43,9 @@ class UnreadablePane(RuntimeError):
 
 @dataclass
 class CachedPane:
-    """A pane, its parts as the store has them, and the running totals of its sources."""
+    """A pane, its parts as stored, and the running totals of its sources."""
 
-    pane: Any
+    pane: Pane
     parts: dict[str, bytes] = field(default_factory=dict)
     sources: dict[str, bytes] = field(default_factory=dict)
     changed_sources: set[str] = field(default_factory=set)
@@ -59,7 +60,7 @@ class CachedPane:
 
 
 def total_field(name: str, start_s: int | None = None) -> str:
-    """The field of a running total; in a pane of a day it names the start of the pane that it was sent for."""
+    """Return the field of a running total; in a daily pane it includes the start of the original pane."""
     return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")
 
 
@@ -97,7 +98,7 @@ class PaneBudget:
 
     @classmethod
     def of(cls, settings: EngineSettings) -> PaneBudget:
-        """The budget that the settings ask for; a quarter of the memory limit by default."""
+        """Return the configured budget. Default: a quarter of the memory limit."""
         given = settings.held_panes_bytes
         return cls(memory_limit_bytes() // 4 if given is None else given)
 
@@ -108,12 +109,12 @@ class PaneBudget:
             return self._total
 
     def begin(self, cache: Evictable) -> None:
-        """A run begins, or continues: until `end` or `drop` only its own loop changes the cache."""
+        """Note that a run begins or continues: until `end` or `drop` only its own loop changes the cache."""
         with self._lock:
             self._running.add(cache)
 
     def end(self, cache: Evictable, used: Mapping[PaneKey, int]) -> None:
-        """A run ended with these panes, the most recent last, of so many bytes; evict down to the limit."""
+        """Note that a run ended with these panes (bytes by key, most recent last); evict down to the limit."""
         with self._lock:
             for key, n_bytes in used.items():
                 self._remove(cache, key)
@@ -126,7 +127,7 @@ class PaneBudget:
                 owner.evict(key)
 
     def drop(self, cache: Evictable, keys: Iterable[PaneKey]) -> None:
-        """The cache was emptied of these, which were all that it held."""
+        """Note that the cache dropped these, all of its panes."""
         with self._lock:
             for key in keys:
                 self._remove(cache, key)
@@ -137,7 +138,7 @@ class PaneBudget:
         self._total -= self._sizes.pop((cache, key), 0)
 
     def _victims(self) -> list[tuple[Evictable, PaneKey]]:
-        """What to evict, least recently used first; at most down to the limit."""
+        """Return what to evict, least recently used first; at most down to the limit."""
         excess = self._total - self.limit_bytes
         busy_since = self._clock() - BUSY_S
         victims: list[tuple[Evictable, PaneKey]] = []
@@ -165,7 +166,7 @@ class PaneCache:
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
 
     def forget(self) -> None:
-        """Drop everything: what the store holds is no longer known."""
+        """Drop everything: the state of the store is unknown."""
         self._budget.begin(self)
         dropped = list(self._held)
         self._held.clear()
@@ -176,7 +177,7 @@ class PaneCache:
     def fetch(
         self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
     ) -> None:
-        """Load panes that are not held, in one round trip; raises UnreadablePane.
+        """Load panes that are not cached, in one round trip; raise UnreadablePane.
 
         Until `trim` or `forget` no other partition evicts from this cache.
         """
@@ -208,26 +209,26 @@ class PaneCache:
         return CachedPane(pane, parts, sources)
 
     def place(self, key: PaneKey) -> PaneKey:
-        """The pane that holds what is filled into `key`: itself, or the day that it was merged into."""
+        """Return the pane that stores what is filled into `key`: itself, or the day that it was merged into."""
         return replace(key, start_s=self._marks_of(key).start(key.start_s))
 
     def _marks_of(self, key: PaneKey) -> Watermarks:
         return Watermarks.of(key.slice, self._marks[key.model, key.generation])
 
-    def merge(self, key: PaneKey, delta: Any) -> None:
+    def merge(self, key: PaneKey, delta: Pane) -> None:
         """Add a delta to a fetched pane."""
         self._held[self.place(key)].pane.merge(delta)
 
-    def exchange(self, key: PaneKey, lost: Any, gained: Any) -> None:
-        """Put rows into a fetched pane and take rows out of it, in this order: no cell passes through a count of zero."""
+    def exchange(self, key: PaneKey, lost: Pane, gained: Pane) -> None:
+        """Add rows to a fetched pane, then subtract rows: in this order no cell passes through a count of zero."""
         pane = self._held[self.place(key)].pane
         pane.merge(gained)
         pane.subtract(lost)
 
     def claim(self, claim: Claim) -> str:
-        """Let a running total replace the earlier one of its source; tells what came of it.
+        """Replace the earlier running total of a source by a newer one; return the outcome.
 
-        The new totals are added before the old ones are taken away, so that no cell passes through a count of zero,
+        The new totals are added before the old ones are subtracted, so that no cell passes through a count of zero,
         at which its sums would be dropped.
         """
         held, update = self._held[self.place(claim.pane)], claim.update
@@ -251,7 +252,7 @@ class PaneCache:
         return REPLACED
 
     def write(self, touched: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
-        """Put the changes of touched panes into a commit."""
+        """Write the changes of touched panes into a commit."""
         for key in dict.fromkeys(map(self.place, touched)):
             self._write(key, commit, version)
             self._held[key].pane.tighten()
@@ -279,7 +280,7 @@ class PaneCache:
         commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
 
     def trim(self) -> None:
-        """Evict the panes used longest ago, of any partition, down to the bound. Only right after a written commit."""
+        """Evict the least recently used panes of any partition, down to the limit. Call it only right after a written commit."""
         used, self._used = self._used, {}
         self._budget.end(self, used)
 

@@ -1,7 +1,7 @@
 """Parked entries: list them, and replay each exactly once.
 
-An entry that failed alone ten times without a verdict about its content is parked: it leaves the partition's stream in
-the commit that moves the cursor past it, with its payload, and its batch id stays open. `python -m workers.ingest.parked`
+An entry that failed alone ten times without a verdict about its content is parked. The commit that moves the cursor past
+it removes it from the partition's stream and stores it with its payload. Its batch id stays open. `python -m workers.ingest.parked`
 prints one line of JSON per parked entry; `python -m workers.ingest.parked replay ID ...` (or `--all`) moves entries back to the
 end of their streams. A replayed entry counts like a batch that arrives late: under its own id, once.
 """
@@ -37,10 +37,10 @@ class ParkedEntry:
 
     Attributes
     ----------
-    id : `partition:id`, as `replay` takes it
+    id : `partition:id`, the argument of `replay`
     why : the last error
     parked_ms : milliseconds since the epoch
-    n_bytes : of the entry as it came
+    n_bytes : of the entry as received
     """
 
     id: str
@@ -54,14 +54,14 @@ class ParkedEntry:
 
 
 def parked_entries(store: Store) -> Iterator[ParkedEntry]:
-    """Every parked entry, by partition, oldest first."""
+    """Yield every parked entry, by partition, oldest first."""
     for number in range(store.settings.partitions):
         for entry_id, fields in parked_fields(store.node(number), store.keys.partition(number)):
             yield _parked(number, entry_id, fields)
 
 
 def parked_fields(node: Any, keys: PartitionKeys) -> Iterator[tuple[str, dict[bytes, bytes]]]:
-    """Ids and fields of the parked entries of a partition, a few payloads in memory at a time."""
+    """Yield ids and fields of the parked entries of a partition, with few payloads in memory at a time."""
     after = "-"
     while found := node.xrange(keys.parked, after, "+", count=_A_READ):
         for entry_id, fields in found:
@@ -70,7 +70,7 @@ def parked_fields(node: Any, keys: PartitionKeys) -> Iterator[tuple[str, dict[by
 
 
 def replay(store: Store, partition: int, entry_id: str) -> bool:
-    """Move a parked entry back to its stream; False where there is none of this id (any more)."""
+    """Move a parked entry back to its stream; return False if no entry has this id (any more)."""
     keys, node = store.keys.partition(partition), store.node(partition)
     found = node.xrange(keys.parked, entry_id, entry_id)
     if not found:
@@ -113,12 +113,12 @@ def _as_it_came(fields: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 @dataclass(frozen=True)
 class Troubles:
-    """What an operator must see to: data that waits for them.
+    """Conditions that need an operator: data that wait for one.
 
     Attributes
     ----------
-    parked_entries : acknowledged, not merged, kept for a replay
-    unsealed_models : models of which a damaged pane keeps a cohort from being sealed
+    parked_entries : acknowledged, not merged, stored for a replay
+    unsealed_models : models with a damaged pane that prevents the sealing of a cohort
     """
 
     parked_entries: int
@@ -126,7 +126,7 @@ class Troubles:
 
 
 async def read_troubles(client: Any, keys: Keys) -> Troubles:
-    """The sums over all partitions, from the event loop."""
+    """Return the sums over all partitions, from the event loop."""
     async with client.pipeline(transaction=False) as pipe:
         for number in range(keys.partitions):
             pipe.xlen(keys.partition(number).parked)
@@ -136,7 +136,7 @@ async def read_troubles(client: Any, keys: Keys) -> Troubles:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """List or replay; ends with 1 where an entry that was named is not parked."""
+    """List or replay entries; exit with 1 if a named entry is not parked."""
     parser = argparse.ArgumentParser(
         prog="python -m workers.ingest.parked", description="List or replay parked entries."
     )

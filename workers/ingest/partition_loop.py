@@ -1,10 +1,9 @@
-"""The partition loop: entries into panes, many in one commit.
+"""Partition loop: fills entries into panes, many in one commit.
 
-A worker reads a partition's stream from the cursor, fills what it reads into deltas, adds them to the panes that it
-holds in memory and commits panes, batch records, dead letters, cursor and trim in one script
-(`state/scripts/commit.lua`), guarded by the token chain. Records are read after the token, so a record that was
-missing then is missing still when the commit is written, or the commit is refused. Killed before the commit nothing
-has happened; after it everything has.
+A worker reads a partition's stream from the cursor, fills entries into deltas and adds them to its cached panes. It commits
+panes, batch records, dead letters, cursor and trim in one script (`store/scripts/commit.lua`), guarded by the fencing
+token. Records are read after the token. So a record that was missing then is still missing when the commit is written, or
+the commit is rejected. If the worker is killed before the commit, nothing has happened; after it, everything has.
 """
 
 from __future__ import annotations
@@ -50,22 +49,22 @@ log = logging.getLogger(__name__)
 
 _FIRST_COUNT = 16
 _MAX_GAP_S = 1.0
-# A read returns at once when an entry arrives. Without one, the loop looks this often at leases and its stop event.
+# A read returns at once when an entry arrives. Without entries, the loop checks leases and its stop event this often.
 READ_BLOCK_S = 0.3
 # Target of one read: longer replies of large entries are slower than several short ones.
 READ_BYTES = 2 << 20
-# State that one commit writes, unless one batch touches more. The store serves nothing else while it runs a commit:
-# 8 MiB take it some tens of milliseconds.
+# State written per commit, unless one batch changes more. The store serves no other request during a commit:
+# 8 MiB take some tens of milliseconds.
 COMMIT_BYTES = 8 << 20
-# State written per second at most: commits are spaced to stay below what a network disk keeps up with.
+# Maximum state written per second: commits are spaced so that a network disk keeps up.
 COMMIT_WRITE_RATE = 20_000_000
-# For one suspected entry, filled in a process of its own: many times what the largest accepted batch takes.
+# Time limit for one suspected entry in the sandbox: many times that of the largest accepted batch.
 CHILD_TIMEOUT_S = 20.0
 CHILD_MEMORY_BYTES = 2 << 30
 
 
 class PartitionLoop:
-    """Minds one partition for as long as its worker holds the lease."""
+    """Consumes one partition while its worker has the lease."""
 
     def __init__(
         self,
@@ -92,14 +91,14 @@ class PartitionLoop:
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
         self._records = RetainedStore(self._node, self.keys)
-        self._tries: Tries | None = None  # made by the first failure
+        self._tries: Tries | None = None  # created by the first failure
         self._at_work: list[str] = []
         self._counted = False
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
 
     def run(self) -> None:
-        """Until stopped: get the lease, work while it lasts, give it back."""
+        """Until stopped: acquire the lease, work while it is valid, return it."""
         while self._goes_on:
             try:
                 if self._leases.take(self.partition):
@@ -136,7 +135,7 @@ class PartitionLoop:
         try:
             self.step()
         except (StaleTokenError, *NO_VERDICT) as error:
-            # Refused, or the outcome is unknown: what is in memory may be ahead of the store or behind it.
+            # Rejected, or the outcome is unknown: the memory may be ahead of the store or behind it.
             self._shelf.forget()
             if isinstance(error, MemoryError):
                 self._count = 1
@@ -149,7 +148,7 @@ class PartitionLoop:
             self._leases.idle(self.partition)
 
     def step(self) -> None:
-        """Read what there is, and commit it."""
+        """Read the entries that are there, and commit them."""
         self._at_work = []
         if time.monotonic() >= self._housekeeping.due_at and self._housekeeping.run(self._busy):
             self._shelf.forget()
@@ -158,8 +157,7 @@ class PartitionLoop:
             return
         self._busy()
         if not self._counted:
-            # The attempt is counted once there is something to die of, and what was read is read again from the
-            # cursor that the count belongs to.
+            # Count the attempt once there is an entry to die of; read the entry again from the counted cursor.
             self._chain.take_over()
             self._counted = True
             return
@@ -179,10 +177,10 @@ class PartitionLoop:
             tries.succeeded()
 
     def _park(self, item: Item, why: str) -> None:
-        """Put an entry aside for a replay: one commit keeps it, leaves its id open and moves on."""
+        """Park an entry for a replay: one commit stores it, leaves its id open and advances the cursor."""
         commit, entry = Commit(self.keys), item.entry
         commit.park(item.id, why, int(time.time() * 1000))
-        # Room for its records is reserved again by the replay.
+        # The replay reserves room for its records again.
         arrived(item, commit, self.keys)
         if entry is not None and entry.batch_id:
             key = self.keys.record(entry.model, entry.generation, entry.batch_id)
@@ -213,7 +211,7 @@ class PartitionLoop:
         self._leases.busy(self.partition)
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
-        """Fill what was read and read on, until the stream is dry or the run is long enough."""
+        """Fill the entries read, and read on until the stream is empty or the group is large enough."""
         run = CommitGroup(self._ground, self._busy, self._reads())
         while True:
             plain = list(
@@ -231,7 +229,7 @@ class PartitionLoop:
         return len(run.items) >= MAX_COMMIT_ENTRIES or run.n_bytes >= COMMIT_BYTES
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
-        """Entries after one, and whether the stream had no more of them."""
+        """Return the entries after one, and whether the stream had no more of them."""
         reply = self._node.xread(
             {self.keys.stream: after_id},
             count=self._count,
@@ -279,7 +277,7 @@ class PartitionLoop:
         self._next_commit_at = time.monotonic() + gap_s
 
     def _commit_one(self, item: Item) -> None:
-        """Commit an entry of the danger zone by itself; one whose changes cannot be written is set aside."""
+        """Commit a suspected entry alone; dead-letter it if its changes cannot be written."""
         run = self._one_in_child(item)
         try:
             self._commit(run)
@@ -297,7 +295,7 @@ class PartitionLoop:
         return id_order(item.id) <= id_order(self._chain.cursor.danger_id)
 
     def _one_in_child(self, item: Item) -> CommitGroup:
-        """A run of a single entry of the danger zone, reduced in a process that may die of it."""
+        """Return the group of one suspected entry, reduced in a process that may die of it."""
         run = CommitGroup(self._ground, reads=self._reads())
         self._look_up([item])
         entry, config = item.entry, item.config
@@ -305,7 +303,7 @@ class PartitionLoop:
         if entry is None or config is None or known or config.generation != entry.generation:
             run.add(item)
             return run
-        # The child has a time limit of its own: waiting for it is not being stuck.
+        # The sandbox has its own time limit: a loop that waits for it is not stuck.
         self._leases.idle(self.partition)
         try:
             reduction, n = self._child.reduce(entry, config)
@@ -315,7 +313,7 @@ class PartitionLoop:
             item.judge(error)
         else:
             if reduction.outcomes or any(key.slice for key in reduction.touched):
-                # It harms nobody; what it changes depends on records and slices, which only the worker knows.
+                # It is harmless. Its changes depend on records and slices, which only the worker reads.
                 run.add(item)
             else:
                 run.add_reduced(item, reduction, n)
@@ -326,7 +324,7 @@ class PartitionLoop:
         return run
 
     def _alone(self, item: Item) -> None:
-        """An entry that is about what is merged before it, in a commit of its own."""
+        """Apply an entry that depends on all merged before it, in a commit of its own."""
         assert item.entry is not None
         token, commit = self._chain.new_token(), Commit(self.keys)
         if item.entry.kind == ALARM:
@@ -371,7 +369,7 @@ class PartitionLoop:
                 item.judge(error)
 
     def _ordered(self, item: Item, order: IngestEntry, token: bytes) -> Commit:
-        """The commit of an order about an alarm; one that cannot be followed is set aside."""
+        """Return the commit of an order about an alarm; dead-letter an invalid order."""
         commit = Commit(self.keys)
         try:
             write_order(self._node, self.keys, order, commit, token)

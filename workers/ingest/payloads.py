@@ -17,13 +17,13 @@ _HEAD = struct.Struct("<2sBxI")
 
 
 def pack_labels(rows: Sequence[LabelRow]) -> bytes:
-    """The payload of an entry of kind `labels`; the same rows give the same bytes."""
+    """Pack the payload of kind `labels`; equal rows give equal bytes."""
     plain = [[row.id, sorted(row.votes.items()), row.ratings] for row in rows]
     return json.dumps({"format": _FORMAT, "rows": plain}, separators=(",", ":")).encode()
 
 
 def unpack_labels(payload: bytes) -> list[LabelRow]:
-    """Read what `pack_labels` wrote; raises EntryError."""
+    """Unpack a payload of kind `labels`; raise EntryError if it is damaged."""
     try:
         found = json.loads(payload)
         if found["format"] != _FORMAT:
@@ -42,7 +42,7 @@ def unpack_labels(payload: bytes) -> list[LabelRow]:
 
 @dataclass(frozen=True)
 class Update:
-    """One histogram or pane sent by a client that has reduced its predictions itself.
+    """A histogram or pane that a client filled itself.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Update:
 
 
 def pack_updates(updates: Sequence[Update]) -> bytes:
-    """The payload of an entry of kind `histograms` or `pane`."""
+    """Pack the payload of kind `histograms` or `pane`."""
     heads = []
     for update in updates:
         head = {
@@ -86,7 +86,7 @@ def pack_updates(updates: Sequence[Update]) -> bytes:
 
 
 def unpack_updates(payload: bytes) -> list[Update]:
-    """Read what `pack_updates` wrote; raises EntryError."""
+    """Unpack a payload of kind `histograms` or `pane`; raise EntryError if it is damaged."""
     try:
         magic, version, head_length = _HEAD.unpack_from(payload)
         if (magic, version) != (_MAGIC, _FORMAT):

@@ -1,7 +1,7 @@
-"""One entry into panes: decode, find its panes, fill deltas. Knows no store.
+"""Reduction of entries to deltas of panes: decode, route rows to panes, fill. Independent of the store.
 
-The numbers are made by the ground floor's classes, which come in through `Numerics`, so that tests of exactly-once can
-count in integers instead.
+The classes of the library compute the numbers. They are passed in as `Numerics`, so that tests of exactly-once delivery
+can count in integers instead.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any
 
 from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
 from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, Place, pane_start, rows_by_pane, together
+from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import (
     HISTOGRAMS,
     LABELS,
@@ -37,30 +37,30 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 @dataclass(frozen=True)
 class Numerics:
-    """The classes that make numbers.
+    """The classes that compute.
 
     Attributes
     ----------
-    batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or what behaves like them
-    together : batches of one pane, put together where that changes nothing
-    spec : what a model's panes are made of
-    path : `module:function` that makes this very object in another process
+    batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or classes with their interface
+    together : batches of one pane, concatenated if that does not change the result
+    spec : specification of a model's panes
+    path : `module:function` that makes an equal object in another process
     """
 
-    batch: Any = Batch
-    pane: Any = Pane
-    histogram: Any = Histogram
-    together: Callable[[list[Any]], Iterable[Any]] = together
-    spec: Callable[[ModelConfig], Any] = ModelConfig.spec
+    batch: type[Batch] = Batch
+    pane: type[Pane] = Pane
+    histogram: type[Histogram] = Histogram
+    together: Callable[[list[Batch]], Iterable[Batch]] = together
+    spec: Callable[[ModelConfig], PaneSpec] = ModelConfig.spec
     path: str = "calibrant_server.workers.ingest.reduce:Numerics"
 
-    def window(self, spec: Any) -> Any:
-        """What the panes of a window are merged into."""
+    def window(self, spec: PaneSpec) -> Pane:
+        """Return an empty pane into which the panes of a window are merged."""
         return getattr(self.pane, "for_window", self.pane)(spec)
 
 
 def ground_at(path: str) -> Numerics:
-    """The ground that `module:function` makes."""
+    """Return the classes that `module:function` returns."""
     module, name = path.split(":")
     ground: Numerics = getattr(import_module(module), name)()
     return ground
@@ -123,20 +123,20 @@ class Reduction:
         self.reads = reads or StoreReads()
         self.other: dict[str, dict[str, int]] = {}
         self.outcomes: dict[str, RowOutcomes] = {}
-        self.deltas: dict[PaneKey, Any] = {}
+        self.deltas: dict[PaneKey, Pane] = {}
         self.claims: list[tuple[str, Claim]] = []
         self.touched: set[PaneKey] = set()
-        self._waiting: dict[PaneKey, tuple[ModelConfig, list[Any]]] = {}
+        self._waiting: dict[PaneKey, tuple[ModelConfig, list[Batch]]] = {}
 
-    def delta(self, key: PaneKey, config: ModelConfig, ground: Numerics) -> Any:
+    def delta(self, key: PaneKey, config: ModelConfig, ground: Numerics) -> Pane:
         """Return the delta of a pane, an empty one at first."""
         if key not in self.deltas:
             self.deltas[key] = ground.pane(ground.spec(config))
             self.touched.add(key)
         return self.deltas[key]
 
-    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Any) -> None:
-        """Have a batch filled at `close`."""
+    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Batch) -> None:
+        """Collect a batch, to be filled at `close`."""
         self.touched.add(key)
         self._waiting.setdefault(key, (config, []))[1].append(batch)
 
@@ -149,7 +149,7 @@ class Reduction:
             delta.tighten()  # a run holds the deltas of all its panes at once
         self._waiting = {}
 
-    def exchanges(self, ground: Numerics) -> dict[PaneKey, tuple[Any, Any]]:
+    def exchanges(self, ground: Numerics) -> dict[PaneKey, tuple[Pane, Pane]]:
         """Return what panes lose and gain by joined labels."""
         join = self.reads.opened_join
         return {} if join is None else join.exchanges(lambda of: ground.pane(ground.spec(of)))
@@ -168,9 +168,9 @@ class Reduction:
 
 
 def reduce_entry(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
-    """Take an entry into a reduction, to be closed; returns the number of predictions (or updates).
+    """Add an entry to a reduction that is not closed yet; return the number of predictions or updates.
 
-    Any exception, here or at the close, leaves `into` half filled: the caller begins anew without the entry.
+    Any exception, here or at the close, leaves `into` half filled: the caller repeats the reduction without the entry.
     """
     return _KINDS[entry.kind](entry, config, ground, into)
 
@@ -198,8 +198,8 @@ def _predictions(entry: IngestEntry, config: ModelConfig, ground: Numerics, into
     return int(batch.n)
 
 
-def _timed(batch: Any, received_ms: int) -> Any:
-    """A batch with the delays of the labels that came along with it."""
+def _timed(batch: Batch, received_ms: int) -> Batch:
+    """Return a batch with the delays of the labels that it contains."""
     if not isinstance(batch, Batch) or batch.event_times is None:
         return batch
     return replace(batch, delays=delay_bin(received_ms / 1000 - batch.event_times / 1e6))
@@ -259,8 +259,8 @@ _KINDS = {
 }
 
 
-def _total_name(histogram: Any, update: Update, slices: dict[str, str]) -> str:
-    """Which running totals of a pane replace each other: an epoch's, of one source, about one thing, in one slice."""
+def _total_name(histogram: Histogram, update: Update, slices: dict[str, str]) -> str:
+    """Return the name under which running totals replace each other: source, epoch, subject and slices."""
     named = "".join(f"|{key}:{value}" for key, value in sorted(slices.items()))
     return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}{named}"
 

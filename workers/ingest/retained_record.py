@@ -1,7 +1,7 @@
-"""What is known of one prediction: its scores, its raters' labels, in whatever order they came.
+"""Retained record of one prediction: its scores and its raters' labels, independent of their order of arrival.
 
-A retained record holds exactly the values that were filled, so that a change is a subtraction of what was and an addition of
-what is. The rules are such that the final facts do not depend on the order in which they arrived.
+A retained record stores exactly the values that were filled, so that a change is a subtraction of the old values and an addition
+of the new ones. The final record does not depend on the order in which its facts arrived.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from calibrant_server.workers.ingest.float32 import Narrow, sent_as_float32
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
-# Votes of a class that labels may bring; those that come along with the prediction find room beside them in four bytes.
+# Maximum ratings of a class that labels may add; those sent with the prediction also fit in the four bytes.
 MAX_VOTES = 2**31 - 1
 # In the second format scores are followed by the sum that they are divided by once they are read (`calibrant_server.workers.ingest.float32`).
 _FORMAT, _DIVIDED = 1, 2
@@ -42,8 +42,8 @@ class FactsError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """One row as it is filled. `sent` is a digest of its content, to tell a repeat from a conflict; `narrow` is what
-    was sent where that was float32 and dividing it by its sum made the scores."""
+    """One row as it is filled. `sent` is a digest of its content, to distinguish a repeat from a conflict; `narrow` is the
+    original input if that was float32 and the scores are it divided by its sum."""
 
     scores: NDArray[np.float64]
     is_logits: bool
@@ -57,7 +57,7 @@ class Prediction:
 
     @property
     def group(self) -> str | None:
-        """What it shares a unit with, or None where it is a unit by itself."""
+        """Name of the unit that it shares, or None if it is a separate unit."""
         if self.unit is not None:
             return f"u{self.unit}"
         return None if self.case is None else f"c{self.case}"
@@ -65,7 +65,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Rating:
-    """A named rater's last word: a class, or `WITHDRAWN`; `order` tells later words of one revision."""
+    """A named rater's latest rating: a class, or `WITHDRAWN`; `order` sorts ratings of one revision."""
 
     klass: int
     revision: int
@@ -74,16 +74,16 @@ class Rating:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything known of one prediction id.
+    """All facts about one prediction id.
 
     Attributes
     ----------
     prediction : None while labels wait for it
     votes : class to number of unnamed ratings
-    ratings : rater to his last word
-    deleted : the prediction was taken out, for good
-    since_s : when the id was first heard of
-    delay : how long its first label took, as a bin of `calibrant.accumulators.delays`; None where none has come
+    ratings : rater to their latest rating
+    deleted : the prediction was removed permanently
+    since_s : time of the first fact about the id
+    delay : delay of its first label, as a bin of `calibrant.accumulators.delays`; None without labels
     """
 
     since_s: int
@@ -112,7 +112,7 @@ class Facts:
         return any(self.votes.values()) or any(r.klass != WITHDRAWN for r in self.ratings.values())
 
     def predicted(self, prediction: Prediction, votes: Mapping[int, int]) -> tuple[Facts, str]:
-        """After a prediction with the unnamed ratings that came along with it."""
+        """Return the facts after a prediction with the unnamed ratings sent with it."""
         if self.deleted:
             return self, GONE
         if self.prediction is not None:
@@ -120,7 +120,7 @@ class Facts:
         return replace(self, prediction=prediction, votes=_added(self.votes, votes)), NEW
 
     def voted(self, votes: Mapping[int, int]) -> tuple[Facts, str]:
-        """After unnamed ratings, which add."""
+        """Return the facts after unnamed ratings, which add."""
         if self.deleted:
             return self, GONE
         total = _added(self.votes, votes)
@@ -131,9 +131,9 @@ class Facts:
         )
 
     def rated(self, rater: str, klass: int, revision: int | None, order: int) -> tuple[Facts, str]:
-        """After a named rater's word.
+        """Return the facts after a named rater's rating.
 
-        A higher revision replaces a lower one, whichever came first. Without a revision the later word of the stream replaces
+        A higher revision replaces a lower one, in any order of arrival. Without a revision the later rating of the stream replaces
         the earlier, and the later row of a batch the one before it. The same explicit revision with another class is a conflict.
         """
         if self.deleted:
@@ -153,7 +153,7 @@ class Facts:
         return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
 
     def timed(self, labelled_ms: int) -> Facts:
-        """With the delay of its first label, if that is the one that has come now."""
+        """Return the facts with the delay of its first label, if this is the first one."""
         if self.delay is not None or not self.counts or not self.is_labelled:
             return self
         assert self.prediction is not None
@@ -162,13 +162,13 @@ class Facts:
         )
 
     def removed(self) -> tuple[Facts, str]:
-        """After its deletion: nothing contributes, and nothing can come back under the id."""
+        """Return the facts after its deletion: nothing contributes, and no later fact restores the id."""
         if self.deleted:
             return self, DUPLICATE
         return Facts(self.since_s, deleted=True), NEW
 
     def pack(self) -> bytes:
-        """As the store keeps it; scores as float32 where that loses nothing."""
+        """Return the stored bytes; scores as float32 if that loses nothing."""
         flags = _DELETED if self.deleted else 0
         tail = b""
         n_scores = 0
@@ -197,7 +197,7 @@ class Facts:
 
     @classmethod
     def unpack(cls, data: bytes) -> Facts:
-        """The facts that `pack` wrote; raises FactsError."""
+        """Return the facts that `pack` wrote; raises FactsError."""
         try:
             number, flags, since_s, n_scores, n_votes, n_ratings, n_slices, delay = (
                 _HEAD.unpack_from(data)
@@ -292,7 +292,7 @@ def _unpack_prediction(
 def rows_of(
     batch: Batch, received_us: int, sent: Batch | None = None
 ) -> Iterable[tuple[str, Prediction, dict[int, int]]]:
-    """Id, prediction and unnamed ratings of each row of a batch that carries ids; repeats are told by what was `sent`."""
+    """Yield id, prediction and unnamed ratings of each row of a batch with ids; repeats are recognised by `sent`."""
     assert batch.ids is not None
     digests = row_digests(batch if sent is None else sent)
     narrow: list[Narrow | None] = (
@@ -328,7 +328,7 @@ def rows_of(
 
 
 def row_digests(batch: Batch) -> list[bytes]:
-    """Eight bytes a row that say whether two rows hold the same content, the default event time apart."""
+    """Return eight bytes per row that identify its content, excluding the default event time."""
     slices = sorted((batch.slices or {}).items())
     counts = [b""] * batch.n
     for row, klass, n in zip(batch.votes.row, batch.votes.klass, batch.votes.count, strict=True):
@@ -347,10 +347,10 @@ def row_digests(batch: Batch) -> list[bytes]:
 
 
 def batches_of(facts: Iterable[tuple[str, Facts]], task: str) -> list[Batch]:
-    """Predictions that count, as batches of one shape each, in the order given.
+    """Return predictions that count, as batches of one shape each, in the given order.
 
-    A unit's rows share its weight and so stand in one batch. Where some of them came as logits and some as probabilities, it is
-    probabilities that they have in common.
+    A unit's rows share its weight and therefore are in one batch. If some of them were sent as logits and some as probabilities,
+    the batch has probabilities.
     """
     rows = [
         (name, each, each.prediction)

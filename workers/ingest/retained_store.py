@@ -32,14 +32,14 @@ TALLIES = (
 
 
 class RetainedStore:
-    """Reads records and members of units, many in one round trip."""
+    """Reader of records and members of units, many per round trip."""
 
     def __init__(self, node: Any, keys: PartitionKeys):
         self._node = node
         self._keys = keys
 
     def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
-        """The records of some ids; those without one are left out."""
+        """Return the records of some ids; ids without one are left out."""
         by_shard: dict[str, list[str]] = {}
         for name in names:
             shard = self._keys.facts_of(config.key, config.generation, name)
@@ -56,7 +56,7 @@ class RetainedStore:
         return found
 
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
-        """The ids of each unit of a pane; units without one are left out."""
+        """Return the ids of each unit of a pane; units without one are left out."""
         name = self._keys.members(config.key, config.generation)
         texts = self._node.hmget(name, [group_field(group) for group in groups])
         return {
@@ -66,13 +66,13 @@ class RetainedStore:
         }
 
     def marks(self, config: ModelConfig) -> Watermarks:
-        """How far the model's panes are dropped and sealed."""
+        """Return the limits up to which the model's panes are dropped and sealed."""
         name = self._keys.marks(config.key, config.generation)
         return Watermarks.read(self._node.hmget(name, fields_of(ALL_ROWS)))
 
 
 def scanned(node: Any, name: str) -> Iterator[dict[bytes, bytes]]:
-    """The fields of a hash in pieces; one that changes meanwhile may give a field twice."""
+    """Yield the fields of a hash in pieces; a hash that changes meanwhile may yield a field twice."""
     cursor = 0
     while True:
         cursor, fields = node.hscan(name, cursor, count=_A_SCAN)
@@ -82,7 +82,7 @@ def scanned(node: Any, name: str) -> Iterator[dict[bytes, bytes]]:
 
 
 def group_field(group: Group) -> str:
-    """The field that holds a unit's members."""
+    """Return the field that stores a unit's members."""
     return f"{group[0]}|{group[1]}"
 
 
@@ -92,7 +92,7 @@ def write_facts(
     commit: Commit,
     keys: PartitionKeys,
 ) -> None:
-    """Put a join's changes into a commit: records, members of units, tallies of each model."""
+    """Add a join's changes to a commit: records, members of units, counts of each model."""
     noted: dict[tuple[str, str], dict[str, int]] = {}
     for config, each in outcomes:
         seen = noted.setdefault((config.key, config.generation), {"conflicts": 0, "duplicates": 0})
@@ -133,7 +133,7 @@ def _write_model(
 
 
 def tally(tallies: dict[str, int], name: str, facts: Facts, n_bytes: int, sign: int) -> None:
-    """Count a record in (or out) as what it is now."""
+    """Count a record in (or out) by its current state."""
     tallies["records"] += sign
     tallies["bytes"] += sign * (n_bytes + len(name) + FIELD_OVERHEAD_BYTES)
     if facts.deleted:
@@ -146,13 +146,13 @@ def tally(tallies: dict[str, int], name: str, facts: Facts, n_bytes: int, sign: 
 
 
 def whole_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Tallies as the store has them, each of `TALLIES`; empty where nothing was ever retained."""
+    """Return counts as stored, each of `TALLIES`; empty if no record was ever retained."""
     tallies = {field.decode(): int(n) for field, n in found.items()}
     return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
 
 
 async def read_tallies(client: Any, keys: Keys, most: int) -> dict[str, dict[str, int]]:
-    """Tallies by `tenant/model`, of the first `most` models by name; models that retain nothing are left out."""
+    """Return counts by `tenant/model`, of the first `most` models by name; models without records are left out."""
     async with client.pipeline(transaction=False) as pipe:
         for number in range(keys.partitions):
             pipe.hgetall(keys.partition(number).models)

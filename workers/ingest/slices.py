@@ -1,18 +1,18 @@
-"""Which values of a slice key have panes of their own.
+"""The values of a slice key that have panes of their own.
 
-Every value of a slice costs panes for as long as they are kept, so an open key has room for so many values; the rows of
-further ones fill the slice `key:other`, and the batch's outcome says how many did. A key that is declared with its
-values has room for these. A retained record holds the slices that it was filled into, so that it is taken out of the same.
+Every value of a slice costs panes for their complete retention, so an open key has a maximum number of values. Rows of further
+values fill the slice `key:other`, and the batch's outcome reports their number. A key declared with its values has room for
+exactly these. A retained record stores the slices that it was filled into, so that it is subtracted from the same ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from calibrant.core.batch import Batch
 from calibrant_server.workers.store.registry import ModelConfig
 
 OTHER = "other"
@@ -26,7 +26,7 @@ def no_slices(config: ModelConfig) -> Iterable[str]:
 
 
 class SliceNames:
-    """The values that have panes, as the store tells them, and those that entries of this run have added.
+    """Values that have panes in the store, and those that entries of this group have added.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class SliceNames:
         self._held: dict[tuple[str, str], dict[str, set[str]]] = {}
 
     def name(self, config: ModelConfig, key: str, value: str) -> str:
-        """The value under which rows of `value` are counted: itself, or `other`."""
+        """Return the value under which rows of `value` are counted: itself, or `other`."""
         declared = config.slices.get(key)
         if declared is not None:
             return value if value in declared else OTHER
@@ -53,17 +53,17 @@ class SliceNames:
         return value
 
     def pairs(self, config: ModelConfig, slices: dict[str, str]) -> dict[str, str]:
-        """The slices of one update as they are counted."""
+        """Return the slices of one update as they are counted."""
         return {key: self.name(config, key, value) for key, value in sorted(slices.items())}
 
     def batch(
-        self, config: ModelConfig, batch: Any, counts: Sequence[bool] | None = None
-    ) -> tuple[Any, dict[str, int]]:
-        """A batch with its slices as they are counted, and how many rows went to `other`, by key.
+        self, config: ModelConfig, batch: Batch, counts: Sequence[bool] | None = None
+    ) -> tuple[Batch, dict[str, int]]:
+        """Return a batch with its slices as they are counted, and the number of rows in `other` by key.
 
         Parameters
         ----------
-        counts : whether each row counts, all where None; one that does not takes no room and is left as it is
+        counts : whether each row counts; None: all count. A row that does not count takes no room and is unchanged
         """
         columns, other = {}, {}
         for key, column in (batch.slices or {}).items():
@@ -81,7 +81,7 @@ class SliceNames:
                 other[key] = n_changed
         if not columns:
             return batch, {}
-        return replace(batch, slices={**batch.slices, **columns}), other
+        return replace(batch, slices={**(batch.slices or {}), **columns}), other
 
     def _values(self, config: ModelConfig) -> dict[str, set[str]]:
         model = (config.key, config.generation)

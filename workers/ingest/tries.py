@@ -1,7 +1,7 @@
-"""How often the first entry of a partition has failed alone, and how long to wait before the next try.
+"""Number of failures of a partition's first entry alone, and the pause before the next try.
 
-Only the first entry can fail alone: entries are consumed in order, and what fails as a run of several is retried one
-by one. The count is in memory; after a restart it begins again, which costs tries and nothing else.
+Only the first entry can fail alone: entries are consumed in order, and a failed run of several entries is retried one
+by one. The count is in memory. After a restart it begins again, which only costs further tries.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ class Tries:
         self.why = ""
 
     def is_single(self, entry_id: str) -> bool:
-        """Whether an entry belongs to a run that failed, and is to be committed alone."""
+        """Return whether an entry belongs to a failed run, and is to be committed alone."""
         return id_order(entry_id) <= id_order(self._one_by_one_to)
 
     def are_spent(self, entry_id: str) -> bool:
-        """Whether an entry has failed alone as often as it may."""
+        """Return whether an entry has reached the maximum number of failures alone."""
         return entry_id == self._failing and self._n_alone >= MAX_TRIES
 
     def succeeded(self) -> None:
-        """A commit was written."""
+        """Reset the count after a written commit."""
         self._failing, self._n_alone, self._n_transient = "", 0, 0
 
     def failed(self, entry_ids: Sequence[str], error: BaseException) -> float:
-        """Note a failure with these entries at hand; returns the pause in seconds before the next try."""
+        """Record a failure of these entries; return the pause in seconds before the next try."""
         if is_transient(error):
             self._n_transient += 1
             return _pause_s(self._n_transient, MAX_TRANSIENT_PAUSE_S)
         if len(entry_ids) != 1 or not self.is_single(entry_ids[0]):
-            # Perhaps another entry's fault, or that of reading on.
+            # Another entry may be the cause, or the reading of further ones.
             self._one_by_one_to = entry_ids[-1] if entry_ids else self._one_by_one_to
             return FIRST_PAUSE_S
         if entry_ids[0] != self._failing:

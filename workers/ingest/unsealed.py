@@ -1,7 +1,7 @@
-"""Which retained records a pane holds, until it is sealed and the alarm has seen it: how rows are found by their time.
+"""Index of the retained records of a pane, until it is sealed and the alarm has processed it: it finds rows by time.
 
-Written in the commit that first joins a prediction to its pane, one field a commit, so that nothing that stands is
-written again. Models without a label horizon keep none. What is deleted meanwhile stays listed; its record says so.
+The commit that first joins a prediction to its pane writes the index, one field per commit, so that existing fields are
+never written again. Models without a label horizon have no index. Deleted ids stay listed; their records report the deletion.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _A_READ = 500
 def note(
     commit: Commit, keys: PartitionKeys, config: ModelConfig, ids: Mapping[int, Sequence[str]]
 ) -> None:
-    """Put into a commit which ids are new in which pane, by its start in seconds."""
+    """Add to a commit the ids that are new in each pane, by its start in seconds."""
     for start, names in ids.items():
         listed = _SEPARATOR.join(names).encode()
         field = blake2b(listed, digest_size=8).hexdigest()
@@ -29,7 +29,7 @@ def note(
 
 
 def ids_in(node: Any, keys: PartitionKeys, config: ModelConfig, starts: Sequence[int]) -> list[str]:
-    """The ids of some panes, in order and each once."""
+    """Return the ids of some panes, sorted and each once."""
     found: set[str] = set()
     for first in range(0, len(starts), _A_READ):
         with node.pipeline(transaction=False) as pipe:
@@ -42,6 +42,6 @@ def ids_in(node: Any, keys: PartitionKeys, config: ModelConfig, starts: Sequence
 
 
 def forget(commit: Commit, keys: PartitionKeys, config: ModelConfig, starts: Iterable[int]) -> None:
-    """Have a commit drop what is listed of some panes."""
+    """Delete the indices of some panes in a commit."""
     for start in starts:
         commit.unlink(keys.unsealed(config.key, config.generation, start))

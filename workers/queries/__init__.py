@@ -1,1 +1,1 @@
-"""Queries: what is asked of a window, and the result kinds that compute from its panes."""
+"""Queries of a window, and the result kinds that compute from its panes."""

@@ -1,7 +1,7 @@
-"""Asking, from the event loop: a question goes to whichever worker is free, its answer comes back by list.
+"""Client of queries in the event loop: any free worker takes a query, and its result returns in a list.
 
-All tasks of one inbox share one reply list and one reader of it; identical questions that wait together share one
-answer. A question that got lost with its worker is asked again until its deadline; an answer that had been computed
+All tasks of one inbox share one reply list and one reader of it. Identical queries that wait at the same time share one
+result. A query lost with its worker is sent again until its deadline; a result computed before
 is then found in the cache.
 """
 
@@ -31,25 +31,25 @@ from calibrant_server.workers.store.windows import Window
 
 log = logging.getLogger(__name__)
 
-# A question that was lost with its worker is asked again after this; most results take less.
+# A query lost with its worker is sent again after this time; most results take less.
 REASK_S = 3.0
-# Waiting questions above which reads respond 503: by then the first ones have waited for seconds.
+# Number of waiting queries above which reads respond 503: by then the first ones have waited for seconds.
 MAX_QUESTIONS = 512
 OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 
 
 class AnswerTimeout(RuntimeError):
-    """No worker answered in time, or too many questions wait (503)."""
+    """No worker replied in time, or too many queries wait (503)."""
 
     retry_after_s = 2
 
 
 class AnswerFailed(RuntimeError):
-    """The answer could not be computed (500)."""
+    """The result could not be computed (500)."""
 
 
 class SubjectGone(LookupError):
-    """A model that the question is about was deleted before it was answered (404)."""
+    """A model of the query was deleted before the result (404)."""
 
 
 class UnknownQuestion(LookupError):
@@ -58,7 +58,7 @@ class UnknownQuestion(LookupError):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """An answer: JSON, the ETag that names it, the window it is about, the state it rests on."""
+    """Result: JSON, its ETag, its window, and the state that it depends on."""
 
     body: bytes
     etag: str
@@ -68,7 +68,7 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class Side:
-    """A window of a slice of a model, as it travels."""
+    """Window of a slice of a model, as transferred."""
 
     model: str
     slice: str
@@ -77,14 +77,14 @@ class Side:
 
 @dataclass(frozen=True)
 class QueryRequest:
-    """A query on its way to a worker.
+    """Query on its way to a worker.
 
     Attributes
     ----------
     digest : identity of the result
     query : as JSON values, of the class that `kind` names
     reply_to : list that waits for the result
-    against, other : what the result is compared with, by what means and which
+    against, other : the kind of comparison, and the other side
     """
 
     digest: str
@@ -110,7 +110,7 @@ class QueryRequest:
 
 @dataclass(frozen=True)
 class Other:
-    """What a result is compared with: a window of a slice of a model of the same tenant."""
+    """Other side of a comparison: a window of a slice of a model of the same tenant."""
 
     against: Against
     model: ModelConfig
@@ -120,7 +120,7 @@ class Other:
 
 @dataclass(frozen=True)
 class Reply:
-    """What comes back: a status, the state it rests on, and a body (JSON) that depends on the status."""
+    """Reply of a worker: a status, the state that it depends on, and a body (JSON) that depends on the status."""
 
     status: str
     state_version: str
@@ -143,13 +143,13 @@ def answer_digest(
     against: Against | None,
     code_version: str = CODE_VERSION,
 ) -> str:
-    """The identity of a result. The state version names model, slice and window."""
+    """Return the identity of a result. The state version names model, slice and window."""
     made_of = [code_version, state_version, kind, query, None if against is None else str(against)]
     return blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
 class QueryClient:
-    """The questions of one inbox."""
+    """Queries of one inbox."""
 
     def __init__(self, client: Any, keys: Keys, versions: Versions):
         self._client = client
@@ -161,7 +161,7 @@ class QueryClient:
         self._reader: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Give up everything that waits."""
+        """Cancel all waiting queries."""
         tasks = [*self._shared.values(), *([self._reader] if self._reader else [])]
         for task in tasks:
             task.cancel()
@@ -176,7 +176,7 @@ class QueryClient:
         deadline_s: float,
         other: Other | None = None,
     ) -> QueryResult:
-        """The result of one query."""
+        """Return the result of one query."""
         version = await self._versions.state_version(model, slice_, window, query.needs)
         against = None if other is None else other.against
         if other is not None:
@@ -202,7 +202,7 @@ class QueryClient:
         return _read(reply, answer_digest(reply.state_version, query.kind, fields, against), window)
 
     async def _join(self, question: QueryRequest, deadline_s: float) -> Reply:
-        """Share the task of whoever asks the same already; leaving does not end it for the others."""
+        """Share the task of an identical waiting query; leaving does not cancel it for the others."""
         task = self._shared.get(question.digest)
         if task is None:
             task = asyncio.create_task(self._until_answered(question))
@@ -210,13 +210,13 @@ class QueryClient:
             task.add_done_callback(lambda done: self._ended(question.digest, done))
         done, _ = await asyncio.wait([task], timeout=deadline_s)
         if not done:
-            raise AnswerTimeout("no worker answered in time")
+            raise AnswerTimeout("no worker replied in time")
         return task.result()
 
     def _ended(self, digest: str, task: asyncio.Task[Reply]) -> None:
         self._shared.pop(digest, None)
         if not task.cancelled():
-            # Seen here, because everybody who waited may have left.
+            # Retrieved here, because all who waited may have left.
             task.exception()
 
     async def _until_answered(self, question: QueryRequest) -> Reply:
@@ -229,13 +229,13 @@ class QueryClient:
                 done, _ = await asyncio.wait([answered], timeout=min(left_s, REASK_S))
                 if done:
                     return answered.result()
-            raise AnswerTimeout("no worker answered in time")
+            raise AnswerTimeout("no worker replied in time")
         finally:
             self._waiting.pop(question.digest, None)
 
     async def _send(self, question: QueryRequest) -> None:
         if await self._client.llen(self._keys.questions) >= MAX_QUESTIONS:
-            raise AnswerTimeout("too many questions wait for workers")
+            raise AnswerTimeout("too many queries wait for workers")
         await self._client.lpush(self._keys.questions, question.to_json())
 
     def _read_replies(self) -> None:

@@ -1,4 +1,4 @@
-"""What code answers: kept answers and ETags name it, so that other code never serves, nor confirms, what this code computed."""
+"""Version of the computing code: cached results and ETags include it, so that other code never serves or confirms them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOTS = (Path(calibrant.__file__).parent, Path(__file__).parents[1])
 
 
 def digest_of_code(roots: Iterable[Path] = ROOTS) -> str:
-    """The digest of every source file below some folders, and of the versions of numpy and scipy."""
+    """Return the digest of every source file below some folders, and of the versions of numpy and scipy."""
     digest = blake2b(f"{numpy.__version__} {scipy.__version__}".encode(), digest_size=8)
     for root in roots:
         for path in sorted(root.rglob("*.py")):

@@ -1,7 +1,7 @@
 """Query → window → result. `workers/queries/serve.py` takes queries from the store.
 
 The panes of a window are one state (`workers/queries/window_panes.py`). Results are cached in the store by state version: nothing is
-invalidated, old versions are merely never requested again.
+invalidated; old versions are no longer requested.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS: dict[str, ResultKind[Any]] = find_kinds()
 
 
 class Compute:
-    """Computes queries from the state in the store. One object may serve several threads."""
+    """Computation of queries from the state in the store. One object may serve several threads."""
 
     def __init__(
         self, store: Store, ground: Numerics, kinds: dict[str, ResultKind[Any]] | None = None
@@ -59,7 +59,7 @@ class Compute:
         self._panes = WindowPanes(store, ground)
 
     def is_slow(self, question: QueryRequest) -> bool:
-        """Whether a result of this kind may take seconds."""
+        """Return whether a result of this kind may take seconds."""
         kind = self._kinds.get(question.kind)
         if kind is None:
             return False
@@ -112,7 +112,7 @@ class Compute:
     def _inputs(
         self, kind: ResultKind[Any], query: Query, config: ModelConfig, question: QueryRequest
     ) -> tuple[WindowState, Inputs]:
-        """The window's state and what the kind computes from."""
+        """Return the window's state and the inputs of the kind."""
         needs, side = kind.query.needs, question.side
         alarm = self._alarm(config, side, query) if needs.alarm else None
         state = self._state(kind, query, config, side, alarm, question.against is not None)
@@ -120,13 +120,13 @@ class Compute:
         return state, Inputs(config, state.window, state.merged, state.panes, alarm, records)
 
     def _other(self, kind: ResultKind[Any], query: Query, question: QueryRequest) -> _Other:
-        """The state of what a result is compared with."""
+        """Return the state of the other side of a comparison."""
         side = question.other
         if side is None:
-            raise ValueError("this result is of two windows")
+            raise ValueError("this result compares two windows")
         config = self._config(side.model)
         if config is None:
-            detail = "the model that is compared with is gone"
+            detail = "the other model of the comparison was deleted"
             raise CalibrationInputError.at("/against", "unknown_model", detail)
         state = self._state(kind, query, config, side, None, True)
         return _Other(state.version, Inputs(config, state.window, state.merged, state.panes))
@@ -140,7 +140,7 @@ class Compute:
         alarm: AlarmView | None,
         compared: bool,
     ) -> WindowState:
-        """One side's panes, as the kind needs them."""
+        """Return one side's panes, as the kind needs them."""
         wanted = kind.reads(query, compared)
         window, version = Window(*side.window), alarm.version if alarm else b""
         needs = kind.query.needs
@@ -161,7 +161,7 @@ class Compute:
         return read_configs(self._store.node(partition), models, [model]).get(model)
 
     def _alarm(self, config: ModelConfig, side: Side, query: Query) -> AlarmView:
-        """The state of the model's alarm, with the sealed panes that the kind needs."""
+        """Return the state of the model's alarm, with the sealed panes that the kind needs."""
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         scope = query.scope if isinstance(query, DetectorQuery) else None
@@ -188,7 +188,7 @@ def _compared(
 
 
 def _recorded(state: WindowState) -> WindowState:
-    """The same under the name of a state whose records are read too."""
+    """Return the state under the name of a state whose records are also read."""
     starts = (start_s for start_s, _ in state.spans)
     return replace(state, version=with_records(state.version, starts, state.marks))
 
@@ -198,9 +198,9 @@ def _told(status: str, version: str, detail: str) -> Reply:
 
 
 def _head(config: ModelConfig, slice_: str, state: WindowState) -> Result:
-    """What every result starts with: its model, slice, clock and window.
+    """Return the common head of all results: model, slice, clock and window.
 
-    A window without a beginning begins where its data do.
+    A window without a start starts with its data.
     """
     window = state.window
     if window.from_s == 0 and state.spans:
@@ -233,7 +233,7 @@ def _with_next(found: Result, head: Result, config: ModelConfig) -> Result:
 
 
 def _clock(config: ModelConfig, slice_: str, state: WindowState) -> Result:
-    """Where labels are waited for: which clock it is, and whether all that were waited for have had their time."""
+    """Describe the clock of a model with a label horizon, and whether all labels have had their time."""
     if config.label_horizon_s is None:
         return {}
     sealed_to = Window(0, state.marks.sealed_to).to_at if state.marks.sealed_to else None

@@ -1,4 +1,4 @@
-"""Result kinds: what each reads of a window, how it is computed and how two are compared."""
+"""Result kinds: what each reads of a window, its computation and its comparison."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = dict[str, object]
 
 @dataclass(frozen=True)
 class Against:
-    """What a result is compared with, as the request names it.
+    """Other side of a comparison, as named in the request.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class Against:
 
 @dataclass(frozen=True)
 class Inputs:
-    """One side's state: as much of it as the kind needs.
+    """One side's state: the parts that the kind needs.
 
     Attributes
     ----------
     window : of the panes
-    panes : each by itself, oldest first
+    panes : each separately, oldest first
     seed : of everything random
     """
 
@@ -99,9 +99,9 @@ class ResultKind(Generic[Q]):
     query : its class, which declares name and needs
     compute : from the query and the window's state to JSON values
     accumulators : names of those that it reads, None for all
-    compare : the same, beside the state of another window; without it the kind is not compared
+    compare : the same, with the state of another window. Default: the kind is not compared.
     compared_accumulators : names of those that `compare` reads in addition
-    is_slow : whether it may take seconds, so that quick results do not wait for it
+    is_slow : whether it may take seconds, so that fast results do not wait for it
     """
 
     query: type[Q]
@@ -136,12 +136,12 @@ def find_kinds() -> dict[str, ResultKind[Any]]:
 
 
 def other_side(against: Against, mine: Pane, other: Inputs) -> Result:
-    """Return what the other side is, how much it holds, and how many labelled predictions are on both."""
+    """Return the other side, its size, and the number of labelled predictions on both."""
     return {**side_name(against, other), **other.pane.counts, "shared": shared(mine, other.pane)}
 
 
 def side_name(against: Against, other: Inputs) -> Result:
-    """Return how a response names the other side: a baseline, a model, or a window."""
+    """Return the name of the other side in a response: a baseline, a model, or a window."""
     if against.by in ("baseline", "model"):
         return {against.by: against.name}
     return {against.by: other.window.to_dict()}

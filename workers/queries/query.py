@@ -45,11 +45,11 @@ EDGES: Any = Field("right", description="right: (a, b] with 0 in the first bin; 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a result kind reads of a window.
+    """Parts of a window that a result kind reads.
 
     Attributes
     ----------
-    panes : their merge, each pane by itself, or none
+    panes : their merge, each pane separately, or none
     alarm : the state of the model's alarm
     sealed : accumulators of the sealed panes since the alarm's baseline
     records : retained records; the result then states whether they changed while they were read
@@ -62,12 +62,12 @@ class Needs:
 
 
 class Query(BaseModel):
-    """What is asked of a window, without the window.
+    """Query of a window, without the window.
 
     Attributes
     ----------
     kind : name of the result kind
-    needs : what it reads
+    needs : the parts that it reads
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,12 +76,12 @@ class Query(BaseModel):
     needs: ClassVar[Needs] = Needs()
 
     def resolved(self, config: ModelConfig) -> Query:
-        """Return the query as it is asked of one model: every default computed, every class named by its index.
+        """Return the query for one model: every default computed, every class named by its index.
 
         Raises
         ------
         CalibrationInputError
-            The model cannot be asked this.
+            The model does not support this query.
         """
         return self.own()
 
@@ -95,12 +95,12 @@ class Query(BaseModel):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values: the identity of the query, and how it travels."""
+        """Return the fields as JSON values, for the identity of the query and for transfer."""
         return self.model_dump(mode="json", by_alias=True)
 
 
 class Including(Query):
-    """A query with costly parts, which are computed on request."""
+    """Query with costly parts, which are computed on request."""
 
     parts: ClassVar[tuple[str, ...]] = ()
 
@@ -136,7 +136,7 @@ def include_field(parts: tuple[str, ...]) -> Any:
 
 
 class BinnedQuery(Query):
-    """A query about binned scores."""
+    """Query of binned scores."""
 
     bins: int = BINS
     binning: Binning = "equal_width"
@@ -146,7 +146,7 @@ class BinnedQuery(Query):
         return self.own(**self.in_model(config))
 
     def in_model(self, config: ModelConfig) -> dict[str, Any]:
-        """Return `scope` and `bins` as the model has them, once its panes can be asked for them."""
+        """Return `scope` and `bins` for the model, after checking that its panes support them."""
         scope = scope_by_index(self.scope, config)
         bins = self.bins if "bins" in self.model_fields_set else bins_of(config, scope)
         question = self.question(bins=bins, scope=scope)
@@ -154,7 +154,7 @@ class BinnedQuery(Query):
         return {"bins": bins, "scope": question.scope_for(config.spec())}
 
     def question(self, **changed: Any) -> PaneQuery:
-        """Return what the view of a pane is asked."""
+        """Return the query of a pane's view."""
         known = type(self).model_fields
         fields: dict[str, Any] = {name: getattr(self, name) for name in QUESTION if name in known}
         if fields["binning"] in MEMBERSHIP.allowed:
@@ -163,7 +163,7 @@ class BinnedQuery(Query):
 
 
 class DetectorQuery(Query):
-    """A query about one detector of the alarm."""
+    """Query of one detector of the alarm."""
 
     scope: str | None = Field(
         None,
@@ -179,7 +179,7 @@ class DetectorQuery(Query):
 
 
 class MetricQuery(BinnedQuery):
-    """A query about one metric."""
+    """Query of one metric."""
 
     metric: str = Field(
         "ece",
@@ -207,7 +207,7 @@ class MetricQuery(BinnedQuery):
         return self.request.metric.slug
 
     def asked(self) -> PaneQuery:
-        """Return what the view is asked, options in brackets included."""
+        """Return the query of the view, options in brackets included."""
         return self.request.question(self.question())
 
 
@@ -254,7 +254,7 @@ def requests_in(
     Raises
     ------
     CalibrationInputError
-        A metric or an option is not known, or the model cannot be asked it.
+        A metric or an option is unknown, or the model does not support it.
     """
     found = []
     for each in requested(text, pointer, shared):

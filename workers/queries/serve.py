@@ -1,8 +1,8 @@
-"""Takes questions from the store and sends their answers; slow ones wait in a line of their own.
+"""Server of queries from the store; slow queries have a separate queue.
 
-A fit of seconds must not keep quick answers waiting, nor take every worker when it is asked again and again meanwhile.
-So whoever meets a slow question that is not answered yet moves it to the second line, which one thread of each process
-works off; a claim sees to it that one worker at a time works on an answer. Who asked and could not wait finds it kept.
+A fit of seconds must not delay fast results, nor occupy every worker when it is requested repeatedly meanwhile. So a worker
+that takes a slow query without a cached result moves it to the second queue, which one thread of each process
+serves. A claim ensures that one worker at a time computes a result. A client that could not wait finds it cached later.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CACHED = (OK, REFUSED)
 
 
 class QueryServer:
-    """The two lines of questions of a store. One object may serve several threads."""
+    """The two queues of queries of a store. One object may serve several threads."""
 
     def __init__(self, store: Store, compute: Compute):
         self._store = store
@@ -46,11 +46,11 @@ class QueryServer:
         self._compute = compute
 
     def run(self, stop: threading.Event) -> None:
-        """Answer quick questions until stopped, and move slow ones to their own line."""
+        """Serve fast queries until stopped, and move slow ones to their own queue."""
         self._work_off(self._keys.questions, self._quick, stop)
 
     def run_slow(self, stop: threading.Event) -> None:
-        """Answer slow questions until stopped."""
+        """Serve slow queries until stopped."""
         self._work_off(self._keys.slow_questions, self._slow, stop)
 
     def _work_off(
@@ -65,10 +65,10 @@ class QueryServer:
                 log.warning("questions: %s", error)
                 stop.wait(0.2)
             except Exception:
-                log.exception("a question could not be served")
+                log.exception("query_failed")
 
     def _serve(self, raw: bytes, serve: Callable[[QueryRequest, bytes], None]) -> None:
-        """Serve one question, unless it is answered already or nobody waits for it any more."""
+        """Serve one query, unless its result exists or no client waits for it."""
         question = QueryRequest.from_json(raw)
         if time.time() > question.until_s:
             return
@@ -83,7 +83,7 @@ class QueryServer:
         if not self._compute.is_slow(question):
             self._send(question, self._compute.answer(question))
         elif client.exists(self._keys.claim(question.digest)):
-            log.debug("%s is being answered already", question.digest)
+            log.debug("query_claimed digest=%s", question.digest)
         elif client.llen(line) < MAX_QUESTIONS:
             client.lpush(line, raw)
 
@@ -104,7 +104,7 @@ class QueryServer:
             pipe.execute()
 
     def _keep(self, pipe: Any, question: QueryRequest, reply: Reply) -> None:
-        """Under the state that it rests on, which may be newer than the one that the question named."""
+        """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
         raw = reply.to_bytes()
         if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
             digest = answer_digest(

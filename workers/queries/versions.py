@@ -1,8 +1,8 @@
-"""State versions: what an answer about a window rests on.
+"""State versions: the state that a result about a window depends on.
 
-A commit gives each pane it touches a version of its own (the commit's random token, so that a version lost in a crash
-never comes again for other content), and notes it a second time as the slice's last change. While that stays, the
-panes' versions read before are still right.
+A commit gives each changed pane a unique version (the commit's random token, so that a version lost in a crash
+never recurs for other content), and also records it as the slice's last change. While that is unchanged, the
+panes' versions read before are still valid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PANES = Needs()
 
 
 def panes_in(found: dict[bytes, bytes], window: Window) -> dict[int, bytes]:
-    """Versions of the panes of a window by start, from a slice's version hash."""
+    """Return versions of the panes of a window by start, from a slice's version hash."""
     starts = {
         int(start): version for start, version in found.items() if start != LAST_CHANGE.encode()
     }
@@ -41,9 +41,9 @@ def name_state(
     marks: Watermarks = Watermarks(),  # noqa: B008
     alarm: bytes = b"",
 ) -> str:
-    """The name of the state: configuration, slice, window, how much of it is sealed, and every pane's version.
+    """Return the name of the state: configuration, slice, window, sealed and merged limits, and every pane's version.
 
-    `alarm` is the version of the alarm's last change, where it is read.
+    `alarm` is the version of the alarm's last change, if it is read.
     """
     digest = blake2b(digest_size=12)
     digest.update(f"{config.key}|{config.generation}|{config.revision}|{slice_}".encode())
@@ -58,10 +58,10 @@ def name_state(
 
 
 def with_records(version: str, panes: Iterable[int], marks: Watermarks) -> str:
-    """The name of a state whose records are read too.
+    """Return the name of a state whose records are also read.
 
-    Commits change records together with panes. But records of a day that has outlived its retention in part are told no
-    more while its pane still stands whole: where the window holds such a pane, how far retention has come is in the name.
+    Commits change records together with panes. But records of a day that has partly exceeded its retention are no longer
+    returned while its complete pane is still stored. If the window contains such a pane, the name includes the limit of retention.
 
     Parameters
     ----------
@@ -72,20 +72,20 @@ def with_records(version: str, panes: Iterable[int], marks: Watermarks) -> str:
 
 
 def joined(version: str, other: str) -> str:
-    """The name of two states together."""
+    """Return the name of two states together."""
     return blake2b(f"{version}|{other}".encode(), digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True)
 class SliceState:
-    """What the state of a slice is at one moment.
+    """State of a slice at one moment.
 
     Attributes
     ----------
-    panes : version of every pane by its start, as kept
-    marks : how far panes are sealed and merged into days
-    alarm : the version of the alarm's last change, where it was asked for
-    reads_records : whether retained records are read beside panes
+    panes : version of every pane by its start, as stored
+    marks : limits up to which panes are sealed and merged into days
+    alarm : the version of the alarm's last change, if requested
+    reads_records : whether retained records are also read
     """
 
     config: ModelConfig
@@ -105,13 +105,13 @@ class SliceState:
         marks: Watermarks,
         alarm: bytes,
     ) -> SliceState:
-        """The state that a result with these needs depends on. Without panes, new ones do not change it."""
+        """Return the state that a result with these needs depends on. Without panes, new ones do not change it."""
         return cls(
             config, slice_, {} if needs.panes == "none" else panes, marks, alarm, needs.records
         )
 
     def name(self, window: Window) -> str:
-        """The name of the state that an answer about a window rests on."""
+        """Return the name of the state that a result about a window depends on."""
         window = self.marks.widened(window)
         panes = panes_in(self.panes, window)
         version = name_state(self.config, self.slice, window, panes, self.marks, self.alarm)
@@ -119,7 +119,7 @@ class SliceState:
 
 
 class Versions:
-    """State versions for the event loop; an unchanged slice costs one field."""
+    """Reader of state versions for the event loop; an unchanged slice costs one field."""
 
     def __init__(self, client: Any, keys: Keys):
         self._client = client
@@ -129,11 +129,11 @@ class Versions:
     async def state_version(
         self, config: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
     ) -> str:
-        """The name of the state that a result about a window depends on now."""
+        """Return the name of the state that a result about a window depends on now."""
         return (await self.state(config, slice_, needs)).name(window)
 
     async def state(self, config: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
-        """What results about a slice depend on now; one read where nothing has changed."""
+        """Return the state that results about a slice depend on now; one read if nothing has changed."""
         name, _, last, marks, alarm = await self._look(config, slice_, needs)
         kept = self._known(name, last)
         if kept is None:
@@ -148,7 +148,7 @@ class Versions:
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
-        """The same in one read, if the model is still configured so and the slice as it was last seen; else None."""
+        """Return the state with one read, if model configuration and slice are unchanged since the last read; else None."""
         name, text, last, marks, alarm = await self._look(config, slice_, needs)
         kept = self._known(name, last)
         if kept is None or text != config.to_json():
@@ -156,15 +156,15 @@ class Versions:
         return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
-        """How far the panes of a slice are sealed and merged into days."""
+        """Return the limits up to which the panes of a slice are sealed and merged into days."""
         name = self._keys.of_model(config.key).marks(config.key, config.generation)
         return Watermarks.read(await self._client.hmget(name, fields_of(slice_)))
 
     async def _look(
         self, config: ModelConfig, slice_: str, needs: Needs
     ) -> tuple[str, Any, Any, Any, bytes]:
-        """Where the slice's versions are kept; of one moment the model's configuration, the slice's last change, its marks
-        and the alarm's last change."""
+        """Return the key of the slice's versions, with the model's configuration, the slice's last change, its marks
+        and the alarm's last change at one moment."""
         keys = self._keys.of_model(config.key)
         name = keys.versions(config.key, config.generation, slice_)
         async with self._client.pipeline(transaction=True) as pipe:
@@ -178,7 +178,7 @@ class Versions:
         return name, text, last, marks, alarm_version(*alarm) if alarm else b""
 
     def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
-        """The panes' versions as they were read before, if nothing has changed since."""
+        """Return the panes' versions read before, if nothing has changed since."""
         kept = self._kept.get(name)
         if kept is None or last is None or kept.get(LAST_CHANGE.encode()) != last:
             return None

@@ -1,9 +1,9 @@
-"""The panes of a window, all as they were at one moment: one by one, or merged.
+"""Panes of a window, all from one moment: separately, or merged.
 
-Panes are read in runs; each run brings the versions of all panes along, and whatever has changed since it was read is
-read again, until everything held is of the versions that came with the last run. Panes are merged in groups of
-neighbours that begin at fixed times, and merges are kept by the versions of their panes: where one pane has changed or
-the window has moved on, the other groups are at hand and their panes need not even be read.
+Panes are read in runs. Each run also reads the versions of all panes; panes that changed since they were read are
+read again, until all loaded panes have the versions of the last run. Panes are merged in groups of
+neighbours that start at fixed times, and merges are cached by the versions of their panes. If one pane has changed or
+the window has moved on, the other groups are available and their panes need not be read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Dated, Window
 
 _TRIES = 20
-# Merged windows kept in memory: a dashboard asks for a dozen windows again and again.
+# Merged windows in the memory cache: a dashboard requests about 12 windows repeatedly.
 _WINDOWS_KEPT = 16
 _PANES_A_RUN = 64
 _PANE_OVERHEAD_BYTES = 2000
-# With every cell filled a pane takes in memory what about four of the panes that fill it take packed times their number.
+# A merge takes at most about four times the size of its largest pane: then all cells are filled.
 _FULLEST = 4
 
 Wanted = tuple[str, ...] | None
@@ -35,7 +35,7 @@ Group = tuple[tuple[int, bytes], ...]
 
 
 class LoadedPane(NamedTuple):
-    """A pane or a merge of panes, and the bytes that it counts for."""
+    """A pane or a merge of panes, with its size in bytes."""
 
     pane: Any
     n_bytes: int
@@ -47,14 +47,14 @@ class LoadedPane(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowState:
-    """A window as one state.
+    """Window as one state.
 
     Attributes
     ----------
-    spans : start and length of its panes in seconds, oldest first; none where no pane was asked for
-    window : with its boundaries as they are now
-    panes : each with its place in time, where they were asked for one by one
-    merged : their merge, where that was asked for
+    spans : start and length of its panes in seconds, oldest first; none if no pane was requested
+    window : with its current boundaries
+    panes : each with its place in time, if requested separately
+    merged : their merge, if requested
     """
 
     version: str
@@ -67,7 +67,7 @@ class WindowState:
 
 @dataclass(frozen=True)
 class _Place:
-    """What is asked about: a slice's window, and the parts of its panes that are wanted."""
+    """Slice and window of a query, and the requested parts of its panes."""
 
     config: ModelConfig
     slice: str
@@ -81,7 +81,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Versions of the window's panes by start and the slice's marks, of one moment."""
+    """Versions of the window's panes by start and the slice's marks, at one moment."""
 
     window: Window
     versions: dict[int, bytes]
@@ -94,7 +94,7 @@ class _Seen:
         return WindowState(name, spans, self.window, marks, **more)
 
     def groups(self, pane_s: int) -> list[tuple[int, Group]]:
-        """Neighbouring panes, about as many in a group as there are groups, each with its number in time."""
+        """Return neighbouring panes, about as many per group as there are groups, each with its number in time."""
         if not self.versions:
             return []
         size_s = pane_s << max(1, round(log2(len(self.versions)) / 2))
@@ -105,7 +105,7 @@ class _Seen:
 
 
 class WindowPanes:
-    """Reads panes of windows and keeps them; several threads may share one object."""
+    """Reader and cache of panes of windows; several threads may share one object."""
 
     def __init__(self, store: Store, ground: Numerics):
         self._store = store
@@ -117,7 +117,7 @@ class WindowPanes:
         self._groups: LruCache[Any, Group] = LruCache(64 * _WINDOWS_KEPT)
 
     def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
-        """The name of the state, and no pane."""
+        """Return the name of the state, and no pane."""
         place = _Place(config, slice_, window, None)
         seen = self._look(place, [], {})
         name = name_state(config, slice_, seen.window, {}, seen.marks, alarm)
@@ -126,7 +126,7 @@ class WindowPanes:
     def each(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
     ) -> WindowState:
-        """The panes one by one."""
+        """Return the panes separately."""
         place = _Place(config, slice_, window, wanted)
         held: dict[int, tuple[bytes, LoadedPane]] = {}
         seen = self._look(place, [], held)
@@ -145,7 +145,7 @@ class WindowPanes:
     def merged(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
     ) -> WindowState:
-        """The merge of the panes. Answers must not change it: it is kept."""
+        """Return the merge of the panes. Results must not change it: it is cached."""
         place = _Place(config, slice_, window, wanted)
         held: dict[int, tuple[bytes, LoadedPane]] = {}
         merges: dict[Group, LoadedPane] = {}
@@ -169,7 +169,7 @@ class WindowPanes:
         held: dict[int, tuple[bytes, LoadedPane]],
         merges: dict[Group, LoadedPane],
     ) -> list[int]:
-        """Merge the groups of which all panes are held; returns the panes that others lack."""
+        """Merge the groups whose panes are all loaded; return the panes that others lack."""
         missing: list[int] = []
         groups = seen.groups(place.config.pane_s)
         for number, group in groups:
@@ -194,7 +194,7 @@ class WindowPanes:
     def _keep_changing(
         self, place: _Place, number: int, group: Group, parts: list[LoadedPane], newest: bool
     ) -> None:
-        """Keep the panes of a group that changes, so that next time only the one that changed is read."""
+        """Cache the panes of a group that changes, so that next time only the changed one is read."""
         name = (*place.name, number)
         earlier = self._groups.get(name)
         self._groups.put(name, group)
@@ -211,7 +211,7 @@ class WindowPanes:
         versions: Iterable[tuple[int, bytes]],
         held: dict[int, tuple[bytes, LoadedPane]],
     ) -> list[int]:
-        """The panes that are neither held nor kept; what is kept is held from here on."""
+        """Return the panes that are neither loaded nor cached; cached ones are loaded from here on."""
         missing = []
         for start, version in versions:
             if start in held and held[start][0] == version:
@@ -226,7 +226,7 @@ class WindowPanes:
     def _look(
         self, place: _Place, missing: list[int], held: dict[int, tuple[bytes, LoadedPane]]
     ) -> _Seen:
-        """Versions and marks as they are now, and of the same moment a run of the missing panes."""
+        """Read current versions and marks, and of the same moment a run of the missing panes."""
         config = place.config
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)

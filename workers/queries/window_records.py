@@ -1,4 +1,4 @@
-"""The retained records of a window, found by a walk through all records of the model: records lie by id, not by time."""
+"""Retained records of a window, found by scanning all records of the model: records are stored by id, not by time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import ALL_ROWS, Window, pane_start
 
-# A walk through as many records takes some ten seconds of a worker.
+# A scan of this many records takes about 10 s of a worker.
 MAX_HELD = 1_000_000
-# As many rows take some hundreds of megabytes while they are scored; fewer of them where they have many classes.
+# This many rows take some hundreds of megabytes while they are scored; fewer of them with many classes.
 MAX_ROWS = 100_000
 MAX_SCORES = 4_000_000
-# Of all raters together; each takes some ten microseconds and a few hundred bytes.
+# Over all raters; each takes about 10 µs and a few hundred bytes.
 MAX_RATINGS = 1_000_000
 
 
 @dataclass(frozen=True)
 class WindowRecords:
-    """What is needed to read the records of one slice's window."""
+    """Reader of the records of one slice's window."""
 
     node: Any
     keys: PartitionKeys
@@ -37,22 +37,22 @@ class WindowRecords:
 
     @property
     def most_rows(self) -> int:
-        """How many rows are scored at once."""
+        """Maximum number of rows scored at once."""
         return min(MAX_ROWS, MAX_SCORES // self.config.n_classes)
 
     def read(self) -> CohortRows:
-        """The predictions of the window that have an id and a label, in the order of their ids.
+        """Return the predictions of the window that have an id and a label, sorted by id.
 
         Raises
         ------
         CalibrationInputError
-            The model retains more records than are walked through, or the window holds more rows or ratings than are
+            The model retains more records than are scanned, or the window contains more rows or ratings than are
             scored at once.
         """
         name = (self.config.key, self.config.generation)
         held = int(self.node.hget(self.keys.tallies(*name), "records") or 0)
         if held > MAX_HELD:
-            detail = f"the model retains {held} records, and up to {MAX_HELD} are looked through; a shorter retention keeps fewer"
+            detail = f"the model retains {held} records; at most {MAX_HELD} can be scanned. Set a shorter retention."
             raise CalibrationInputError.at("/model", "too_many_records", detail)
         found: dict[str, Facts] = {}
         n_ratings = 0
@@ -72,7 +72,7 @@ class WindowRecords:
                 yield from fields.items()
 
     def _holds(self, facts: Facts) -> bool:
-        """Whether the prediction lies in a pane of the window that has not outlived its retention, and in the slice."""
+        """Return whether the prediction is in a pane of the window within its retention, and in the slice."""
         prediction = facts.prediction
         assert prediction is not None
         start = pane_start(prediction.event_us, self.config.pane_s)
@@ -85,7 +85,5 @@ class WindowRecords:
 
 def _refuse_more(n: int, most: int, what: str) -> None:
     if n > most:
-        detail = (
-            f"the window holds more than {most} {what}, the most that are read at once: narrow it"
-        )
+        detail = f"the window holds more than {most} {what}, the maximum for one request: request a shorter window"
         raise CalibrationInputError.at("/window", "too_many_records", detail)

@@ -65,9 +65,9 @@ class Dated(NamedTuple):
     pane: Any
 
 
-def rfc3339(instant: datetime) -> str:
+def rfc3339(at: datetime) -> str:
     """Return a timestamp as `2026-11-20T09:00:00Z`."""
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def resolve(
@@ -82,7 +82,7 @@ def resolve(
     Parameters
     ----------
     from_, to : aware datetimes or None
-        The half-open interval; without `to` it ends with the pane of `now`, without `from_` it holds everything before.
+        The half-open interval; without `to` it ends with the pane of `now`, without `from_` it contains everything before.
     window : ISO 8601 duration or None
         Back from `to` (or now). Not together with `from_`.
     pane_s : int
@@ -99,10 +99,10 @@ def resolve(
     # An explicit `to` is exclusive; the pane of `now` belongs to the window.
     end_s = _up(end_us, pane_s) if to is not None else pane_start(end_us, pane_s) + pane_s
     start_s = _start(from_, window, end_us, pane_s)
-    start_s = max(0, start_s)
+    start_s, end_s = max(0, start_s), min(end_s, LAST_SECOND // pane_s * pane_s)
     if start_s >= end_s:
-        raise _window_error("/from", "empty_window", "from must lie before to, and to after 1970")
-    return Window(start_s, min(end_s, LAST_SECOND // pane_s * pane_s))
+        raise _window_error("/from", "empty_window", "from must be before to, and to after 1970")
+    return Window(start_s, end_s)
 
 
 def _start(
@@ -124,10 +124,12 @@ def _start(
     return max(0, pane_start(end_us - int(length * MICROSECONDS), pane_s))
 
 
-def _microseconds(instant: datetime, pointer: str) -> int:
-    if instant.tzinfo is None:
-        raise _window_error(pointer, "time_zone", "an instant needs its offset, best Z")
-    since = instant - datetime(1970, 1, 1, tzinfo=UTC)
+def _microseconds(at: datetime, pointer: str) -> int:
+    if at.tzinfo is None:
+        raise _window_error(
+            pointer, "time_zone", "Received a timestamp without offset; expected one, such as Z."
+        )
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * MICROSECONDS + since.microseconds
 
 

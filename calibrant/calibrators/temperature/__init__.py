@@ -1,1 +1,1 @@
-"""The temperature that fits the labels best, from kept profiles and from rows."""
+"""Temperature that fits the labels best, from stored profiles and from rows."""

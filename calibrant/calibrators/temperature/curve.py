@@ -1,7 +1,7 @@
-"""Losses as functions of the inverse temperature, between the kept points of a profile.
+"""Losses as functions of the inverse temperature, interpolated between the stored points of a profile.
 
-NLL, its first and second derivative are kept on a geometric grid of beta = 1 / T, Brier with its first; a Hermite
-polynomial in log beta through the six nearest points joins them. ECE is not smooth: see `moved_tables`.
+NLL, its first and second derivative are stored on a geometric grid of beta = 1 / T, Brier with its first; a Hermite
+polynomial in log beta through the six nearest points interpolates them. ECE is not smooth: see `ece_interpolation`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CROSSING_NOISE = 0.25
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a loss is least: beta, whether that is an end of the kept range ("lower" and "upper" in T), steps taken."""
+    """Minimum of a loss: beta, whether that is an end of the stored range ("lower" and "upper" in T), number of steps."""
 
     beta: float
     bound: str | None
@@ -69,13 +69,13 @@ class Curve:
 
     @cached_property
     def nll_points(self) -> Floats:
-        """NLL and two derivatives in log beta at the kept points, (3, betas)."""
+        """NLL and two derivatives in log beta at the stored points, (3, betas)."""
         value, d1, d2 = (self.kept[name] for name in ("nll", "nll_d1", "nll_d2"))
         return np.stack([value, BETAS * d1, BETAS**2 * d2 + BETAS * d1]) / self.weight
 
     @cached_property
     def brier_points(self) -> Floats:
-        """Brier score and its derivative in log beta at the kept points, (2, betas)."""
+        """Brier score and its derivative in log beta at the stored points, (2, betas)."""
         return np.stack([self.kept["brier"], BETAS * self.kept["brier_d1"]]) / self.weight_all
 
     @cached_property
@@ -99,7 +99,7 @@ class Curve:
         return float(self.eces(np.array([beta]))[0])
 
     def eces(self, betas: Floats) -> Floats:
-        """ECE at each beta of an increasing array; exact at kept points."""
+        """Return the ECE at each beta of an increasing array; exact at stored points."""
         result = np.empty(len(betas))
         left = np.clip(np.searchsorted(BETAS, betas, "right") - 1, 0, N_BETAS - 2)
         for j in np.unique(left):
@@ -112,7 +112,7 @@ class Curve:
 
     @cached_property
     def ece_points(self) -> Floats:
-        """ECE at the kept points, (betas,)."""
+        """ECE at the stored points, (betas,)."""
         table = self.tables.reshape(3, N_BETAS, self.bins, -1).sum(axis=3)
         return np.asarray(np.abs(table[2] - table[1]).sum(axis=1) / table[0].sum(axis=1))
 
@@ -135,7 +135,7 @@ class Curve:
         return min(1.0, moved + CROSSING_NOISE / float(np.sqrt(self.n)))
 
     def minimum(self, objective: str) -> Minimum | None:
-        """Where NLL or Brier is least; None where it does not depend on the temperature."""
+        """Return the minimum of NLL or Brier; None if it does not depend on the temperature."""
         points = self.nll_points if objective == "nll" else self.brier_points
         sign = np.where(np.abs(points[1]) < FLAT, 0.0, np.sign(points[1]))
         slopes = np.flatnonzero(sign)
@@ -157,13 +157,13 @@ class Curve:
         return min(found, key=lambda at: value(at.beta))
 
     def _between(self, points: Floats, objective: str, a: int, b: int) -> Root:
-        """The root of the slope between two kept points where it changes its sign."""
+        """Return the root of the slope between two stored points if it changes its sign."""
         if b > a + 1:
             return Root(float(BETAS[(a + b) // 2]), 0)
         return self._of(objective).root(a)
 
     def root_error(self, objective: str, at: Minimum) -> float:
-        """Bound on the relative error of a temperature: what the nearest four points alone would have said."""
+        """Bound the relative error of a temperature by the result of the nearest four points alone."""
         points = self.nll_points if objective == "nll" else self.brier_points
         j = int(np.searchsorted(BETAS, at.beta)) - 1
         if at.bound is not None or at.beta in BETAS or not points[1, j] < 0 < points[1, j + 1]:
@@ -171,23 +171,23 @@ class Curve:
         return abs(self._of(objective).root(j, FEWER_NODES).beta / at.beta - 1.0)
 
     def slope(self, objective: str, beta: float) -> float:
-        """Derivative of the mean NLL or Brier score in log beta."""
+        """Return the derivative of the mean NLL or Brier score in log beta."""
         return self._of(objective)(np.log(beta), 1)
 
     def curvature(self, beta: float) -> float:
-        """Second derivative of the mean NLL in beta."""
+        """Return the second derivative of the mean NLL in beta."""
         in_log = np.log(beta)
         return (self._nll(in_log, 2) - self._nll(in_log, 1)) / beta**2
 
     def variance(self, objective: str, beta: float) -> float | None:
-        """Sandwich variance of the fitted beta by unit; None where the profile does not keep what it needs."""
+        """Return the sandwich variance of the fitted beta by unit; None if the profile does not store its terms."""
         bend = self.curvature(beta)
         if objective != "nll" or bend <= 0.0:
             return None
         return self.squared_slope(beta) / (self.weight * bend) ** 2
 
     def squared_slope(self, beta: float) -> float:
-        """Sum by unit of the squared slope: polynomial in log beta of what is free of beta's unit."""
+        """Return the sum by unit of the squared slope: polynomial in log beta of what is free of beta's unit."""
         near = window(np.log(beta), NODES)
         scaled = (BETAS**2 * self.kept["nll_d1_squared"])[near]
         found = float(scipy.interpolate.KroghInterpolator(LOG_BETAS[near], scaled)(np.log(beta)))

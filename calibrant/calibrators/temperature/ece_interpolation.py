@@ -1,7 +1,7 @@
-"""ECE between two kept temperatures: the scores of one table moved towards those of the next.
+"""ECE between two stored temperatures: the scores of one table moved towards those of the next.
 
-ECE is not smooth. Between two kept tables the scores are moved from their quantiles in one to the same quantiles in the
-other, straight in log odds, which is what a change of temperature does exactly where there are two classes.
+ECE is not smooth. Between two stored tables the scores are moved from their quantiles in one to the same quantiles in the
+other, linearly in log odds, which is exactly the effect of a change of temperature for two classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PARTICLES = 256
 def moved_eces(
     before: Floats, after: Floats, beta0: float, beta1: float, betas: Floats, bins: int
 ) -> Floats:
-    """ECE between two tables (3, 60) of count, confidence and correct, by moving quantiles in log odds."""
+    """Return the ECE between two tables (3, 60) of count, confidence and correct, by moving quantiles in log odds."""
     knots = np.unique(
         np.concatenate([_mass(before), _mass(after), np.arange(PARTICLES + 1) / PARTICLES])
     )
@@ -43,19 +43,19 @@ def moved_eces(
 
 
 def _mass(table: Floats) -> Floats:
-    """Share of the weight at or below each edge of the 60 bins, (61,)."""
+    """Return the share of the weight at or below each edge of the 60 bins, (61,)."""
     running = np.concatenate([[0.0], np.cumsum(table[0])])
     return np.asarray(running / running[-1])
 
 
 def _steps(mass: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Points for `np.interp` without those of empty bins."""
+    """Return points for `np.interp` without those of empty bins."""
     keep = np.concatenate([[True], np.diff(mass) > 0])
     return mass[keep], values[keep]
 
 
 def _cumulated_confidence(table: Floats, at: Floats) -> Floats:
-    """Sum of confidence below a share of the weight; inside a bin a power law of the rank has its ends and mean."""
+    """Return the sum of confidence below a share of the weight; inside a bin a power law of the rank has its ends and mean."""
     mass = _mass(table)
     filled = np.flatnonzero(table[0] > 0)
     bin_ = filled[np.clip(np.searchsorted(mass[filled + 1], at), 0, len(filled) - 1)]

@@ -1,7 +1,7 @@
 """Temperature scaling: the T for which softmax(z / T) fits the labels best, from a pane or from raw rows.
 
-NLL and Brier are minimised over T in [1/32, 32], ECE over [0.5, 10] in steps of .005. Where the optimum lies at an
-end or the data cannot tell, the answer says so instead of giving a number that looks like any other.
+NLL and Brier are minimised over T in [1/32, 32], ECE over [0.5, 10] in steps of .005. If the optimum is at an
+end or the data cannot determine it, the result says so explicitly.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ ROW_PLATEAU = 1e-3
 FLAT_ECE = 1e-8
 VERDICTS = {
     "ok": "the data determine the temperature",
-    "at_lower_bound": "the loss still falls at the smallest temperature: the most probable class is (nearly) always "
-    "right, so no sharpness is too much for these labels",
-    "at_upper_bound": "the loss still falls at the largest temperature: the labels look unrelated to the "
+    "at_lower_bound": "the loss still decreases at the smallest temperature: the most probable class is (nearly) always "
+    "correct, so no sharpness is too much for these labels",
+    "at_upper_bound": "the loss still decreases at the largest temperature: the labels look unrelated to the "
     "probabilities",
     "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
     "unsettled": "the interval covers every temperature considered: the data do not determine one",
-    "few_units": f"fewer than {MIN_UNITS} independent units: the interval is not to be relied on",
-    "no_labels": "no labelled prediction carries weight here",
-    "all_zero_probability": "every rating is of a class that was given probability 0, which no temperature changes",
+    "few_units": f"fewer than {MIN_UNITS} independent units: the interval is not reliable",
+    "no_labels": "no labelled prediction has weight here",
+    "all_zero_probability": "every rating is of a class with probability 0, which no temperature changes",
 }
 
 
@@ -55,26 +55,26 @@ def fit_temperature(
     bins: int = 15,
     rows_if_complete: bool = False,
 ) -> dict[str, Any]:
-    """Temperature from a pane's kept profile, without raw rows.
+    """Fit a temperature to a pane's stored profile, without raw rows.
 
     Parameters
     ----------
     pane : Pane with the accumulators in `NEEDS`
     objective : "nll" (recommended), "brier" or "ece"
-    raters : label policy that T is fitted to; T depends on it
+    raters : label policy of the fit; T depends on it
     ci : nominal coverage of the interval, in [0.5, 1)
     bins : equal-width bins (right edges) of the ECE; a divisor of 60
-    rows_if_complete : fit to the rows of the kept sample where it holds every labelled prediction; `method` is "sample"
+    rows_if_complete : fit to the rows of the stored sample if it has every labelled prediction; `method` is "sample"
 
     Returns
     -------
-    dict of plain values. `temperature` is None with a `reason` where there is none; `verdict` is a word of `VERDICTS`,
+    dict of plain values. `temperature` is None with a `reason` if there is none; `verdict` is a code of `VERDICTS`,
     `detail` its sentence. `interval` is a Wald interval of log T; `standard_error` is T's by the delta method from the
-    sandwich sum (d NLL)^2 / (sum d2 NLL)^2 over units, or None with a `standard_error_reason`: a pane does not keep
-    what Brier's and ECE's need. `before` is at T = 1 and `after` at the fitted T, by the same `bins`, `edges`, `scope`
+    sandwich sum (d NLL)^2 / (sum d2 NLL)^2 over units, or None with a `standard_error_reason`: a pane does not store
+    the terms for Brier and ECE. `before` is at T = 1 and `after` at the fitted T, by the same `bins`, `edges`, `scope`
     and `method`. `gradient_norm` is the derivative of the mean loss in log T at the fit (0 at a bound, None for ECE, which
-    is searched), `iterations` the steps taken or temperatures tried. `curve` is at the kept temperatures. `error_bound`
-    estimates what interpolation may cost: the relative error of T and the error of `after.ece`;
+    is searched), `iterations` the number of steps or of temperatures tried. `curve` is at the stored temperatures.
+    `error_bound` estimates the interpolation error: the relative error of T and the error of `after.ece`;
     `plateau` are the temperatures whose ECE is as low within that error.
 
     Raises
@@ -114,7 +114,7 @@ def fit_temperature(
 
 
 def _is_complete(pane: Pane) -> bool:
-    """Whether the kept sample is every labelled prediction, each as it was sent."""
+    """Return whether the stored sample is every labelled prediction, each as it was sent."""
     if not pane.keeps("sample"):
         return False
     sample = pane.sample
@@ -129,7 +129,7 @@ def fit_temperature_exact(
     ci: float = 0.95,
     bins: int = 15,
 ) -> dict[str, Any]:
-    """Temperature from raw rows: NLL and Brier by an exact solve, ECE by exhaustive search in steps of .005.
+    """Fit a temperature to raw rows: NLL and Brier by an exact solve, ECE by exhaustive search in steps of .005.
 
     Parameters
     ----------
@@ -160,13 +160,15 @@ def fit_temperature_exact(
 
 def _check(objective: str, bins: int, multiple: int | None) -> None:
     if objective not in OBJECTIVES:
-        detail = f"objective is one of {', '.join(OBJECTIVES)}"
+        detail = f"Received objective {objective!r}; expected one of {', '.join(OBJECTIVES)}."
         raise CalibrationInputError.at("/objective", "one_of", detail)
     if bins < 1:
-        raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
+        raise CalibrationInputError.at(
+            "/bins", "range", f"Received bins={bins}; expected at least 1."
+        )
     if multiple is not None and multiple % bins:
         exact = ", ".join(str(m) for m in range(1, multiple + 1) if multiple % m == 0)
-        detail = f"a profile's tables give the ECE with {exact} bins"
+        detail = f"Received bins={bins}; a profile's tables give the ECE with {exact} bins."
         raise CalibrationInputError.at("/bins", "bins_not_exact", detail)
 
 
@@ -263,7 +265,7 @@ def _losses(curve: Curve, beta: float) -> dict[str, float]:
 
 
 def _points(curve: Curve) -> dict[str, list[float]]:
-    """The losses at the kept temperatures, smallest first."""
+    """Return the losses at the stored temperatures, smallest first."""
     return {
         "temperature": (1.0 / BETAS[::-1]).tolist(),
         "nll": curve.nll_points[0, ::-1].tolist(),
@@ -273,7 +275,7 @@ def _points(curve: Curve) -> dict[str, list[float]]:
 
 
 def _fitted(curve: Curve, about: dict[str, Any]) -> dict[str, Any] | None:
-    """By NLL or Brier."""
+    """Fit by NLL or Brier."""
     at = curve.minimum(about["objective"])
     if at is None:
         return None
@@ -290,7 +292,7 @@ def _fitted(curve: Curve, about: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _spread(curve: Curve, at: Minimum, about: dict[str, Any]) -> dict[str, Any]:
-    """Standard error and interval, or the reason why there are none."""
+    """Return standard error and interval, or the reason why there are none."""
     if at.bound is not None:
         return {"standard_error_reason": "at_bound"}
     variance = curve.variance(about["objective"], at.beta)
@@ -310,7 +312,7 @@ def _spread(curve: Curve, at: Minimum, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fitted_by_ece(curve: Curve) -> dict[str, Any] | None:
-    """The least ECE on the grid of temperatures, with the temperatures around it that do as well within the error."""
+    """Return the minimal ECE on the grid of temperatures, with the temperatures around it that equal it within the error."""
     ece = curve.eces(1.0 / ECE_TEMPERATURES[::-1])[::-1]
     if not np.ptp(ece) > FLAT_ECE:
         return None

@@ -1,8 +1,8 @@
-"""What the fitted temperature gains over leaving the probabilities alone, on labels that it was not fitted to: from the profile.
+"""Gain of the fitted temperature over the probabilities as sent, on labels held out from the fit: from the profile.
 
 Each unit is left out in turn, to first order: without unit u the fit moves by s_u / H in beta (s_u the slope of its loss
-there, H the curvature of all), which costs that unit s_u^2 / H. The profile keeps the sums of both over every prediction
-of the window, where the kept sample holds some of them.
+there, H the curvature of all), which costs that unit s_u^2 / H. The profile stores the sums of both over every prediction
+of the window; the stored sample has only some of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLACES, _SHARES = np.polynomial.legendre.leggauss(8)
 
 
 def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
-    """NLL before and after a temperature, held out, over all labelled predictions of a pane.
+    """Return NLL before and after a temperature, held out, over all labelled predictions of a pane.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
     -------
     dict with `before`, `after`, `gain` (`nll`: value and interval), `n`, `n_units`, `ci` and `interval_method`. The standard
     error of the gain g_u of the units is at most the integral over beta of sqrt(sum s_u^2), since a norm of an integral is at
-    most the integral of the norms; that bound is what the interval is made of, with Student's t, and the cost of fitting
-    (sum s_u^2 / H), without which it would be too narrow where the best temperature is near 1. None where the profile is
-    not kept, a rating has probability 0, fewer than 20 units have labels, or the loss is least at no temperature above 1/32.
+    most the integral of the norms. The interval uses that bound with Student's t, and the cost of fitting (sum s_u^2 / H),
+    without which it would be too narrow if the best temperature is near 1. None if the profile is
+    not stored, a rating has probability 0, fewer than 20 units have labels, or no temperature above 1/32 minimises the loss.
 
     Source
     ------
@@ -60,17 +60,17 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
 def gain_between(
     pane: Pane, policy: int, betas: tuple[float, float], ci: float
 ) -> dict[str, Any] | None:
-    """What one inverse temperature gains over another in NLL on labels that neither was fitted to, by the profile.
+    """Return the gain of one inverse temperature over another in NLL, by the profile, on labels to which neither was fitted.
 
     Parameters
     ----------
     pane, policy, ci : as in `left_out_gain`
-    betas : the other one and the one
+    betas : the inverse temperatures of the current and of the candidate
 
     Returns
     -------
-    dict with `current` and `candidate` (`nll`, the other's and the one's), `gain`, `n`, `n_units`, `ci` and
-    `interval_method`; None where the profile cannot tell, or one lies outside [1/32, 32].
+    dict with `current` and `candidate` (`nll` of each), `gain`, `n`, `n_units`, `ci` and
+    `interval_method`; None if the profile is insufficient, or one is outside [1/32, 32].
     """
     curve = _curve(pane, policy)
     if curve is None or min(betas) < BETAS[0] or max(betas) > BETAS[-1]:
@@ -85,7 +85,7 @@ def gain_between(
 
 
 def _curve(pane: Pane, policy: int) -> Curve | None:
-    """The profile's losses, where they are those of every rating and there are units enough."""
+    """Return the profile's losses if they include all ratings and there are enough units."""
     if not pane.keeps("temperature") or pane.counts["n_units"] < MIN_UNITS:
         return None
     profile = pane["temperature"]

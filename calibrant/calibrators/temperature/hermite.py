@@ -1,4 +1,4 @@
-"""Polynomials through values and derivatives at the kept inverse temperatures, in log beta."""
+"""Polynomials through values and derivatives at the stored inverse temperatures, in log beta."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NODES = 6
 
 
 class Root(NamedTuple):
-    """Where a slope vanishes, and in how many steps that was found."""
+    """Root of a slope, and the number of steps of its search."""
 
     beta: float
     iterations: int
 
 
 class Hermite:
-    """A function of log beta, known with some derivatives at the kept points; polynomials through the nearest join them.
+    """Function of log beta, known with some derivatives at the stored points and interpolated by polynomials through the nearest.
 
     Parameters
     ----------
@@ -36,13 +36,13 @@ class Hermite:
         self._kept: dict[tuple[int, int], scipy.interpolate.KroghInterpolator] = {}
 
     def __call__(self, log_beta: float, order: int = 0) -> float:
-        """The interpolant or its derivative of that order."""
+        """Return the interpolant or its derivative of that order."""
         near = window(log_beta, NODES)
         at, polynomial = log_beta - LOG_BETAS[near.start], self._polynomial(near)
         return float(polynomial(at) if order == 0 else polynomial.derivative(at, order))
 
     def root(self, left: int, nodes: int = NODES) -> Root:
-        """Where between two kept points where the slope vanishes, by the nearest nodes."""
+        """Return the root of the slope between two stored points, by the nearest nodes."""
         near = window(LOG_BETAS[left], nodes)
         polynomial, start = self._polynomial(near), LOG_BETAS[near.start]
 
@@ -52,7 +52,7 @@ class Hermite:
         return root(slope, LOG_BETAS[left], LOG_BETAS[left + 1])
 
     def _polynomial(self, near: slice) -> scipy.interpolate.KroghInterpolator:
-        """Through some kept points, in log beta relative to the first."""
+        """Return the polynomial through some stored points, in log beta relative to the first."""
         name = near.start, near.stop
         if name not in self._kept:
             x = np.repeat(LOG_BETAS[near] - LOG_BETAS[near.start], len(self.points))
@@ -63,14 +63,14 @@ class Hermite:
 
 
 def window(log_beta: float, nodes: int) -> slice:
-    """The kept points nearest to a place between them."""
+    """Return the stored points nearest to a place between them."""
     j = min(max(int(np.searchsorted(LOG_BETAS, log_beta, "right")) - 1, 0), N_BETAS - 2)
     first = min(max(j + 1 - nodes // 2, 0), N_BETAS - nodes)
     return slice(first, first + nodes)
 
 
 def root(slope: Callable[[float], float], low: float, high: float) -> Root:
-    """Beta at the root in log beta; the nearer end where rounding hides the change of sign."""
+    """Return beta at the root in log beta; the nearer end if rounding hides the change of sign."""
     ends = slope(low), slope(high)
     if not ends[0] < 0.0 < ends[1]:
         return Root(float(np.exp(low if abs(ends[0]) <= abs(ends[1]) else high)), 0)
@@ -79,7 +79,7 @@ def root(slope: Callable[[float], float], low: float, high: float) -> Root:
 
 
 def quintic(left: float, right: float, at: Floats) -> Floats:
-    """Weights (len(at), 6) of value and two derivatives at both ends in the quintic Hermite polynomial."""
+    """Return weights (len(at), 6) of value and two derivatives at both ends in the quintic Hermite polynomial."""
     h = right - left
     t = (at - left) / h
     s = 1.0 - t

@@ -1,6 +1,6 @@
-"""The temperature of two classes from their confidence histogram, and what a network does with it.
+"""Temperature of two classes from their confidence histogram, and how to fold it into a network.
 
-Where the paper descends along the gradient, the problem of one dimension is solved here.
+The paper uses gradient descent; here the one-dimensional problem is solved directly.
 
 Source
 ------
@@ -30,7 +30,7 @@ def fit_histogram_temperature(
     low: float = 0.5,
     high: float = 10.0,
 ) -> dict[str, Any]:
-    """Scalar temperature of a model of two classes from its histogram.
+    """Fit the scalar temperature of a model of two classes to its histogram.
 
     NLL is convex in 1 / T and solved; Brier is solved around the best point of the grid; ECE is the best point of
     the grid in steps of .005, with the temperatures around it that are within .001 of it.
@@ -43,8 +43,8 @@ def fit_histogram_temperature(
 
     Returns
     -------
-    dict with temperature, objective, at_bound, plateau (ECE only), before and after; temperature None and a
-    `reason` without data. All is of the fine bins' centres.
+    dict with temperature, objective, at_bound, plateau (ECE only), before and after; without data, temperature None and a
+    `reason`. All is computed at the fine bins' centres.
 
     Raises
     ------
@@ -53,10 +53,14 @@ def fit_histogram_temperature(
     """
     if objective not in OBJECTIVES:
         raise CalibrationInputError.at(
-            "/objective", "one_of", f"objective is one of {', '.join(OBJECTIVES)}"
+            "/objective",
+            "one_of",
+            f"Received objective {objective!r}; expected one of {', '.join(OBJECTIVES)}.",
         )
     if not 0.0 < low < high:
-        raise CalibrationInputError.at("/low", "range", "temperatures lie in 0 < low < high")
+        raise CalibrationInputError.at(
+            "/low", "range", f"Received low={low} and high={high}; expected 0 < low < high."
+        )
     losses = HistogramLosses(histogram, options or EceOptions())
     answer: dict[str, Any] = {
         "objective": objective,
@@ -81,7 +85,7 @@ def fit_histogram_temperature(
 
 
 def fold_temperature(weights: Floats, bias: Floats, temperature: float) -> tuple[Floats, Floats]:
-    """The last layer that gives logits / T: weights and bias divided by T, any shape.
+    """Return a last layer that gives logits / T: weights and bias divided by T, any shape.
 
     Raises
     ------
@@ -95,7 +99,7 @@ def fold_temperature(weights: Floats, bias: Floats, temperature: float) -> tuple
     """
     if not (np.isfinite(temperature) and temperature > 0):
         raise CalibrationInputError.at(
-            "/temperature", "range", "a temperature is a positive number"
+            "/temperature", "range", f"Received {temperature}; expected a positive number."
         )
     return weights / temperature, bias / temperature
 
@@ -130,7 +134,7 @@ def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -
 
 
 def _brier_temperature(losses: HistogramLosses, grid: Floats, best: int) -> float:
-    """The root of the slope beside the grid's best point; that point where the slope does not change its sign."""
+    """Return the root of the slope next to the grid's best point; that point if the slope does not change its sign."""
     ends = 1.0 / grid[min(best + 1, len(grid) - 1)], 1.0 / grid[max(best - 1, 0)]
     if losses.slope("brier", ends[0]) < 0.0 < losses.slope("brier", ends[1]):
         return 1.0 / float(

@@ -1,9 +1,9 @@
-"""Losses at given temperatures: of two classes from whatever tells their log-odds, of more from rows.
+"""Losses at given temperatures: of two classes from log odds of any origin, of more from rows.
 
-A histogram of class 1's probability says everything about a scalar temperature of two classes: softmax(z / T) is
-the sigmoid of logit(p) / T. With one temperature a class it does not, since softmax forgets what is common to both
-logits; from a histogram or from cells log-probabilities stand for logits, as networks that end in a log-softmax have
-them. On the diagonal the two agree. From rows with logits both are exact.
+A histogram of class 1's probability determines the effect of a scalar temperature of two classes: softmax(z / T) is
+the sigmoid of logit(p) / T. With one temperature per class it does not, since softmax loses what is common to both
+logits. From a histogram or from cells, log-probabilities replace logits, as in networks that end in a log-softmax.
+On the diagonal the two agree. From rows with logits both are exact.
 
 Source
 ------
@@ -27,14 +27,14 @@ from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_tables import BINS, DENOMINATORS, LEAST
 
 OBJECTIVES = ("nll", "brier", "ece")
-# In place of the logarithm of 0: divided by any temperature it still leaves a probability of 0.
+# Replaces the logarithm of 0: divided by any temperature it still gives a probability of 0.
 IMPOSSIBLE = -1e6
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class EceOptions:
-    """How the top label's calibration error is taken: coarse bins [lo, hi), smallest bin, what divides."""
+    """Definition of the top label's calibration error: coarse bins [lo, hi), smallest bin, denominator."""
 
     bins: int = BINS
     least: float = LEAST
@@ -42,14 +42,18 @@ class EceOptions:
 
     def __post_init__(self) -> None:
         if self.bins < 1:
-            raise CalibrationInputError.at("/bins", "range", "bins is at least 1")
+            raise CalibrationInputError.at(
+                "/bins", "range", f"Received bins={self.bins}; expected at least 1."
+            )
         if self.denominator not in DENOMINATORS:
             raise CalibrationInputError.at(
-                "/denominator", "one_of", f"denominator is one of {', '.join(DENOMINATORS)}"
+                "/denominator",
+                "one_of",
+                f"Received denominator {self.denominator!r}; expected one of {', '.join(DENOMINATORS)}.",
             )
 
     def error(self, confidence: Floats, mass: Floats, hits: Floats) -> float:
-        """Calibration error of samples with masses; nan where no bin is kept."""
+        """Return the calibration error of samples with masses; nan if no bin remains."""
         place = np.minimum((confidence * self.bins).astype(np.int64), self.bins - 1)
         total, expected, found = (
             np.bincount(place, v, self.bins) for v in (mass, mass * confidence, hits)
@@ -77,7 +81,7 @@ class TwoClassLosses:
     wrong, right : float64 (n,), mass of ratings for class 0 and for class 1
     options : EceOptions
 
-    Ratings of a class at probability 0 stay out of NLL.
+    Ratings of a class with probability 0 are excluded from NLL.
     """
 
     def __init__(self, log_p: Floats, wrong: Floats, right: Floats, options: EceOptions) -> None:
@@ -89,21 +93,21 @@ class TwoClassLosses:
 
     @classmethod
     def of_cells(cls, cells: Cells, options: EceOptions) -> TwoClassLosses:
-        """From cells of class 1's probability, each at its mean."""
+        """Build from cells of class 1's probability, each at its mean."""
         return cls.of_scores(np.clip(cells.mean, 0.0, 1.0), cells.weight, cells.correct, options)
 
     @classmethod
     def of_scores(
         cls, score: Floats, weight: Floats, right: Floats, options: EceOptions
     ) -> TwoClassLosses:
-        """From probabilities of class 1 with the weight of their ratings and of those for class 1, (n,) each."""
+        """Build from probabilities of class 1 with the weight of their ratings and of those for class 1, (n,) each."""
         with np.errstate(divide="ignore"):
             log_p = np.stack([np.log1p(-score), np.log(score)])
         return cls(log_p, np.maximum(weight - right, 0.0), right, options)
 
     @classmethod
     def of_rows(cls, rows: RowLosses) -> TwoClassLosses:
-        """From rows of two classes, to the same numbers.
+        """Build from rows of two classes, with the same numbers.
 
         Raises
         ------
@@ -115,11 +119,11 @@ class TwoClassLosses:
         return cls(rows.zed.T, np.maximum(rows.mass - right, 0.0), right, rows.options)
 
     def at(self, temperatures: Floats) -> Losses:
-        """Losses at one temperature a class, float64 (2,)."""
+        """Return losses at one temperature per class, float64 (2,)."""
         return Losses(*(self.loss(objective, temperatures) for objective in OBJECTIVES))
 
     def loss(self, objective: str, temperatures: Floats) -> float:
-        """One of the losses at one temperature a class."""
+        """Return one of the losses at one temperature per class."""
         total = float(self.mass.sum())
         if not total:
             return float("nan")
@@ -133,7 +137,7 @@ class TwoClassLosses:
         return self.options.error(np.maximum(score, 1.0 - score), self.mass, hits)
 
     def slope(self, objective: str, beta: float) -> float:
-        """Derivative of NLL or Brier by the inverse temperature."""
+        """Return the derivative of NLL or Brier by the inverse temperature."""
         margin = self.log_p[1] - self.log_p[0]
         score = sigmoid(beta * margin)
         away = self.mass * score - self.right
@@ -156,12 +160,12 @@ class HistogramLosses(TwoClassLosses):
     Raises
     ------
     CalibrationInputError
-        More than two classes: a histogram of single probabilities does not hold what a temperature needs.
+        More than two classes: a histogram of single probabilities lacks what a temperature needs.
     """
 
     def __init__(self, histogram: ConfidenceHistogram, options: EceOptions) -> None:
         if histogram.n_classes != 2:
-            detail = "temperatures come from histograms of two classes only; of more, from rows or a pane's profile"
+            detail = "temperatures come from histograms of two classes only; for more classes use rows or a pane's profile"
             raise CalibrationInputError.at("/classes", "n_classes", detail)
         filled = np.flatnonzero(histogram.label[1].sum(axis=0))
         centres = histogram.centres[filled]
@@ -171,7 +175,7 @@ class HistogramLosses(TwoClassLosses):
 
 
 class RowLosses:
-    """Losses of raw rows, any number of classes; probabilities count as log-probabilities.
+    """Losses of raw rows, any number of classes; probabilities are used as log-probabilities.
 
     Parameters
     ----------
@@ -189,11 +193,11 @@ class RowLosses:
         self.right[hits.row, hits.klass] = filling.policy_weights[policy]
         with np.errstate(divide="ignore"):
             scores = filling.batch.scores
-            # As they were sent: a temperature for each class tells logits apart that one temperature does not.
+            # As sent: a temperature per class distinguishes logits that a common temperature does not.
             self.zed = _masked(scores) if batch.is_logits else np.log(scores)
 
     def at(self, temperatures: Floats) -> Losses:
-        """Losses at one temperature a class, float64 (n_classes,)."""
+        """Return losses at one temperature per class, float64 (n_classes,)."""
         total = float(self.mass.sum())
         if not total:
             return Losses(np.nan, np.nan, np.nan)
@@ -216,23 +220,23 @@ class RowLosses:
 
 
 def refuse_other_than_two(n_classes: int) -> None:
-    """Raise where there are not two classes, so not two temperatures."""
+    """Raise unless there are two classes, so two temperatures."""
     if n_classes != 2:
         detail = "a surface is of two temperatures, so of two classes"
         raise CalibrationInputError.at("/classes", "n_classes", detail)
 
 
 def dot(one: Floats, other: Floats) -> float:
-    """Not by BLAS, whose threads cost more than they give at these lengths."""
+    """Return the dot product without BLAS, whose threads cost more than they save at these lengths."""
     return float((one * other).sum())
 
 
 def sigmoid(x: Floats) -> Floats:
-    """1 / (1 + exp(-x)) without overflow."""
+    """Return 1 / (1 + exp(-x)) without overflow."""
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
 
 
 def _masked(logits: Floats) -> Floats:
-    """Logits with minus infinity for classes that count as impossible."""
+    """Return logits with minus infinity for classes that count as impossible."""
     return np.where(np.isfinite(relative_logits(logits, axis=1)), logits, -np.inf)

@@ -1,4 +1,4 @@
-"""The losses of a model of two classes over one temperature for each, from a window's state or from rows."""
+"""Losses of a model of two classes over one temperature per class, from a window's state or from rows."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ LOWEST, HIGHEST, POINTS = 0.25, 10.0, 20
 def surface_answer(
     view: View, *, points: int = POINTS, least: float = 0.0, case: str | None = None
 ) -> dict[str, Any]:
-    """NLL, Brier and ECE over a temperature for class 0 and one for class 1.
+    """Return NLL, Brier and ECE over a temperature for class 0 and one for class 1.
 
     Parameters
     ----------
-    view : of two classes; from raw rows exact, else from the kept sample where that holds logits, else from cells
-    points : temperatures a class, in equal ratios from 0.25 to 10
+    view : of two classes; exact from raw rows, else from the stored sample if that has logits, else from cells
+    points : temperatures per class, in equal ratios from 0.25 to 10
     least : smallest bin of ECE
-    case : one case alone, from its kept table (figures 6 to 10 of the paper)
+    case : one case alone, from its stored table (figures 6 to 10 of the paper)
 
     Returns
     -------
     dict as `loss_surface`, with `source` ("rows", "sample", "cells" or "case"), n, `n_used`, raters, bins, and
-    `logits`: "sent", or "log_probabilities" where nothing else is known of both classes' logits
+    `logits`: "sent", or "log_probabilities" if nothing else is known of both classes' logits
 
     Raises
     ------
     CalibrationInputError
         Another number of classes.
     NotAnswerable
-        No labelled prediction, histograms that cannot speak of class 1, or a case of which no table is kept.
+        No labelled prediction, histograms that cannot represent class 1, or a case without a stored table.
     """
     refuse_other_than_two(view.spec.n_classes)
     question = view.question
     options = EceOptions(question.bins, least)
     losses, about = _losses(view, options) if case is None else _losses_of_case(view, case, options)
     if not about["n_used"]:
-        raise NotAnswerable("no_data", "no labelled prediction lies in the window")
+        raise NotAnswerable("no_data", "no labelled prediction is in the window")
     grid = np.geomspace(LOWEST, HIGHEST, points)
     return {
         "raters": question.raters,
@@ -91,7 +91,7 @@ def _losses_of_case(
     )
     cases = case_errors(View(view.pane, asked))
     if case not in cases.names:
-        raise NotAnswerable("unknown_case", f"no table is kept of a case {case[:60]!r}")
+        raise NotAnswerable("unknown_case", f"no table is stored for case {case[:60]!r}")
     one = cases.counted.of_cases(np.array([cases.names.index(case)]))
     weight, confidence, right = (each[0, 1] for each in (one.weight, one.confidence, one.correct))
     filled = weight > 0

@@ -30,11 +30,11 @@ MAX_SCORES = 1 << 21
 
 
 class RowCurve(Curve):
-    """The same losses from raw rows: exact at any beta; the profile only says where to look.
+    """Losses from raw rows: exact at any beta; the profile only narrows the search.
 
     Parameters
     ----------
-    profile : TemperatureProfile that `filling` was filled into
+    profile : TemperatureProfile that was filled with `filling`
     filling : Filling
     policy, bins : as in `Curve`; any number of bins
     """
@@ -109,7 +109,7 @@ class RowCurve(Curve):
         return self.eces(BETAS)
 
     def eces(self, betas: Floats) -> Floats:
-        """ECE at each beta of an increasing array; many at once from each row's log normaliser between fine points."""
+        """Return the ECE at each beta of an increasing array; many at once from each row's log normaliser between fine points."""
         weight, hits = self._row_weights
         result = np.empty(len(betas))
         for chosen, scores in self._scores(betas):
@@ -122,14 +122,14 @@ class RowCurve(Curve):
 
     @cached_property
     def _row_weights(self) -> tuple[Floats, Floats]:
-        """Weight and weighted hits of each row's score under the policy."""
+        """Weight and weighted correct ratings of each row's score under the policy."""
         weights = [part.table_weights[0 if self.policy == 0 else 1] for part in self.parts]
         return np.concatenate(weights), np.concatenate(
             [part.table_hits[self.policy] for part in self.parts]
         )
 
     def _scores(self, betas: Floats) -> Iterator[tuple[slice | Ints, Floats]]:
-        """Places in `betas` with the rows' scores there, (places, n), a few at a time."""
+        """Yield places in `betas` with the rows' scores there, (places, n), a few at a time."""
         few = max(1, MAX_SCORES // max(self.filling.n, 1))
         if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
             for i, beta in enumerate(betas):
@@ -150,7 +150,7 @@ class RowCurve(Curve):
                 yield chosen, self._score(betas[chosen], basis @ np.concatenate([before, after]))
 
     def _score(self, betas: Floats, log_total: Floats) -> Floats:
-        """Scores at each beta; as they were sent at 1, so that those on an edge stay there."""
+        """Return scores at each beta; as sent at 1, so that those on an edge stay there."""
         log_score = -log_total
         if self.filling.batch.task == "binary":
             log_score += betas[:, None] * np.concatenate([part.zed[1] for part in self.parts])
@@ -159,7 +159,7 @@ class RowCurve(Curve):
         return score
 
     def _log_total(self, log_beta: float) -> Floats:
-        """Each row's log normaliser with two derivatives in log beta, (3, n)."""
+        """Return each row's log normaliser with two derivatives in log beta, (3, n)."""
         beta = float(np.exp(log_beta))
         columns = []
         for part in self.parts:

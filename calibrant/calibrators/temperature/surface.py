@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 def loss_curve(
     losses: TwoClassLosses | RowLosses, temperatures: Floats = TEMPERATURES
 ) -> dict[str, list[float | None]]:
-    """NLL, Brier and ECE over scalar temperatures; lists, None where there is no number.
+    """Return NLL, Brier and ECE over scalar temperatures; lists, None if there is no number.
 
     Raises
     ------
@@ -44,12 +44,12 @@ def loss_surface(
     background: Floats = SURFACE_TEMPERATURES,
     foreground: Floats = SURFACE_TEMPERATURES,
 ) -> dict[str, Any]:
-    """NLL, Brier and ECE over one temperature for class 0 and one for class 1; rows of two classes.
+    """Return NLL, Brier and ECE over one temperature for class 0 and one for class 1; rows of two classes.
 
     Returns
     -------
     dict with `background` (a,), `foreground` (b,) and by objective a list (b, a), as the figures have them:
-    background along; and `lowest`, by objective the two temperatures of the grid's lowest point and the loss there.
+    background on the x axis; and `lowest`, by objective the two temperatures of the grid's lowest point and the loss there.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Rows and their ratings as temperature losses take them, and those losses with their slopes, at any temperature."""
+"""Rows and their ratings as input of temperature losses, and those losses with their slopes, at any temperature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Rows:
-    """Some rows: relative logits by class, their vote entries with each policy's weights, what their tables add."""
+    """Some rows: relative logits by class, their ratings with each policy's weights, and the terms of their tables."""
 
     n: int
     zed: Floats  # (n_classes, n), at most 0; minus infinity for probability 0
@@ -53,7 +53,7 @@ class Rows:
 
 
 def rows_of(filling: Filling, rows: slice) -> Rows:
-    """What the losses of some rows are made of, at whatever temperature."""
+    """Return the terms of the losses of some rows, at any temperature."""
     batch, hits = filling.batch, filling.hits
     first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
     row, klass = hits.row[first:last] - rows.start, hits.klass[first:last]
@@ -95,7 +95,7 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
 
 
 def spread(part: Rows, beta: float) -> tuple[Floats, Floats, Floats]:
-    """Normaliser, mean and variance of z under softmax(beta z), by row."""
+    """Return normaliser, mean and variance of z under softmax(beta z), by row."""
     power = np.exp(beta * part.zed)
     total = power.sum(axis=0)
     mean = np.einsum("kn,kn->n", power, part.finite) / total
@@ -104,7 +104,7 @@ def spread(part: Rows, beta: float) -> tuple[Floats, Floats, Floats]:
 
 
 def nll(part: Rows, policy: int, beta: float) -> tuple[float, float, float]:
-    """Sum of NLL and its two derivatives in beta."""
+    """Return the sum of NLL and its two derivatives in beta."""
     total, mean, variance = spread(part, beta)
     weight = part.by_row(part.weight[policy : policy + 1])[0]
     zed = float(part.weight[policy] @ part.entry_zed)
@@ -122,7 +122,7 @@ def nll_slopes(part: Rows, policy: int, beta: float) -> Floats:
 
 
 def brier_parts(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
-    """Brier and its derivative in beta, by row."""
+    """Return Brier and its derivative in beta, by row."""
     power = np.exp(beta * part.zed)
     total = power.sum(axis=0)
     mean = np.einsum("kn,kn->n", power, part.finite) / total

@@ -79,9 +79,9 @@ class CalibrationMapQuery(Including):
         None,
         ge=1,
         le=1200,
-        description="Of the maps that bin. Default: 15, or the nearest exact number.",
+        description="For maps that bin. Default: 15, or the nearest exact number.",
     )
-    binning: Binning = Field("equal_width", description="Of the maps that bin.")
+    binning: Binning = Field("equal_width", description="For maps that bin.")
     ci: float = CI
     class_: str | None = Field(
         None,

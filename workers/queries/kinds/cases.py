@@ -76,7 +76,7 @@ class CasesQuery(Including):
         return dict(self.request.options).get(BACKGROUND.name, BACKGROUND.default) == "in"
 
     def question(self) -> PaneQuery:
-        """Return what the tables of cases are asked."""
+        """Return the query of the tables of cases."""
         shared = PaneQuery(bins=self.bins, raters=self.raters, own_bins=True)
         return self.request.question(shared)
 

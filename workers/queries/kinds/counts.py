@@ -1,4 +1,4 @@
-"""How much a window holds."""
+"""Counts of a window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from calibrant_server.workers.queries.query import Query
 
 
 class CountsQuery(Query):
-    """No further question."""
+    """A query without parameters."""
 
     kind: ClassVar[str] = "counts"
 

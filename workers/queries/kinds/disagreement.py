@@ -1,4 +1,4 @@
-"""How far raters disagree, how well that is predicted, and the concentration that fits their ratings."""
+"""How much raters disagree, how well that is predicted, and the concentration that fits their ratings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DisagreementQuery(Query):
     )
 
     def question(self) -> PaneQuery:
-        """Return what the view is asked."""
+        """Return the query of the view."""
         options = {"loss_weight": self.loss_weight, "penalty": self.penalty}
         return PaneQuery(
             bins=self.bins, edges=self.edges, ci=self.ci, options=options, own_bins=True
@@ -129,7 +129,7 @@ def _compared(query: DisagreementQuery, pane: Pane) -> Result:
         return {
             "best": None,
             "reason": "not_kept",
-            "detail": "panes of so many classes store no sample",
+            "detail": "panes of models with this many classes store no sample",
         }
     found = compared(
         pane.sample.batch(),

@@ -1,4 +1,4 @@
-"""The verdict of the sequential alarm, with the current part of a window compared with what came before."""
+"""The verdict of the sequential alarm, with the current part of a window compared with its earlier part."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Dated, rfc3339
 
 CURRENT = "P7D"
-_ALIKE = (
-    "what both sides share is taken as independent, so intervals of a change are too wide for it"
-)
+_ALIKE = "data that both sides share are treated as independent, so intervals of a change are too wide for them"
 
 
 class DriftQuery(DetectorQuery):
@@ -70,8 +68,8 @@ def compare(query: DriftQuery, inputs: Inputs, other: Inputs, against: Against) 
 
 
 def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
-    """Without a detector the status is the comparison's: at worst a watch, and insufficient data instead of ok where the
-    model has an alarm."""
+    """Return the status of the comparison if there is no detector: at most a watch, and insufficient data instead of ok
+    if the model has an alarm."""
     config, alarm = inputs.config, inputs.alarm
     comparison = _comparison(inputs.panes, config, against)
     settings = AlarmSettings.of(config)
@@ -80,7 +78,7 @@ def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
     if why_not is not None or detector is None:
         status, reason = comparison["status"], comparison["reason"]
         if status == "ok" and config.label_horizon_s is not None:
-            # Equal windows do not replace an alarm that has not judged yet: both may be miscalibrated.
+            # Equal windows do not replace an alarm without a verdict: both windows may be miscalibrated.
             status, reason = "insufficient_data", why_not
         return {
             "status": status,
@@ -118,22 +116,22 @@ def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
 
 
 def _why_not(config: ModelConfig, detector: Detector | None, settings: AlarmSettings) -> str | None:
-    """Why there is no verdict of a detector, None where there is one."""
+    """Return why there is no verdict of a detector, None if there is one."""
     if config.label_horizon_s is None:
         return "the model has no label_horizon, so no cohort is ever sealed"
     if detector is None:
         return "no cohort has been sealed yet, or this slice is not watched"
     if detector.made_of != settings.made_of:
-        return "the settings of the alarm changed: it begins anew with the next cohort"
+        return "the settings of the alarm changed: it restarts with the next cohort"
     if detector.state is None:
-        return f"the reference is being gathered: the first {settings.reference} of cohorts"
+        return f"the reference is being collected: the first {settings.reference} of cohorts"
     return None
 
 
 def _comparison(
     panes: list[Dated], config: ModelConfig, against: list[Dated] | None
 ) -> dict[str, Any]:
-    """The last days of the window compared with the rest of it, or with another side."""
+    """Compare the last days of the window with the rest of it, or with another side."""
     cut = start_of_current(panes)
     sides = {
         True: [each for each in panes if each.start_s >= cut],
@@ -150,7 +148,7 @@ def _comparison(
 
 
 def start_of_current(panes: list[Dated]) -> float:
-    """Where the last days of a window begin, in seconds."""
+    """Return the start of the last days of a window, in seconds."""
     length = parse_duration(CURRENT)
     last = max((each.start_s + each.length_s for each in panes), default=0)
     return float(last - length)
@@ -164,7 +162,7 @@ def _merged(panes: list[Dated], config: ModelConfig) -> Pane:
 
 
 def _window(panes: list[Dated]) -> dict[str, str] | None:
-    """First and last pane of a side as an interval; None where it has none."""
+    """Return the interval from first to last pane of a side; None if it has none."""
     if not panes:
         return None
     ends = (
@@ -177,7 +175,7 @@ def _window(panes: list[Dated]) -> dict[str, str] | None:
 
 
 def _in_histograms(pane: Pane) -> float:
-    """Weight that came as plain histograms, which carry no units and stay out of the comparison."""
+    """Return the weight received as plain histograms, which carry no units and are excluded from the comparison."""
     held = pane.histograms
     return max((held.weight(key) for key in held.blocks), default=0.0)
 

@@ -47,7 +47,10 @@ def compute(query: ExpectedDelayQuery, inputs: Inputs) -> Result:
         scope: typical_table(held, scope, settings.policy, config.task, fitted) for scope in scopes
     }
     if not all(table.n_units > 0 for table in tables.values()):
-        return {"changes": None, "reason": "no labels yet to tell the model's rate of labels from"}
+        return {
+            "changes": None,
+            "reason": "the model has no labels yet, so its rate of labels is unknown",
+        }
     last_s = max(each.start_s + each.length_s for each in panes)
     length_s = last_s - min(each.start_s for each in panes)
     rate = sealed_rate(alarm, settings)

@@ -57,7 +57,7 @@ def compare(
 
 
 def _view(query: LabelDistributionQuery, pane: Pane) -> View:
-    """The measures have no bins, but every view has some, which the grid must give exactly."""
+    """The measures have no bins, but every view has some, which must be exact on the grid."""
     return View(pane, PaneQuery(bins=default_bins(pane.spec), ci=query.ci))
 
 

@@ -1,4 +1,4 @@
-"""What one frozen map gains over another on a window's labels."""
+"""The gain of one frozen map over another on a window's labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calibrant_server.workers.queries.query import CI, Query, Raters
 
 
 class MapComparisonQuery(Query):
-    """Which maps, as plain numbers; without `current` the probabilities as they are."""
+    """The maps as plain numbers; without `current`, the unmapped probabilities."""
 
     kind: ClassVar[str] = "map_comparison"
 

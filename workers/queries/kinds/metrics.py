@@ -75,7 +75,7 @@ def accumulators(query: MetricsQuery) -> frozenset[str]:
 
 
 def is_slow(query: MetricsQuery) -> bool:
-    """Tell whether many metrics have options of their own: each is computed from a view of its own."""
+    """Tell whether many metrics have options of their own: each such metric needs its own view."""
     return sum("(" in each for each in query.listed) > MAX_QUICK_OPTIONS
 
 

@@ -32,7 +32,7 @@ class RatersQuery(MetricQuery):
 
 
 def accumulators(query: RatersQuery) -> Iterable[str]:
-    """The counts alone: all else is computed from the records."""
+    """Return the counts alone: all other values are computed from the records."""
     return ["counts"]
 
 
@@ -44,7 +44,7 @@ def is_slow(query: RatersQuery) -> bool:
 def compute(query: RatersQuery, inputs: Inputs) -> Result:
     """The raters with most ratings, each with `value` and `n`; `mean_of_raters` is None, with a `reason`, where none is named.
 
-    `n_labelled` is of the window, `n_records` those of them with an id, which all else is about.
+    `n_labelled` counts the window; `n_records` counts those with an id, which all other values describe.
     """
     rows = inputs.records.read()
     everyone = rows.raters
@@ -83,7 +83,7 @@ def _why_nothing(n_labelled: int) -> dict[str, str]:
 
 
 def classes_of(rows: CohortRows, rater: str) -> NDArray[np.int64]:
-    """A rater's class for every row, int64 (n,), -1 where they gave none or withdrew it."""
+    """Return a rater's class for every row, int64 (n,); -1 if they gave none or withdrew it."""
     ratings = [facts.ratings.get(rater) for _, facts in rows.facts]
     return np.array([WITHDRAWN if each is None else each.klass for each in ratings], np.int64)
 

@@ -37,7 +37,7 @@ class RocQuery(Query):
         "Default: the model's own scope.",
     )
     raters: Raters = "pooled"
-    edges: Edges = Field("right", description="Of the plain histograms that a window may hold.")
+    edges: Edges = Field("right", description="For plain histograms that the window may contain.")
     points: int = Field(
         POINTS, ge=2, le=MAX_POINTS, description="Maximum number of points of the curve."
     )
@@ -72,7 +72,7 @@ def compare(query: RocQuery, inputs: Inputs, other: Inputs, against: Against) ->
 
 
 def _view(query: RocQuery, pane: Pane) -> View:
-    """A curve has no bins, but every view has some, which the grid must give exactly."""
+    """A curve has no bins, but every view has some, which must be exact on the grid."""
     bins = default_bins(pane.spec, query.scope)
     question = PaneQuery(
         bins=bins, edges=query.edges, raters=query.raters, scope=query.scope, ci=query.ci

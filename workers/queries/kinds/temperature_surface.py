@@ -29,7 +29,7 @@ class SurfaceQuery(Query):
 
     def resolved(self, config: ModelConfig) -> Query:
         if config.n_classes != 2:
-            detail = f"A surface is of two temperatures, so of two classes; this model has {config.n_classes}."
+            detail = f"The model has {config.n_classes} classes; a surface of two temperatures needs exactly 2."
             raise CalibrationInputError.at("/model", "n_classes", detail)
         return self.own()
 

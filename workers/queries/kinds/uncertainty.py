@@ -35,7 +35,7 @@ class UncertaintyQuery(Query):
     ci: float = CI
 
     def question(self) -> PaneQuery:
-        """Return what the view is asked; bins are of the table's own cells."""
+        """Return the query of the view; bins consist of the table's own cells."""
         return PaneQuery(
             bins=self.bins, edges=self.edges, raters=self.raters, ci=self.ci, own_bins=True
         )
