@@ -211,7 +211,7 @@ def read_requests(
     CalibrationInputError
         As `read_request`, or more than 100 requests.
     """
-    parts = split(texts) if isinstance(texts, str) else list(texts)
+    parts: list[Any] = split(texts) if isinstance(texts, str) else list(texts)
     for each in parts:
         if not isinstance(each, str):
             detail = (
