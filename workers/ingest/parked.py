@@ -81,8 +81,12 @@ def replay(store: Store, partition: int, entry_id: str) -> bool:
     if fields.get(b"i"):
         key = keys.record(*(fields[name].decode() for name in (b"m", b"g", b"i")))
         before = node.get(key) or b""
-        if before:
-            after = BatchRecord.from_json(before).ended(batch_records.ACCEPTED).to_json()
+        record = BatchRecord.from_json(before) if before else None
+        if record is not None and not record.is_final:
+            after = record.ended(batch_records.ACCEPTED).to_json()
+        else:
+            # A final record stays: the id counted after another arrival, and the replayed entry is dropped.
+            before = b""
     names = [keys.parked, keys.stream, keys.bytes_in, keys.retained, key]
     values = [entry_id, reserved["coming"], reserved["coming_bytes"], before, after]
     return bool(store.run(partition, "replay_parked", names, values)[0])

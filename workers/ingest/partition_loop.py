@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from itertools import takewhile
 
 from calibrant.core.packing import PackingError
@@ -61,6 +62,10 @@ COMMIT_WRITE_RATE = 20_000_000
 # Time limit for one suspected entry in the sandbox: many times that of the largest accepted batch.
 CHILD_TIMEOUT_S = 20.0
 CHILD_MEMORY_BYTES = 2 << 30
+
+
+class LoneEntryError(RuntimeError):
+    """An entry that is committed alone failed with an unexpected error; it is retried, then parked."""
 
 
 class PartitionLoop:
@@ -134,7 +139,7 @@ class PartitionLoop:
     def _step_or_reload(self) -> None:
         try:
             self.step()
-        except (StaleTokenError, *NO_VERDICT) as error:
+        except (StaleTokenError, LoneEntryError, *NO_VERDICT) as error:
             # Rejected, or the outcome is unknown: the memory may be ahead of the store or behind it.
             self._shelf.forget()
             if isinstance(error, MemoryError):
@@ -166,13 +171,15 @@ class PartitionLoop:
         if tries is not None and tries.are_spent(items[0].id):
             self._park(items[0], tries.why)
         elif _is_alone(items[0]):
-            self._alone(items[0])
+            self._try_lone(self._alone, items[0])
         elif self._is_dangerous(items[0]):
-            self._commit_one(items[0])
+            self._try_lone(self._commit_one, items[0])
         elif tries is not None and tries.is_single(items[0].id):
             self._commit(self._single(items[0]))
         else:
             self._commit(self._gather(items, dry))
+        if id_order(self._chain.cursor.id) >= id_order(self._chain.cursor.danger_id):
+            self._child.close()
         if tries is not None:
             tries.succeeded()
 
@@ -322,6 +329,16 @@ class PartitionLoop:
             self._busy()
         run.items.append(item)
         return run
+
+    def _try_lone(self, work: Callable[[Item], None], item: Item) -> None:
+        """Process an entry of a commit of its own; an unexpected error counts as a failed try of this entry."""
+        try:
+            work(item)
+        except (StaleTokenError, *NO_VERDICT):
+            raise
+        except Exception as error:
+            log.exception("entry_failed_alone entry_id=%s", item.id)
+            raise LoneEntryError(f"{type(error).__name__}: {error}") from error
 
     def _alone(self, item: Item) -> None:
         """Apply an entry that depends on all merged before it, in a commit of its own."""

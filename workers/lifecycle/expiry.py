@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
-from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_record import Facts, FactsError
 from calibrant_server.workers.ingest.retained_store import TALLIES, scanned, tally
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
+
+log = logging.getLogger(__name__)
 
 
 def old_records(
@@ -25,8 +28,10 @@ def old_records(
         for fields in scanned(node, name):
             old = {
                 field.decode(): facts
-                for field, facts in ((field, Facts.unpack(text)) for field, text in fields.items())
-                if _began_s(facts) < kept_from_s
+                for field, facts in (
+                    (field, _readable(field, text)) for field, text in fields.items()
+                )
+                if facts is not None and _began_s(facts) < kept_from_s
             }
             if old:
                 _remove(keys, chain, config, name, old)
@@ -45,6 +50,15 @@ def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) 
     for shard in range(RECORD_SHARDS):
         commit.unlink(keys.facts(model, generation, shard))
     return commit
+
+
+def _readable(field: bytes, text: bytes) -> Facts | None:
+    """Read a record; a damaged one stays where it is and keeps no other from expiring."""
+    try:
+        return Facts.unpack(text)
+    except FactsError as error:
+        log.error("record_unreadable id=%r error=%s", field, error)
+        return None
 
 
 def _began_s(facts: Facts) -> float:

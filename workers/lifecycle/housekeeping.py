@@ -18,6 +18,7 @@ from calibrant_server.workers.alarm.removal import remove_alarm
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.parked import parked_fields
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.retained_record import FactsError
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.expiry import old_records, remove_records
 from calibrant_server.workers.lifecycle.sealing import Sealing
@@ -88,12 +89,15 @@ class Housekeeping:
             n_sealed += self._sealing.seal(config, now_s, progress)
             try:
                 self._close_gathered(config, now_s)
-            except PackingError as error:
+            except (PackingError, FactsError) as error:
                 log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
         return n_sealed
 
     def _close_gathered(self, config: ModelConfig, now_s: float) -> None:
         """Advance detectors by a cohort that no further pane will complete."""
+        if self._sealing.is_blocked(config):
+            # Its other panes may still be sealed, once the damaged one is readable or past its retention.
+            return
         until_s = now_s - (config.label_horizon_s or 0)
         commit = close_gathered(self._node, self._keys, config, until_s)
         if commit is not None:

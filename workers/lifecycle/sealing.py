@@ -17,6 +17,7 @@ from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.retained_record import FactsError
 from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
@@ -61,6 +62,7 @@ class Sealing:
         now_s : everything received before this time is in the panes
         """
         if config.label_horizon_s is None:
+            self._note_damage(config, None)
             return 0
         model = (config.key, config.generation)
         marks = self._node.hgetall(self._keys.marks(*model))
@@ -70,13 +72,18 @@ class Sealing:
             progress()
             try:
                 self._seal(config, marks, cohort, held)
-            except PackingError as error:
+            except (PackingError, FactsError) as error:
                 # Later cohorts wait as well: detectors process them in order.
                 self._note_damage(config, f"{cohort.start_s}: {error}")
                 return n_cohorts
             n_cohorts += 1
         self._note_damage(config, None)
         return n_cohorts
+
+    def is_blocked(self, config: ModelConfig) -> bool:
+        """Whether a damaged pane keeps cohorts of the model from being sealed."""
+        field = f"{config.key}|{config.generation}"
+        return bool(self._node.hexists(self._keys.unsealable, field))
 
     def _note_damage(self, config: ModelConfig, why: str | None) -> None:
         """Record in the store that a model's cohorts cannot be sealed, or can be again."""
@@ -112,12 +119,17 @@ class Sealing:
         held: dict[str, list[int]],
         until_s: float,
     ) -> list[SealedCohort]:
-        """Return unsealed cohorts that ended by `until_s`, oldest first."""
+        """Return unsealed cohorts that ended by `until_s`, oldest first.
+
+        Of a cohort past retention some panes may have been removed: it is not sealed any more.
+        """
         whole = Watermarks.of(ALL_ROWS, marks)
         starts = sorted({whole.start(start) for each in held.values() for start in each})
         cohorts = (SealedCohort(start, whole.length(start, config.pane_s)) for start in starts)
         return [
-            each for each in cohorts if each.start_s >= whole.sealed_to and each.end_s <= until_s
+            each
+            for each in cohorts
+            if each.start_s >= whole.sealed_to and whole.kept_from < each.end_s <= until_s
         ]
 
     def _seal(
