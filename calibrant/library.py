@@ -6,7 +6,7 @@ service does from a window. `metric_functions` makes one function for each metri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from calibrant.calibrators import Options, fit
@@ -106,7 +106,7 @@ def evaluate(
     >>> report["accuracy"].value
     1.0
     """
-    slugs = _slugs(metrics)
+    slugs = _slugs(metrics, options)
     batch = _batch(locals())
     pane = _filled(batch, accumulators_for(slugs))
     question = PaneQuery(bins, binning, edges, raters, min_count, scope, ci, _taken(options, slugs))
@@ -278,7 +278,7 @@ def evaluate_pane(
     **asked: Any,
 ) -> Report:
     """Compute metrics from a pane; see `Pane.evaluate`."""
-    slugs = _slugs(metrics)
+    slugs = _slugs(metrics, asked.keys() - {"binning", "edges", "min_count", "raters", "ci"})
     shared = {name: asked.pop(name) for name in ("binning", "edges", "min_count", "raters", "ci")}
     question = PaneQuery(
         bins=_bins(pane, bins, scope), scope=scope, options=_taken(asked, slugs), **shared
@@ -304,9 +304,11 @@ def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:
     return default_bins(pane.spec, scope) if bins is None else bins
 
 
-def _slugs(metrics: str | Iterable[str] | None) -> list[str]:
-    """Return the requested metrics by their canonical keys."""
-    return list(DEFAULT_METRICS) if metrics is None else [each.key for each in requested(metrics)]
+def _slugs(metrics: str | Iterable[str] | None, shared: Collection[str]) -> list[str]:
+    """Return the requested metrics by their canonical keys, where options of these names are given to all metrics."""
+    if metrics is None:
+        return list(DEFAULT_METRICS)
+    return [each.key for each in requested(metrics, shared=shared)]
 
 
 def _taken(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:

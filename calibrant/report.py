@@ -81,13 +81,18 @@ def raters_compared(
             "policies": values_by_policy(asked(view, each), each.metric.slug),
             **of_raters(batch, each.metric.slug, each.question(question), raters),
         }
-        for each in requested(slugs)
+        for each in requested(slugs, shared=question.options)
     }
     return {
         "disagreement": float(differ.mean()) if len(differ) else None,
         "n_majority_ties": view.counts["n_majority_ties"],
         "metrics": found,
     }
+
+
+def shared_options(binning: str) -> frozenset[str]:
+    """Return the names of own options that a query's `binning` gives to all metrics: it may name a membership."""
+    return frozenset({MEMBERSHIP.name}) if binning in MEMBERSHIP.allowed else frozenset()
 
 
 def question_of(params: Mapping[str, Any]) -> PaneQuery:

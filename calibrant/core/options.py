@@ -79,7 +79,13 @@ class Option:
     def _typed(self, value: Any) -> str | int | float:
         whole = isinstance(value, float) and self.type is int and value.is_integer()
         taken = (int, float, str) if self.type is float else (int, str)
-        if isinstance(value, bool) or not (whole or isinstance(value, taken)):
+        # Python reads "1_0" and digits of every script as numbers; a query must not.
+        odd = (
+            isinstance(value, str)
+            and self.type is not str
+            and ("_" in value or not value.isascii())
+        )
+        if isinstance(value, bool) or odd or not (whole or isinstance(value, taken)):
             raise self._refused(
                 "type",
                 f"Received {self.name}={_shown(value)}; expected {_TYPE_NAMES[self.type]}.",

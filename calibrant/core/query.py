@@ -81,12 +81,15 @@ class PaneQuery:
         CalibrationInputError
             The model has no such scope.
         """
-        scope = self.scope or spec.default_scope
+        scope: Any = spec.default_scope if self.scope is None else self.scope
+        if not isinstance(scope, str):
+            detail = f"Received a scope of type {type(scope).__name__}; expected text, such as 'class:0'."
+            raise CalibrationInputError.at("/scope", "type", detail)
         kind, _, name = scope.partition(":")
         if kind == "class" and name.isdecimal() and len(name) <= 5 and int(name) < spec.n_classes:
             return f"class:{int(name)}"
         if scope in ("top_label", "all") or (scope == "positive" and spec.n_classes == 2):
-            return scope
+            return str(scope)
         detail = (
             f"Received scope {scope[:60]!r}; expected one of this model: top_label, all, class:INDEX"
             + (", positive" if spec.n_classes == 2 else "")

@@ -64,7 +64,7 @@ def differences(
     -------
     dict by canonical key; an unknown difference is None, an unknown interval has `difference_reason`
     """
-    requests = requested(slugs)
+    requests = requested(slugs, shared=view.question.options)
     keys = [each.key for each in requests]
     mine, theirs = compute_metrics(view, keys, seed), compute_metrics(other, keys, seed)
     return {

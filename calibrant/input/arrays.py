@@ -85,12 +85,31 @@ def read_arrays(
     empty = _empty(columns, spec)
     if empty is not None:
         return empty
+    _check_names(classes)
     try:
-        return Batch.from_columns(
+        batch = Batch.from_columns(
             columns, task=task, n_classes=n_classes, class_names=classes
         ).batch
     except CalibrationInputError as error:
         raise CalibrationInputError([_renamed(each) for each in error.violations]) from None
+    if classes is not None and len(classes) != batch.n_classes:
+        detail = (
+            f"Received {len(classes)} names of classes; expected {batch.n_classes}, one per class."
+        )
+        raise CalibrationInputError.at("/classes", "n_classes", detail)
+    return batch
+
+
+def _check_names(classes: Sequence[str] | None) -> None:
+    """Check that the names of classes are texts and distinct; a repeated name would be read as its last class."""
+    if classes is None:
+        return
+    if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
+        detail = "Received names of classes of another type; expected a list of texts."
+        raise CalibrationInputError.at("/classes", "list", detail)
+    if len(set(classes)) < len(classes):
+        detail = "Received a name of a class more than once; expected each name once."
+        raise CalibrationInputError.at("/classes", "repeated_class", detail)
 
 
 def _scores(probabilities: Any, logits: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -55,7 +55,9 @@ DEFAULT_METRICS = tuple(
 )
 
 
-def requested(texts: str | Iterable[str], pointer: str = "/metrics") -> list[MetricRequest]:
+def requested(
+    texts: str | Iterable[str], pointer: str = "/metrics", shared: Collection[str] = ()
+) -> list[MetricRequest]:
     """Read metrics as they are requested, such as `ece,lp_ece(order=3)`.
 
     Raises
@@ -63,7 +65,7 @@ def requested(texts: str | Iterable[str], pointer: str = "/metrics") -> list[Met
     CalibrationInputError
         An unknown slug or option, or a value that the option does not allow.
     """
-    return read_requests(texts, METRICS, pointer)
+    return read_requests(texts, METRICS, pointer, shared)
 
 
 def chosen(slugs: Iterable[str]) -> list[Metric]:
@@ -117,7 +119,7 @@ def estimates(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, E
     split = int(view.pane.units_split["n"]) if "unit_sample" in view.pane.names else None
     return {
         each.key: _estimate(each.metric, asked(view, each), seed).of(each.key, view.counts, split)
-        for each in requested(slugs)
+        for each in requested(slugs, shared=view.question.options)
     }
 
 

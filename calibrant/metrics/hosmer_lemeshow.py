@@ -40,9 +40,10 @@ def chi_square(difference: Floats, variance: Floats) -> float:
     impossible = (variance <= 0.0) & (np.abs(difference) > 1e-9)
     if impossible.any():
         return float("inf")
-    return float(
-        np.divide(difference**2, variance, out=np.zeros(len(variance)), where=variance > 0).sum()
-    )
+    quotient = np.zeros(len(variance))
+    with np.errstate(over="ignore"):  # An infinite sum is reported as an impossible outcome.
+        np.divide(difference**2, variance, out=quotient, where=variance > 0)
+    return float(quotient.sum())
 
 
 def read(view: View) -> MetricValue | None:

@@ -8,7 +8,7 @@ shared value; they have no fixed default and are never dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
@@ -165,7 +165,7 @@ def read_option(
 
 
 def read_request(
-    text: str, known: Mapping[str, Metric], pointer: str = "/metrics"
+    text: str, known: Mapping[str, Metric], pointer: str = "/metrics", shared: Collection[str] = ()
 ) -> MetricRequest:
     """Read one request.
 
@@ -174,6 +174,7 @@ def read_request(
     text : slug, with options in brackets or without
     known : the metrics by slug
     pointer : of the parameter, for errors
+    shared : names of own options that the query gives to all metrics; brackets override them, with the default too
 
     Raises
     ------
@@ -190,13 +191,18 @@ def read_request(
     }
     own = {option.name: option.default for option in metric.own_options}
     kept = {
-        name: value for name, value in given.items() if name in SHARED or value != own.get(name)
+        name: value
+        for name, value in given.items()
+        if name in SHARED or name in shared or value != own.get(name)
     }
     return MetricRequest(metric, tuple(sorted(kept.items())))
 
 
 def read_requests(
-    texts: str | Iterable[str], known: Mapping[str, Metric], pointer: str = "/metrics"
+    texts: str | Iterable[str],
+    known: Mapping[str, Metric],
+    pointer: str = "/metrics",
+    shared: Collection[str] = (),
 ) -> list[MetricRequest]:
     """Read requests, from a list with commas or one by one; the same request is read once.
 
@@ -205,14 +211,20 @@ def read_requests(
     CalibrationInputError
         As `read_request`, or more than 100 requests.
     """
-    parts = split(texts) if isinstance(texts, str) else list(texts)
+    parts: list[Any] = split(texts) if isinstance(texts, str) else list(texts)
+    for each in parts:
+        if not isinstance(each, str):
+            detail = (
+                f"Received {type(each).__name__} among the metrics; expected text, such as 'ece'."
+            )
+            raise CalibrationInputError.at(pointer, "metric_form", detail)
     if len(parts) > MAX_REQUESTS:
         detail = f"Received {len(parts)} metrics; at most {MAX_REQUESTS} are computed at once."
         raise CalibrationInputError.at(pointer, "range", detail)
     return list(
         {
             request.key: request
-            for request in (read_request(each, known, pointer) for each in parts)
+            for request in (read_request(each, known, pointer, shared) for each in parts)
         }.values()
     )
 

@@ -107,7 +107,12 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
             "weight_squared",
         )
     }
-    kept = LABEL_GRID.cells % bins == 0
+    # Rows of a model of many classes have class bins, although its panes store no label bins.
+    stored = view.pane.keeps("label_bins")
+    kept = stored and LABEL_GRID.cells % bins == 0
+    if not stored and (by_ratings or several_only):
+        detail = "weights by ratings and mixed windows need the classes' label bins, which panes of this model do not store"
+        raise NotAnswerable("class_not_kept", detail)
     if not kept and (by_ratings or several_only):
         exact = ", ".join(map(str, LABEL_GRID.exact_bins))
         detail = f"Received bins={bins}; weights by ratings and mixed windows are stored for {exact} bins."
@@ -143,9 +148,7 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
 def under_policy(view: View, raters: str) -> View:
     """Return the same pane under another label policy, without a minimum count."""
     question = replace(view.question, raters=raters, min_count=0)
-    twin = View(view.pane, question)
-    twin.filling = view.filling
-    return twin
+    return view.asking(question)
 
 
 def _own_bins(view: View, bins: int) -> dict[str, Floats]:

@@ -1,5 +1,6 @@
 """One posted batch scored at once: nothing is stored, and the raw rows allow more than the state does."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -14,7 +15,7 @@ from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, OPTIONS, requested
 from calibrant.metrics.label_distribution import INSTANCES
-from calibrant.report import score_batch
+from calibrant.report import score_batch, shared_options
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
@@ -190,7 +191,7 @@ async def score_once(
     sections = included(query.include)
     params = {
         **query.model_dump(exclude={"partial"}),
-        "metrics": _keys(query.metrics),
+        "metrics": _keys(query.metrics, shared_options(query.binning)),
         "include": [each for each in sections if each != INSTANCES.name],
     }
     if INSTANCES.name in sections:
@@ -201,10 +202,10 @@ async def score_once(
     return Response(answer, media_type="application/json")
 
 
-def _keys(text: str) -> list[str]:
+def _keys(text: str, shared: Collection[str]) -> list[str]:
     """Return the requested metrics, each by its canonical key."""
     try:
-        return [each.key for each in requested(text)]
+        return [each.key for each in requested(text, shared=shared)]
     except CalibrationInputError as error:
         raise invalid_query(error) from error
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import calibrant as cal
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
 from calibrant.core.batch_sums import Filling
 from calibrant.core.query import PaneQuery
@@ -537,3 +538,19 @@ def test_unbiased_for_a_predictor_that_errs(raters: int) -> None:
     expected = np.array([epistemic + irreducible, epistemic, calibration, calibration])
     mean, error = seen.mean(axis=0), seen.std(axis=0) / np.sqrt(runs)
     assert (np.abs(mean - expected) < 4 * error + [0, 0, 1e-4, 0]).all()
+
+
+def test_rows_of_many_classes_have_a_calibration_loss() -> None:
+    """Panes of more than 64 classes store no label bins; rows give the classes' bins anyway."""
+    z, y = rows(n=40, n_classes=100)
+    labels = [np.repeat(np.arange(100), row).tolist() for row in y]
+    found = cal.evaluate(z, labels, ["calibration_loss", "refinement_loss", "grouping_loss"])
+    reference, every = Naive(z, y, by_ratings=False, keep=False), np.ones(len(z), bool)
+    expected = reference.calibration(every, 15, "right", "share")
+    assert found["calibration_loss"].value == pytest.approx(expected, abs=1e-12)
+    assert found["calibration_loss"].extra["residual_debiased"] is None
+    total = reference.squared(every)
+    assert found["refinement_loss"].value == pytest.approx(total - expected, abs=1e-12)
+    assert found["grouping_loss"].reason == "class_not_kept"
+    weighted = cal.evaluate(z, labels, ["calibration_loss(loss_weight=n)"])
+    assert [each.reason for each in weighted.values()] == ["class_not_kept"]

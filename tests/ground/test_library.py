@@ -16,6 +16,8 @@ import pytest
 
 import calibrant as cal
 from calibrant.library import DATA
+from calibrant.metrics import requested
+from calibrant.report import shared_options
 from scripts.library_names import PAGE, STUB, page, stub
 from tests.waiting import PATIENCE_S
 
@@ -528,3 +530,68 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install 'calibrant\[plot\]'"):
         cal.reliability(*data()).plot()
+
+
+def test_brackets_override_a_shared_option_with_the_default_too() -> None:
+    p, y = data()
+    found = cal.evaluate(p, y, "lp_ece(order=2),lp_ece", order=3)
+    assert {key: each.extra["order"] for key, each in found.items()} == {
+        "lp_ece(order=2)": 2.0,
+        "lp_ece": 3.0,
+    }
+    assert found["lp_ece(order=2)"].value == cal.lp_ece(p, y).value
+    assert found["lp_ece"].value == cal.lp_ece(p, y, order=3).value
+    kept = cal.Pane.fill(p, y).evaluate("lp_ece(order=2)", order=3)
+    assert kept["lp_ece(order=2)"].extra["order"] == 2.0
+
+
+def test_rows_take_any_number_of_bins_in_every_binned_metric() -> None:
+    p, y = data()
+    binned = [slug for slug, metric in cal.METRICS.items() if "bins" in metric.options]
+    found = cal.evaluate(p, y, binned, bins=7)
+    without = {"no_cases", "one_vote", "too_few_votes"}
+    assert {each.reason for each in found.values() if each.value is None} <= without
+    counts = np.bincount(np.minimum(np.ceil(p[:, 0] * 7).astype(int) - 1, 6), minlength=7)
+    by_bin = found["calibration_loss"].extra["by_bin"]["count"]
+    assert by_bin[0] == counts.tolist()
+
+
+@pytest.mark.parametrize(
+    ("classes", "rule"),
+    [
+        (["a", "b", "a"], "repeated_class"),
+        (["a", "b"], "n_classes"),
+        (["a", "b", "c", "d"], "n_classes"),
+        (["a", "b", 3], "list"),
+        ("abc", "list"),
+    ],
+)
+def test_names_of_classes_are_distinct_texts_one_per_class(classes: object, rule: str) -> None:
+    with pytest.raises(cal.CalibrationInputError) as caught:
+        cal.accuracy(np.eye(3), [0, 1, 2], classes=classes)
+    assert [(each.argument, each.rule) for each in caught.value.violations] == [("classes", rule)]
+
+
+@pytest.mark.parametrize(
+    ("options", "argument", "rule"),
+    [
+        ({"scope": 0}, "scope", "type"),
+        ({"scope": ("all",)}, "scope", "type"),
+        ({"scope": ""}, "scope", "one_of"),
+        ({"metrics": ["ece", 5]}, "metrics", "metric_form"),
+        ({"metrics": "ece(bins=1_0)"}, "metrics", "type"),
+        ({"metrics": "ece(bins=\u0663)"}, "metrics", "type"),
+    ],
+)
+def test_options_of_another_form_are_rejected(
+    options: dict[str, object], argument: str, rule: str
+) -> None:
+    with pytest.raises(cal.CalibrationInputError) as caught:
+        cal.evaluate(*data(), **({"metrics": ["ece"]} | options))
+    assert [(each.argument, each.rule) for each in caught.value.violations] == [(argument, rule)]
+
+
+def test_a_membership_in_brackets_overrides_the_querys_binning() -> None:
+    for binning, key in (("soft", "ml1_ece(membership=hard)"), ("equal_width", "ml1_ece")):
+        found = requested("ml1_ece(membership=hard)", shared=shared_options(binning))
+        assert [each.key for each in found] == [key]

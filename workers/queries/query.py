@@ -6,6 +6,7 @@ and sends it as JSON; the worker reads the same class and computes from it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -16,6 +17,7 @@ from calibrant.core.query import PaneQuery, default_bins
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.requests import SHARED, takes
+from calibrant.report import shared_options
 from calibrant.segmentation.case_errors import MEMBERSHIP
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.registry import ModelConfig
@@ -187,7 +189,7 @@ class MetricQuery(BinnedQuery):
     )
 
     def resolved(self, config: ModelConfig) -> Query:
-        requests = requests_in(self.metric, config, "/metric")
+        requests = requests_in(self.metric, config, "/metric", shared_options(self.binning))
         if len(requests) != 1:
             detail = f"Received {len(requests)} metrics; expected one."
             raise CalibrationInputError.at("/metric", "range", detail)
@@ -197,7 +199,7 @@ class MetricQuery(BinnedQuery):
     @property
     def request(self) -> MetricRequest:
         """The requested metric with its options."""
-        return requested(self.metric, "/metric")[0]
+        return requested(self.metric, "/metric", shared_options(self.binning))[0]
 
     @property
     def slug(self) -> str:
@@ -244,7 +246,9 @@ def class_index(name: str, config: ModelConfig, pointer: str) -> int:
     raise CalibrationInputError.at(pointer, "unknown_class", detail)
 
 
-def requests_in(text: str, config: ModelConfig, pointer: str = "/metrics") -> list[MetricRequest]:
+def requests_in(
+    text: str, config: ModelConfig, pointer: str = "/metrics", shared: Collection[str] = ()
+) -> list[MetricRequest]:
     """Read requested metrics; a class in a scope is named by its index from here on.
 
     Raises
@@ -253,7 +257,7 @@ def requests_in(text: str, config: ModelConfig, pointer: str = "/metrics") -> li
         A metric or an option is unknown, or the model does not support it.
     """
     found = []
-    for each in requested(text, pointer):
+    for each in requested(text, pointer, shared):
         scope = dict(each.options).get("scope")
         if scope is not None:
             each = each.with_option("scope", scope_of(str(scope), config))

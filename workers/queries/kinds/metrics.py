@@ -12,6 +12,7 @@ from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, compute_metrics
 from calibrant.metrics.requests import split
 from calibrant.raters.label_coverage import PARTS, coverage
+from calibrant.report import shared_options
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -58,7 +59,7 @@ class MetricsQuery(BinnedQuery):
     ci: float = CI
 
     def resolved(self, config: ModelConfig) -> Query:
-        requests = requests_in(self.metrics, config)
+        requests = requests_in(self.metrics, config, shared=shared_options(self.binning))
         refuse_untaken(self, requests)
         return self.own(metrics=",".join(each.key for each in requests), **self.in_model(config))
 
