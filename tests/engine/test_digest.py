@@ -10,15 +10,8 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest.entries import (
-    LABELS,
-    PANE,
-    PREDICTIONS,
-    Update,
-    pack_labels,
-    pack_updates,
-)
-from calibrant_server.workers.ingest.receipts import IngestBatch
+from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, IngestBatch
+from calibrant_server.workers.ingest.payloads import Update, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
 from tests.engine.driving import MODEL, totals
@@ -44,7 +37,7 @@ def columns(rng: np.random.Generator, n: int, prefix: str, **more: object) -> di
 
 def send(bench, loop, batch_id: str, kind: str, payload: bytes, n: int) -> None:
     digest = blake2b(payload, digest_size=16).digest()
-    bench.deliver(IngestBatch(MODEL, batch_id, kind, payload, digest, n))
+    bench.deliver(IngestBatch.of(MODEL, batch_id, kind, payload, digest, n))
     loop.step()
 
 

@@ -105,7 +105,7 @@ def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkey
     monkeypatch.setattr(window_records, "MAX_ROWS", 4)
     assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(
-        CalibrationInputError, match=r"more than 4 labelled records.*narrow it"
+        CalibrationInputError, match=r"more than 4 labelled records.*request a shorter window"
     ) as refused:
         held(facts).read()
     assert refused.value.violations[0].pointer == "/window"
@@ -119,7 +119,7 @@ def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkey
     with pytest.raises(CalibrationInputError, match="more than 8 ratings by named raters"):
         held(several).read()
     monkeypatch.setattr(window_records, "MAX_HELD", 5)
-    with pytest.raises(CalibrationInputError, match="retains 6 records, and up to 5"):
+    with pytest.raises(CalibrationInputError, match="retains 6 records; at most 5"):
         held(facts, Window(0, HOUR_S)).read()
 
 
