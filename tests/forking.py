@@ -24,7 +24,7 @@ PRELOADED = (
     "calibrant_server.service.app",
     "calibrant_server.workers.main",
     "calibrant_server.workers.ingest.sandbox",
-    "tests.engine.processes",
+    "tests.workers.processes",
 )
 
 

@@ -52,7 +52,7 @@ from calibrant.metrics import METRICS
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.settings import Settings
-from tests.door.fakes import FakeInbox, FakeRegistry
+from tests.service.fakes import FakeInbox, FakeRegistry
 
 BATCH = {"confidences": [0.9, 0.9, 0.2, 0.2], "labels": [1, 0, 1, 0]}
 

@@ -1,0 +1,228 @@
+"""Errors of cases: tables against rows, averages against naive ones, missing classes, composites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibrant import CalibrationInputError
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.label_policies import POLICIES
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics import compute_metrics
+from calibrant.report import score_batch
+from calibrant.segmentation.case_errors import ERRORS, case_errors
+from calibrant.segmentation.case_report import cases_of
+from tests.calibrant.case_rows import (
+    batch_of,
+    naive_errors,
+    naive_micro,
+    pane_of,
+    rows,
+    some_parts,
+    view_of,
+)
+
+# Numbers.
+
+
+@pytest.mark.parametrize(
+    ("bins", "membership"), [(5, "hard"), (20, "hard"), (24, "hard"), (10, "soft"), (20, "soft")]
+)
+@pytest.mark.parametrize("edges", ["right", "left"])
+def test_errors_of_each_case_and_class_are_those_of_the_rows(
+    bins: int, membership: str, edges: Any
+) -> None:
+    parts = some_parts(3)
+    cases = case_errors(
+        view_of(pane_of(batch_of(parts)), bins, edges, membership=membership, background="in")
+    )
+    for name, error in ERRORS.items():
+        values = error(cases.counted)
+        for i, (p, labels) in enumerate(parts.values()):
+            for k in range(3):
+                expected = naive_errors(p[:, k], labels == k, bins, membership, edges)[name]
+                assert values[i, k] == pytest.approx(expected, abs=1e-9), (name, i, k)
+
+
+@pytest.mark.parametrize("membership", ["hard", "soft"])
+def test_macro_micro_and_pooled(membership: str) -> None:
+    parts = some_parts()
+    answers = compute_metrics(
+        view_of(pane_of(batch_of(parts)), 10, membership=membership),
+        ["ml1_ece", "ml1_ace", "ml1_mce"],
+    )
+    every = {k: np.concatenate([p[:, k] for p, _ in parts.values()]) for k in (1, 2)}
+    hits = {k: np.concatenate([y == k for _, y in parts.values()]) for k in (1, 2)}
+    for name in ("ece", "ace", "mce"):
+        answer = answers[f"ml1_{name}"]
+        by_case = [
+            np.mean([naive_errors(p[:, k], y == k, 10, membership)[name] for k in (1, 2)])
+            for p, y in parts.values()
+        ]
+        assert answer["value"] == answer["macro"] == pytest.approx(np.mean(by_case), abs=1e-9)
+        assert answer["sd"] == pytest.approx(np.std(by_case), abs=1e-9)
+        assert answer["quantiles"]["median"] == pytest.approx(np.median(by_case), abs=1e-9)
+        pooled = [naive_errors(every[k], hits[k], 10, membership)[name] for k in (1, 2)]
+        assert answer["micro_pooled"] == pytest.approx(np.mean(pooled), abs=1e-9)
+        micro = [naive_micro(parts, k, 10, membership)[name] for k in (1, 2)]
+        assert answer["micro"] == pytest.approx(np.mean(micro), abs=1e-9)
+        low, high = stats.t.interval(0.95, len(by_case) - 1, np.mean(by_case), stats.sem(by_case))
+        assert answer["interval"] == pytest.approx([max(low, 0.0), high], abs=1e-9)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_label_policies_and_weights(policy: str) -> None:
+    rng = np.random.default_rng(4)
+    p, _ = rows(4, 80)
+    labels = [rng.integers(0, 3, rng.integers(1, 5)).tolist() for _ in range(80)]
+    weights = rng.choice([0.5, 1.0, 2.0], 80)
+    batch = batch_of({"a": (p, np.array(labels, dtype=object))}, weights=weights)
+    cases = case_errors(view_of(pane_of(batch), 10, raters=policy, background="in"))
+    votes = batch.label_counts
+    if policy == "pooled":
+        hits, weight = votes.astype(float), weights * votes.sum(axis=1)
+    else:
+        weight = weights
+        chosen = batch.majority[0] if policy == "majority" else batch.chosen_rating
+        hits = votes / votes.sum(axis=1, keepdims=True) if policy == "mean" else np.eye(3)[chosen]
+    for k in range(3):
+        at = equal_width_bin(p[:, k], 10)
+        total = np.bincount(at, weight, 10)
+        gap = np.abs(
+            np.bincount(at, weights * hits[:, k], 10) - np.bincount(at, weight * p[:, k], 10)
+        )
+        assert ERRORS["ece"](cases.bins)[0, k] == pytest.approx(gap.sum() / total.sum(), abs=1e-9)
+
+
+def test_soft_memberships_of_a_case_add_up_to_its_rows() -> None:
+    parts = some_parts(2)
+    bins = case_errors(view_of(pane_of(batch_of(parts)), 15, membership="soft")).bins
+    sizes = [len(p) for p, _ in parts.values()]
+    np.testing.assert_allclose(
+        bins.weight.sum(axis=2), np.repeat(sizes, 3).reshape(2, 3), rtol=1e-12
+    )
+    np.testing.assert_allclose(bins.correct.sum(axis=2), bins.positives, atol=1e-9)
+
+
+@pytest.mark.parametrize("edges", ["right", "left"])
+def test_of_one_case_with_background_the_pooled_error_is_the_classwise_one(edges: Any) -> None:
+    pane = pane_of(batch_of({"only": rows(7, 400)}))
+    answers = compute_metrics(
+        view_of(pane, 15, edges, background="in", average="micro_pooled"),
+        ["ml1_ece", "classwise_ece"],
+    )
+    assert answers["ml1_ece"]["value"] == pytest.approx(
+        answers["classwise_ece"]["value"], abs=1e-12
+    )
+    assert answers["ml1_ece"]["macro"] == pytest.approx(
+        answers["classwise_ece"]["value"], abs=1e-12
+    )
+
+
+def test_perfect_cases_have_no_error_and_full_dice() -> None:
+    labels = np.array([0, 1, 2, 1, 0, 2])
+    answer = cases_of(
+        view_of(pane_of(batch_of({"a": (np.eye(3)[labels], labels)})), 20, background="in")
+    )
+    assert [
+        answer["summary"][name]["macro"]["value"] for name in ("ece", "ace", "mce", "dice")
+    ] == [0, 0, 0, 1]
+
+
+def test_dice_is_of_the_top_class() -> None:
+    parts = some_parts()
+    answer = cases_of(view_of(pane_of(batch_of(parts)), 10, background="in"))
+    for row, (p, labels) in zip(answer["cases"], parts.values(), strict=True):
+        top = p.argmax(axis=1)
+        for k in range(3):
+            both = int(((top == k) & (labels == k)).sum())
+            assert row["true_positive"][k] == both
+            assert row["false_positive"][k] == (top == k).sum() - both
+            assert row["false_negative"][k] == (labels == k).sum() - both
+            assert row["dice"]["by_class"][k] == pytest.approx(
+                2 * both / ((top == k).sum() + (labels == k).sum())
+            )
+
+
+# Missing classes, composites.
+
+
+def test_a_class_without_a_rating_is_kept_or_left_out_as_asked() -> None:
+    parts = some_parts()
+    pane = pane_of(batch_of(parts))
+    values = {}
+    for missing in ("include", "skip_class", "skip_case"):
+        answer = compute_metrics(view_of(pane, 10, missing=missing), ["ml1_ace"])["ml1_ace"]
+        values[missing] = answer["value"]
+        assert answer["n_missing"] == 1
+        assert answer["n_cases_used"] == (4 if missing == "skip_case" else 5)
+    errors = {
+        name: [naive_errors(p[:, k], y == k, 10, "hard")["ace"] for k in (1, 2)]
+        for name, (p, y) in parts.items()
+    }
+    means = {name: float(np.mean(pair)) for name, pair in errors.items()}
+    assert values["include"] == pytest.approx(np.mean(list(means.values())), abs=1e-9)
+    assert values["skip_class"] == pytest.approx(
+        np.mean(list((means | {"case-1": errors["case-1"][0]}).values())), abs=1e-9
+    )
+    assert values["skip_case"] == pytest.approx(
+        np.mean([means[n] for n in means if n != "case-1"]), abs=1e-9
+    )
+
+
+def test_where_every_case_is_skipped_there_is_no_number() -> None:
+    p, _ = rows(1, 30)
+    pane = pane_of(batch_of({"a": (p, np.zeros(30, int))}))
+    answer = compute_metrics(view_of(pane, 10, missing="skip_case"), ["ml1_ece"])["ml1_ece"]
+    assert answer["value"] is None
+    assert answer["reason"] == "no_case_counts"
+    assert (
+        cases_of(view_of(pane, 10, missing="skip_class"))["summary"]["ece"]["macro"]["value"]
+        is None
+    )
+
+
+def test_composites_come_from_rows() -> None:
+    parts = some_parts()
+    batch = batch_of(parts)
+    answers = score_batch(
+        batch,
+        {
+            "metrics": ["ml1_ece"],
+            "bins": 7,
+            "binning": "soft",
+            "composites": {"whole": [1, 2], "two": [2]},
+        },
+    )
+    answer = answers["metrics"]["ml1_ece"]
+    expected = [
+        np.mean([
+            naive_errors(p[:, 1] + p[:, 2], y > 0, 7, "soft")["ece"], naive_errors(p[:, 2], y == 2, 7, "soft")["ece"]
+        ])
+        for p, y in parts.values()
+    ]  # fmt: skip
+    assert answer["classes"] == ["whole", "two"]
+    assert answer["membership"] == "soft"
+    assert answer["value"] == pytest.approx(np.mean(expected), abs=1e-9)
+    with pytest.raises(NotAnswerable, match="needs_raw_rows"):
+        case_errors(view_of(pane_of(batch), 10, composites={"whole": [1, 2]}))
+    with pytest.raises(CalibrationInputError, match="composite"):
+        case_errors(view_of(pane_of(batch), 10, composites={"whole": [3]}))
+
+
+@pytest.mark.parametrize("membership", ["hard", "soft"])
+def test_rows_and_kept_tables_agree(membership: str) -> None:
+    batch = batch_of(some_parts())
+    pane = pane_of(batch)
+    question = PaneQuery(bins=20, options={"membership": membership})
+    kept, raw = cases_of(View(pane, question)), cases_of(View(pane, question, batch))
+    assert raw["summary"]["ace"]["macro"]["value"] == pytest.approx(
+        kept["summary"]["ace"]["macro"]["value"], abs=1e-9
+    )
+    assert raw["histogram"]["counts"] == kept["histogram"]["counts"]
+    assert [row["case"] for row in raw["cases"]] == [row["case"] for row in kept["cases"]]

@@ -1,0 +1,237 @@
+"""What stability curves are drawn of: each point is the metric of the rows that its subset holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, CalibrationInputError, Pane
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics import METRICS
+from calibrant.stability.curves import stability
+from calibrant.stability.report import stability_answer
+from calibrant.stability.row_curves import Part, hashed
+from calibrant.stability.subsets import draws_of
+from tests.calibrant.test_notions import batch_of, pane_of
+
+ONE_BY_ONE = (
+    *(
+        "adaptive_ece",
+        "debiased_ece",
+        "ece_sweep",
+        "ks",
+        "kuiper",
+        "nixon_ace",
+        "tace",
+        "uce",
+        "macro_ce",
+    ),
+    *("zhang_kde_ece", "overconfidence_error", "corp_miscalibration"),
+)
+AT_ONCE = {
+    "kde_ece": {},
+    "kde_ece, predictions left out": {"leave": "instance"},
+    "kde_ece, wide": {"bandwidth": 0.2},
+    "smooth_ece": {},
+    "canonical_ce": {},
+    "canonical_ce, squares": {"norm": 2, "bandwidth": 0.1},
+}
+
+
+def viewed(batch: Batch, raw: bool = True, **question: Any) -> View:
+    return View(pane_of(batch), PaneQuery(**question), batch if raw else None)
+
+
+def of_rows(batch: Batch, rows: np.ndarray, slug: str, **question: Any) -> float:
+    """The metric of some rows, as if they had been posted by themselves."""
+    value = METRICS[slug].value(viewed(batch.take(rows), **question))
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("raters", ["pooled", "mean", "single"])
+@pytest.mark.parametrize("slug", ONE_BY_ONE)
+def test_parts_are_their_rows(slug: str, raters: str) -> None:
+    batch = batch_of(1, n=40)
+    whole = viewed(batch, bins=5, raters=raters)
+    empty = Pane(whole.spec)
+    for seed in range(3):
+        rows = np.random.default_rng(seed).integers(40, size=60)
+        found = METRICS[slug].value(Part(whole, hashed(batch), empty, rows))
+        assert found == pytest.approx(of_rows(batch, rows, slug, bins=5, raters=raters), abs=1e-12)
+
+
+@pytest.mark.parametrize("raters", ["pooled", "mean", "single"])
+@pytest.mark.parametrize("name", AT_ONCE)
+@pytest.mark.parametrize("scope", ["top_label", "all"])
+def test_resamples_at_once_are_their_rows(name: str, raters: str, scope: str) -> None:
+    slug, options = name.partition(",")[0], AT_ONCE[name]
+    batch = batch_of(2, n=24)
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(24, size=15) for _ in range(3)]
+    times = np.stack([np.bincount(rows, minlength=24) for rows in drawn]).astype(float)
+    metric: Any = METRICS[slug]
+    asked = {"raters": raters, "scope": scope, "options": options}
+    found = metric.of_resamples(viewed(batch, **asked), times)
+    expected = [of_rows(batch, rows, slug, **asked) for rows in drawn]
+    assert found == pytest.approx(expected, rel=2e-5 if slug == "smooth_ece" else 1e-9)
+
+
+@pytest.mark.parametrize("slug", ["kde_ece", "ks", "nixon_ace"])
+def test_curves_of_units_are_of_all_their_rows(slug: str) -> None:
+    batch = batch_of(3, n=60, units=True)
+    found = stability(viewed(batch), slug, n_bootstraps=2, seed=4)
+    unit = Filling(batch).unit_index
+    assert (found["source"], found["exact"], found["n_drawn"]) == ("rows", True, unit.max() + 1)
+    draws = draws_of(found["n_drawn"], 0, 1, "nested", np.random.default_rng(4))
+    for step in (0, 8, 16):
+        rows = np.flatnonzero(np.isin(unit, draws.subset(0, step)))
+        assert found["raters"]["pooled"]["curve"][step] == pytest.approx(
+            of_rows(batch, rows, slug), abs=1e-9
+        )
+
+
+def at_middles(n: int = 600) -> Batch:
+    """Scores at the middles of sixty bins, so that replicates tell them exactly."""
+    rng = np.random.default_rng(5)
+    score = (rng.integers(0, 60, n) + 0.5) / 60
+    votes = rng.binomial(3, score**1.5)
+    columns = {"confidences": score, "label_counts": np.stack([3 - votes, votes], axis=1)}
+    return Batch.from_columns(columns | {"ids": [f"p{i}" for i in range(n)]}).batch
+
+
+@pytest.mark.parametrize("slug", ["ks", "kuiper", "overconfidence_error"])
+def test_curves_of_replicates_are_of_their_rows(slug: str) -> None:
+    batch = at_middles()
+    found = stability(
+        viewed(batch, raw=False, bins=60), slug, source="replicates", n_bootstraps=2, seed=6
+    )
+    replicate = np.unique(Filling(batch).replicate, return_inverse=True)[1]
+    draws = draws_of(found["n_drawn"], 0, 1, "nested", np.random.default_rng(6))
+    assert (found["source"], found["bins"], found["exact"]) == ("replicates", 60, False)
+    for step in (0, 5, 16):
+        rows = np.flatnonzero(np.isin(replicate, draws.subset(0, step)))
+        expected = of_rows(batch, rows, slug, bins=60)
+        assert found["raters"]["pooled"]["curve"][step] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("slug", ["kde_ece", "smooth_ece", "corp_miscalibration", "ece_sweep"])
+def test_what_replicates_tell_about_by_a_form_of_bins_is_near(slug: str) -> None:
+    view = viewed(at_middles(2000), raw=False)
+    found = stability(view, slug, n_bootstraps=4)
+    assert (found["source"], found["exact"]) == ("replicates", False) and "bins" in found["detail"]
+    value = METRICS[slug].value(view)
+    assert found["raters"]["pooled"]["full"] == pytest.approx(value, abs=0.2 * value)
+
+
+@pytest.mark.parametrize(
+    "slug", ["ece", "kde_ece", "smooth_ece", "nixon_ace", "adaptive_ece", "tace", "canonical_ce"]
+)
+def test_a_complete_sample_ends_in_the_value_of_its_rows(slug: str) -> None:
+    batch = batch_of(6, n=80, weights=False)
+    found = stability(viewed(batch, raw=False), slug, source="sample", n_bootstraps=2)
+    told = (found["source"], found["n_sample"], found["n_drawn_from"], found["exact"])
+    assert told == ("sample", 80, 80, True)
+    for policy, about in found["raters"].items():
+        assert about["full"] == pytest.approx(
+            of_rows(batch, np.arange(80), slug, raters=policy), rel=2e-5
+        )
+
+
+def test_what_replicates_do_not_carry_comes_from_the_sample() -> None:
+    batch = batch_of(7, n=60)
+    assert stability(viewed(batch, raw=False), "adaptive_ece", n_bootstraps=2)["source"] == "sample"
+    assert (
+        stability(viewed(batch, raw=False, min_count=3), "ece", n_bootstraps=2)["source"]
+        == "sample"
+    )
+    with pytest.raises(NotAnswerable) as refusal:
+        stability(viewed(batch, raw=False), "adaptive_ece", source="replicates")
+    assert refusal.value.reason == "not_replicated"
+    with pytest.raises(CalibrationInputError, match="replicates, sample"):
+        stability(viewed(batch, raw=False), "ece", source="rows")
+
+
+@pytest.mark.parametrize(
+    ("question", "slug", "told"),
+    [
+        ({}, "ece", (15, True)),
+        ({"bins": 20}, "ece", (20, True)),
+        ({"bins": 100}, "ece", (60, False)),
+        ({"edges": "left"}, "ece", (15, False)),
+        ({"bins": 20}, "classwise_ece", (15, False)),
+    ],
+)
+def test_replicates_say_which_bins_they_keep(
+    question: dict[str, Any], slug: str, told: tuple[int, bool]
+) -> None:
+    found = stability(viewed(batch_of(8, n=200), raw=False, **question), slug, n_bootstraps=2)
+    assert (found["bins"], found["exact"]) == told
+    assert ("detail" in found) != told[1]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("raters", ["pooled", "majority"])
+def test_curves_of_cases_are_means_of_their_errors(raw: bool, raters: str) -> None:
+    plain = batch_of(11, n=120, weights=False)
+    names = np.array([f"scan-{i % 12}" for i in range(120)])
+    columns = {
+        "probabilities": plain.probabilities,
+        "label_counts": plain.label_counts,
+        "cases": names.tolist(),
+    }
+    batch = Batch.from_columns(columns, task="segmentation").batch
+    options = {"missing": "skip_class", "membership": "soft"}
+    found = stability(
+        viewed(batch, raw, raters=raters, bins=10, options=options),
+        "ml1_ace",
+        n_bootstraps=5,
+        seed=8,
+    )
+    assert (found["source"], found["n_drawn"], found["exact"]) == ("cases", 12, True)
+    draws = draws_of(12, 0, 1, "nested", np.random.default_rng(8))
+    order = sorted(set(names.tolist()))
+    for step in (0, 7, 16):
+        errors = []
+        for case in draws.subset(0, step):
+            rows = np.flatnonzero(names == order[case])
+            errors.append(of_rows(batch, rows, "ml1_ace", raters=raters, bins=10, options=options))
+        assert found["raters"][raters]["curve"][step] == pytest.approx(np.mean(errors), abs=1e-9)
+    assert found["ratio"].keys() == {"majority", "single"} - {raters}
+
+
+def test_cases_of_which_there_is_no_curve() -> None:
+    columns = {"probabilities": np.full((4, 2), 0.5), "labels": [0, 1, 0, 1], "cases": list("aabb")}
+    for change, reason in (({}, "cases_in_one_pot"), ({"cases": list("aaaa")}, "too_few_cases")):
+        batch = Batch.from_columns(columns | change, task="segmentation").batch
+        options = {"average": "micro"} if not change else {}
+        assert (
+            stability_answer(viewed(batch, False, options=options), "ml1_ece")["reason"] == reason
+        )
+    plain = batch_of(12)
+    assert stability_answer(viewed(plain), "ml1_ece")["reason"] == "no_cases"
+
+
+def test_rows_without_weight_have_no_curve() -> None:
+    batch = Batch.from_columns(
+        {"confidences": [0.5, 0.4], "labels": [0, 1], "weights": [0, 0]}
+    ).batch
+    assert stability_answer(viewed(batch), "ece")["reason"] == "no_data"
+
+
+def test_what_would_take_minutes_is_refused_at_a_service_only() -> None:
+    rows = viewed(batch_of(9, n=30))
+    assert stability_answer(rows, "kde_ece", most_ratings=10)["reason"] is None
+    many = batch_of(10, n=12, n_classes=11)
+    assert stability_answer(viewed(many, raw=False), "nixon_ace")["reason"] == "too_many_classes"
+    more = viewed(batch_of(10, n=12, n_classes=21), raw=False)
+    assert stability_answer(more, "classwise_ece")["reason"] == "too_many_classes"
+    assert stability(viewed(many), "nixon_ace", n_bootstraps=2)["raters"]["pooled"]["full"] > 0
+    assert (
+        stability_answer(viewed(batch_of(9, n=335), scope="all"), "ks", most_ratings=10)["reason"]
+        == "too_many_rows"
+    )

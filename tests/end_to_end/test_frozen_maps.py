@@ -1,0 +1,195 @@
+"""Frozen maps through the whole service: judged on later labels, polled while they change and while processes are killed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import httpx
+import numpy as np
+import pytest
+import redis
+
+from calibrant.calibrators.base import digest
+from tests.end_to_end.deployment import Deployment
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+URL = "/v1/models/played/maps"
+
+
+def play(deployment: Deployment, day: int, n: int, temperature: float, seed: int) -> None:
+    """A day of labels that a temperature would calibrate."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(0.0, 3.0, (n, 3))
+    p = np.exp(z / temperature)
+    p /= p.sum(axis=1, keepdims=True)
+    at = (START + timedelta(days=day, hours=1)).isoformat()
+    body = {
+        "logits": z.tolist(),
+        "labels": [int(rng.choice(3, p=row)) for row in p],
+        "ids": [f"d{day}.{i}" for i in range(n)],
+        "event_times": [at] * n,
+    }
+    deployment.post("/v1/models/played/predictions", body)
+
+
+def window(first: int, last: int) -> dict[str, str]:
+    days = (START + timedelta(days=day) for day in (first, last))
+    return dict(zip(("from", "to"), (day.isoformat() for day in days), strict=True))
+
+
+def promote(client: httpx.Client, version: int, etag: str | None, **more: object) -> httpx.Response:
+    headers = {"If-None-Match": "*"} if etag is None else {"If-Match": etag}
+    body = {"version": version, "reason": f"number {version}", **more}
+    return client.put(f"{URL}/current", json=body, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory):
+    """Two days that want temperature 1, two that want 3, and a frozen map of each pair."""
+    with Deployment(tmp_path_factory.mktemp("maps"), n_workers=2) as deployment:
+        for day, temperature in enumerate((1.0, 1.0, 3.0, 3.0)):
+            play(deployment, day, 400, temperature, day)
+        for first, last in ((0, 2), (2, 3)):
+            answer = deployment.client.post(URL, json=window(first, last))
+            assert answer.status_code == 201, answer.text
+        yield deployment
+
+
+def test_promotion_is_judged_on_labels_that_neither_map_was_fitted_to(played: Deployment) -> None:
+    client = played.client
+    one, two = (client.get(f"{URL}/{number}").json() for number in (1, 2))
+    assert one["parameters"]["temperature"] == pytest.approx(1.0, abs=0.15)
+    assert two["parameters"]["temperature"] == pytest.approx(3.0, abs=0.4)
+    first = promote(client, 1, None)
+    assert first.status_code == 200, first.text
+    second = promote(client, 2, first.headers["etag"])
+    assert second.status_code == 200, second.text
+    evidence = second.json()["promotion"]["evidence"]
+    assert evidence["beats"] and evidence["window"]["from"] == "2026-03-04T00:00:00Z"
+    assert evidence["sample"]["n_drawn_from"] == 400 and evidence["n"] > 100
+    assert evidence["gain"]["nll"]["interval"][0] > 0
+    back = promote(client, 1, second.headers["etag"])
+    assert back.status_code == 409
+    assert back.json()["errors"][0]["rule"] == "not_better"
+    forced = promote(client, 1, second.headers["etag"], override=True)
+    assert forced.json()["promotion"]["override"] is True
+
+
+class Poller(threading.Thread):
+    """A client that asks for the current map as fast as it can, with the tag that it holds."""
+
+    def __init__(self, deployment: Deployment, stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.base, self.stop = f"http://127.0.0.1:{deployment.port}", stop
+        self.seen: list[int] = []
+        self.bodies: dict[str, bytes] = {}
+        self.n_unchanged = self.n_away = 0
+        self.wrong: list[str] = []
+
+    @property
+    def has_seen_enough(self) -> bool:
+        return len(self.seen) > 10 and self.n_unchanged > 20
+
+    def run(self) -> None:
+        etag: str | None = None
+        with httpx.Client(base_url=self.base, timeout=20) as client:
+            while not self.stop.is_set():
+                headers = {"If-None-Match": etag} if etag else {}
+                try:
+                    answer = client.get(f"{URL}/current", headers=headers)
+                except httpx.HTTPError:
+                    self.n_away += 1
+                    time.sleep(0.01)
+                    continue
+                etag = self.take(answer, etag)
+
+    def take(self, answer: httpx.Response, etag: str | None) -> str | None:
+        if answer.status_code == 304:
+            self.n_unchanged += 1
+            return etag
+        if answer.status_code != 200:
+            if answer.status_code != 503:
+                self.wrong.append(answer.text)
+            self.n_away += 1
+            return etag
+        tag, found = answer.headers["etag"], answer.json()
+        if self.bodies.setdefault(tag, answer.content) != answer.content:
+            self.wrong.append(f"two maps under {tag}")
+        if digest(found) != found["digest"] or found["version"] != found["promotion"]["version"]:
+            self.wrong.append(f"half a map: {answer.text[:300]}")
+        self.seen.append(found["promotion"]["promotion"])
+        return tag
+
+
+def test_a_client_that_polls_never_sees_half_a_map_nor_an_older_one(played: Deployment) -> None:
+    client = played.client
+    stop = threading.Event()
+    pollers = [Poller(played, stop) for _ in range(2)]
+    for poller in pollers:
+        poller.start()
+    victims = ["http", "worker0", "store", "http", "worker1", "store"]
+    n_done = turn = 0
+    # Where the pollers are slow, as many turns more as they need to see enough.
+    while turn < 60 or (
+        turn < 2000 and (n_done < 50 or not all(poller.has_seen_enough for poller in pollers))
+    ):
+        turn += 1
+        if turn % 10 == 5 and victims:
+            victim = victims.pop(0)
+            played.kill(victim)
+            played.start(victim)
+            played.wait_ready()
+        try:
+            now = client.get(f"{URL}/current")
+            answer = promote(client, 1 + turn % 2, now.headers["etag"], override=True)
+            n_done += answer.status_code == 200
+        except (httpx.HTTPError, KeyError):
+            played.wait_ready()
+    time.sleep(0.2)
+    stop.set()
+    for poller in pollers:
+        poller.join()
+        assert not poller.wrong
+        assert all(before < after for before, after in pairwise(poller.seen)), poller.seen
+        assert poller.has_seen_enough
+    assert n_done >= 50
+    listed = client.get(URL).json()
+    assert [each["promotion"] for each in listed["promotions"]] == list(
+        range(1, len(listed["promotions"]) + 1)
+    )
+    assert listed["current"] == client.get(f"{URL}/current").json()["version"]
+
+
+def test_an_unchanged_map_costs_one_read_of_the_store_and_no_worker(played: Deployment) -> None:
+    """Every worker is dead, and nothing is asked of any."""
+    client, n = played.client, 300
+    etag = client.get(f"{URL}/current").headers["etag"]
+    for name in ("worker0", "worker1"):
+        played.kill(name)
+    try:
+        with redis.Redis.from_url(played.store.url) as store:
+            store.config_resetstat()
+            statuses = [
+                client.get(f"{URL}/current", headers={"If-None-Match": etag}).status_code
+                for _ in range(n)
+            ]
+            calls = {name[8:]: each["calls"] for name, each in store.info("commandstats").items()}
+        assert statuses == [304] * n
+        assert n <= calls.pop("hget") <= n + 20, calls
+        assert sum(calls.values()) < n / 4, calls
+        assert not {"lpush", "brpop", "blpop", "evalsha", "xadd"} & set(calls), calls
+    finally:
+        for name in ("worker0", "worker1"):
+            played.start(name)
+        played.wait_ready()
+
+
+def test_a_deleted_model_has_no_maps(played: Deployment) -> None:
+    client = played.client
+    client.put("/v1/models/gone", json={"classes": 3})
+    assert client.get("/v1/models/gone/maps/current").json()["type"].endswith("map-unknown")
+    client.delete("/v1/models/gone")
+    assert client.get("/v1/models/gone/maps/current").json()["type"].endswith("model-unknown")

@@ -1,0 +1,207 @@
+"""Settings of the alarm, alarms, deliveries and meters at the door."""
+
+import base64
+from dataclasses import replace
+
+import pytest
+
+from calibrant_server.workers.alarm.deliveries import delivery_of
+from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode
+from calibrant_server.workers.queries.ask import AnswerTimeout
+from tests.service.conftest import problem
+
+pytestmark = pytest.mark.anyio
+URL = "/v1/models/digits"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+HOOK = "https://pager.example.org/x"
+
+
+def with_alarm(**alarm):
+    return {"classes": ["no", "maybe", "yes"], "label_horizon": "P7D", "alarm": alarm}
+
+
+@pytest.mark.parametrize(
+    ("alarm", "pointer", "rule"),
+    [
+        ({"tolerance": 1.0}, "/alarm/tolerance", "less_than"),
+        ({"tolerance": -0.1}, "/alarm/tolerance", "greater_than_equal"),
+        ({"false_alarms": "rarely"}, "/alarm/false_alarms", "false_alarms"),
+        ({"false_alarms": "9 per P1D"}, "/alarm/false_alarms", "run_length"),
+        ({"bucket": "PT90M"}, "/alarm/bucket", "whole_panes"),
+        ({"bucket": "a day"}, "/alarm/bucket", "iso_8601"),
+        ({"against": "hope"}, "/alarm/against", "unknown_value"),
+        ({"bets": ["never"]}, "/alarm/bets", "unknown_class"),
+        ({"bets": [3]}, "/alarm/bets", "unknown_class"),
+        ({"bets": ["no", 0]}, "/alarm/bets", "repeated"),
+        ({"bets": []}, "/alarm/bets", "classes"),
+        ({"raters": "loudest"}, "/alarm/raters", "unknown_value"),
+        ({"raters": "rater:"}, "/alarm/raters", "unknown_value"),
+        ({"raters": "rater:a|b"}, "/alarm/raters", "unknown_value"),
+        ({"rater_detectors": 65}, "/alarm/rater_detectors", "less_than_equal"),
+        ({"scores": "cooked"}, "/alarm/scores", "unknown_value"),
+        ({"colour": "red"}, "/alarm/colour", "unknown_field"),
+        ({"bets": "everything"}, "/alarm/bets", "bets"),
+        ({"bets": [True]}, "/alarm/bets", "bets"),
+        ({"bets": "positive"}, "/alarm/bets", "other_score"),
+        ({"webhooks": [{"url": "ftp://a.b/c"}]}, "/alarm/webhooks/0/url", "url"),
+        ({"webhooks": [{"url": "https://me:it@a.b/c"}]}, "/alarm/webhooks/0/url", "url"),
+        ({"webhooks": [{"url": HOOK, "secret": "s"}]}, "/alarm/webhooks/0/secret", "secret"),
+        ({"webhooks": [{"url": HOOK, "secret": "whsec_…"}]}, "/alarm/webhooks/0/secret", "secret"),
+        ({"webhooks": [{"url": HOOK}, {"url": HOOK}]}, "/alarm/webhooks", "repeated"),
+    ],
+)
+async def test_settings_that_break_a_rule(client, alarm, pointer, rule):
+    found = problem(await client.put(URL, json=with_alarm(**alarm)), 422, "invalid-input")
+    assert any(
+        each["pointer"].startswith(pointer) and each["rule"] == rule for each in found["errors"]
+    ), found["errors"]
+
+
+async def test_a_secret_is_made_and_shown_once(client, registry):
+    document = with_alarm(webhooks=[{"url": HOOK}], bets=["yes"])
+    made = (await client.put(URL, json=document)).json()
+    [shown] = made["alarm"]["webhooks"]
+    assert len(base64.b64decode(shown["secret"].removeprefix("whsec_"))) == 24
+    read = (await client.get(URL)).json()
+    assert read["alarm"] == {"bets": ["yes"], "webhooks": [{"url": HOOK, "secret": "whsec_…"}]}
+    assert read["alarm"]["bets"] == ["yes"]
+    kept = registry.configs["default", "digits"]
+    assert kept.alarm == {"bets": [2], "webhooks": [shown]}
+    # What was read may be written back, and what was declared declared again, without a change.
+    for same in (document, {**document, "alarm": read["alarm"]}):
+        again = await client.put(URL, json=same)
+        assert (again.status_code, again.json()["revision"]) == (200, 1)
+    patch = {"alarm": {"tolerance": 0.0}}
+    patched = await client.patch(URL, json=patch, headers={"If-Match": "*"})
+    assert patched.json()["alarm"]["webhooks"] == [{"url": HOOK, "secret": "whsec_…"}]
+    assert registry.configs["default", "digits"].alarm["webhooks"] == [shown]
+    given = {"alarm": {"webhooks": [{"url": HOOK, "secret": SECRET}]}}
+    answer = await client.patch(URL, json=given, headers={"If-Match": "*"})
+    assert SECRET not in answer.text
+    assert registry.configs["default", "digits"].alarm["webhooks"][0]["secret"] == SECRET
+
+
+@pytest.mark.parametrize(("task", "named"), [("binary", "positive"), ("multiclass", "top_label")])
+async def test_the_score_may_be_named(client, registry, task, named):
+    """And is kept as the score, so that nothing begins anew."""
+    document = {"task": task, "classes": ["no", "yes"]}
+    url = f"/v1/models/{task}"
+    await client.put(url, json={**document, "alarm": {"bets": "score"}})
+    again = await client.put(url, json={**document, "alarm": {"bets": named}})
+    assert (again.status_code, again.json()["revision"], again.json()["alarm"]) == (
+        200,
+        1,
+        {"bets": "score"},
+    )
+    other = "top_label" if task == "binary" else "positive"
+    patch = client.patch(url, json={"alarm": {"bets": other}}, headers={"If-Match": "*"})
+    [violation] = problem(await patch, 422, "invalid-input")["errors"]
+    assert violation["pointer"] == "/alarm/bets" and named in violation["detail"]
+
+
+async def test_a_change_is_told_how_soon_it_would_find_one(client, inbox):
+    inbox.answers["expected_delay"] = {"changes": [{"median": 20.0}], "reason": None}
+    made = await client.put(URL, json=with_alarm(tolerance=0.02))
+    assert made.json()["expected_delay"] == {"changes": [{"median": 20.0}], "reason": None}
+    assert "expected_delay" not in (await client.get(URL)).json()
+    plain = await client.put("/v1/models/plain", json={"classes": 3})
+    assert "expected_delay" not in plain.json()
+
+
+async def test_a_late_foretelling_holds_up_no_settings(client, inbox):
+    async def late(*_, **__):
+        raise AnswerTimeout("late")
+
+    inbox.ask = late
+    made = await client.put(URL, json=with_alarm())
+    assert made.status_code == 201 and made.json()["expected_delay"]["changes"] is None
+
+
+def episode(name="al_000_00000000000000000001", **changes):
+    plain = Episode(
+        name, "default", "digits", "", "score", "", OPEN, 1, 86_400, 86_400, 0, 2.5, 4.0, 3650.0,
+        {}, {"action": "temperature", "reason": "...", "evidence": {}}, None, 1e9, 1e9,
+    )  # fmt: skip
+    return replace(plain, **changes)
+
+
+@pytest.fixture
+async def alarmed(client, inbox, registry):
+    await client.put(URL, json=with_alarm(webhooks=[{"url": HOOK}]))
+    generation = registry.configs["default", "digits"].generation
+    second = episode("al_000_00000000000000000002", status=CLOSED, generation=generation)
+    foreign = episode("al_000_00000000000000000003", tenant="other", generation=generation)
+    inbox.alarms.held = [episode(generation=generation), second, foreign]
+    return client
+
+
+async def test_whose_labels_and_which_scores_count_can_be_set(client, registry):
+    alarm = {"raters": "rater:ann@site.org", "scores": "raw", "rater_detectors": 0}
+    assert (await client.put(URL, json=with_alarm(**alarm))).json()["alarm"] == alarm
+    assert registry.configs["default", "digits"].alarm == alarm
+
+
+async def test_alarms_are_listed_and_read(alarmed):
+    listed = (await alarmed.get("/v1/alarms")).json()["alarms"]
+    assert [each["id"][-1] for each in listed] == ["1", "2"]
+    [opened] = (await alarmed.get("/v1/alarms?state=open&model=digits")).json()["alarms"]
+    assert opened["cohort"] == {"from": "1970-01-02T00:00:00Z", "to": "1970-01-03T00:00:00Z"}
+    assert "generation" not in opened and opened["title"] == "calibration drift"
+    assert (await alarmed.get(f"/v1/alarms/{opened['id']}")).json() == opened
+    problem(await alarmed.get("/v1/alarms/al_000_00000000000000000003"), 404, "alarm-unknown")
+    problem(await alarmed.get("/v1/alarms?state=shut"), 422, "invalid-query")
+
+
+async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
+    url = "/v1/alarms/al_000_00000000000000000001/acknowledge"
+    answer = await alarmed.post(url, json={"note": "new scanner", "by": "ann"})
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert told["acknowledged_at"]
+    assert (told["state"], told["note"], told["acknowledged_by"]) == (
+        "open",
+        "new scanner",
+        "ann",
+    )
+    assert inbox.orders[-1][1]["op"] == "acknowledge"
+    again = await alarmed.post(url, json={})
+    assert again.json() == told and len(inbox.orders) == 1
+    closed = url.replace("0001/", "0002/")
+    problem(await alarmed.post(closed, json={}), 409, "alarm-closed")
+    problem(await alarmed.post(url, json={"colour": "red"}), 422, "invalid-input")
+
+
+async def test_webhooks_are_tried_and_their_log_is_read(alarmed, inbox):
+    answer = await alarmed.post(f"{URL}/alarm/test")
+    assert (answer.status_code, answer.json()["receivers"]) == (202, 1)
+    sent = delivery_of("default/digits", "g", HOOK, "alarm.test", "x", {}, 1e9, "at")
+    inbox.alarms.sent = [sent.attempted(1e9, 500, None)]
+    [shown] = (await alarmed.get(f"{URL}/alarm/deliveries")).json()["deliveries"]
+    assert (shown["status"], shown["attempts"][0]["status"]) == ("waiting", 500)
+    assert "secret" not in shown
+    await alarmed.put("/v1/models/mute", json={"classes": 3})
+    problem(await alarmed.post("/v1/models/mute/alarm/test"), 409, "webhooks-missing")
+
+
+async def test_meters_show_the_evidence_of_so_many_models(client, inbox, settings):
+    told = {
+        "generation": "g", "n_detectors": 3, "n_alarms": 1, "threshold": 10950.0, "evidence_log10": 1.5,
+        "sr_log10": None, "cohort": 86_400, "scope": "score", "bins": [[1.0] * 15, [0.5] * 15, [0.0] * 15],
+    }  # fmt: skip
+    inbox.alarms.told = {f"default/m{i:03d}": told for i in range(settings.metrics_models + 2)}
+    text = (await client.get("/metrics")).text
+    assert 'calibrant_drift_alarms{model="m000",tenant="default"} 1.0' in text
+    line = 'calibrant_drift_bin_confidence_total{bin="0.06667",model="m000",scope="score",tenant="default"} 0.5'
+    assert line in text
+    assert text.count("calibrant_drift_alarms{") == settings.metrics_models
+    assert "calibrant_drift_sr_log10{" not in text
+    assert "calibrant_drift_models_left_out 2.0" in text
+
+
+async def test_the_verdict_names_a_class_by_its_index(client, inbox):
+    await client.put(URL, json=with_alarm(bets=["yes"]))
+    for path in ("drift", "drift/history"):
+        assert (await client.get(f"{URL}/{path}?scope=class:yes")).status_code == 200
+        assert inbox.asked[-1][2] == {"scope": "class:2"}
+        answer = await client.get(f"{URL}/{path}?scope=class:never")
+        problem(answer, 422, "invalid-query")

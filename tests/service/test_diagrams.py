@@ -1,0 +1,196 @@
+"""Diagrams: drawn from the table, the same bytes for the same table, and without data saying so."""
+
+import io
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from calibrant_server.service.figures.base import BLUE, ORANGE
+from calibrant_server.service.figures.reliability import draw_reliability
+from calibrant_server.service.figures.roc import draw_roc
+from tests.service.conftest import PREDICTIONS
+from tests.service.figure_marks import Figure
+
+URL = "/v1/models/digits/reliability"
+
+
+def row(lower, upper, weight, confidence, accuracy, interval):
+    return {
+        **{"lower": lower, "upper": upper, "weight": weight},
+        **{"mean_confidence": confidence, "accuracy": accuracy, "interval": interval},
+    }
+
+
+ANSWER = {
+    "model": "digits",
+    "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
+    **{"scope": "top_label", "raters": "pooled", "binning": "equal_width", "bins": 3, "ci": 0.95},
+    **{"n": 30, "n_ratings": 90},
+    "table": [
+        row(0.0, 1 / 3, 0.0, None, None, None),
+        row(1 / 3, 2 / 3, 30.0, 0.5, 0.4, [0.3, 0.5]),
+        row(2 / 3, 1.0, 60.0, 0.9, 0.8, [0.7, 0.9]),
+    ],
+}
+
+
+def test_png():
+    image = imread(io.BytesIO(draw_reliability(ANSWER, "image/png")), format="png")
+    height, width = image.shape[:2]
+    assert (width, height) == (900, 1050)
+    assert image[..., :3].min() < 0.2 and image[..., :3].max() == 1.0
+
+
+def test_svg_is_repeatable_and_has_nothing_from_elsewhere():
+    drawn = draw_reliability(ANSWER, "image/svg+xml")
+    assert drawn == draw_reliability(ANSWER, "image/svg+xml")
+    assert drawn.lstrip().startswith(b"<?xml") and b"<script" not in drawn
+
+
+def test_empty_bins_are_not_drawn():
+    filled = {**ANSWER, "table": [each for each in ANSWER["table"] if each["weight"]]}
+    assert draw_reliability(ANSWER, "image/svg+xml") == draw_reliability(filled, "image/svg+xml")
+
+
+@pytest.mark.parametrize("table", [[], [row(0.0, 1.0, 0.0, None, None, None)]])
+def test_without_data(table):
+    empty = {**ANSWER, "table": table, "reason": "no_data"}
+    assert draw_reliability(empty, "image/png") != draw_reliability(ANSWER, "image/png")
+
+
+def test_without_data_the_diagram_says_so():
+    drawn = Figure.of(
+        draw_reliability({**ANSWER, "table": [], "reason": "no_data"}, "image/svg+xml")
+    )
+    assert "Nothing to draw: no data" in drawn.texts
+    assert not drawn.shapes(ORANGE, 2) and not any(map(len, drawn.lines(BLUE)))
+
+
+def test_marks_are_where_the_table_has_them():
+    drawn = Figure.of(draw_reliability(ANSWER, "image/svg+xml"))
+    *intervals, curve = drawn.lines(BLUE)
+    np.testing.assert_allclose(curve, [(0.5, 0.4), (0.9, 0.8)], atol=1e-4)
+    np.testing.assert_allclose(
+        intervals, [[(0.5, 0.3), (0.5, 0.5)], [(0.9, 0.7), (0.9, 0.9)]], atol=1e-4
+    )
+    (ideal,) = drawn.lines("#8A8A8A")
+    np.testing.assert_allclose(ideal, [(0.0, 0.0), (1.0, 1.0)], atol=1e-4)
+    # The axis of shares ends at 1.05 times the largest.
+    bars = drawn.shapes(ORANGE, 2, y=(0.0, 1.05 * 2 / 3))
+    found = [(each[:, 0].min(), each[:, 0].max(), each[:, 1].max()) for each in bars]
+    np.testing.assert_allclose(found, [(0.3467, 0.6533, 1 / 3), (0.68, 0.9867, 2 / 3)], atol=1e-3)
+    assert {
+        "Reliability of digits",
+        "n = 30 labelled predictions with 90 ratings",
+        "labels: pooled (every rating counted); 3 equal-width bins",
+        "2026-01-01T00:00:00Z to 2026-01-02T00:00:00Z",
+        *(
+            "accuracy",
+            "confidence of the top class",
+            "share",
+            "95 % interval",
+            "calibrated",
+            "observed",
+        ),
+    } <= set(drawn.texts)
+
+
+def test_pixels_of_the_curve_and_of_the_background():
+    image = imread(io.BytesIO(draw_reliability(ANSWER, "image/png")), format="png")[..., :3]
+    drawn = draw_reliability(ANSWER, "image/svg+xml")
+    left, top, right, bottom = Figure.of(drawn).frame(1)
+
+    def pixels(x, y):
+        """Those around a point of the curve's axes; a picture of 150 dots has 72 points an inch."""
+        column = left + (x + 0.02) / 1.04 * (right - left)
+        line = bottom - (y + 0.02) / 1.04 * (bottom - top)
+        i, j = (round(each * 150 / 72) for each in (line, column))
+        return image[i - 2 : i + 3, j - 2 : j + 3].reshape(-1, 3)
+
+    blue = np.array([0x00, 0x72, 0xB2]) / 255
+    for x, y in ((0.6, 0.5), (0.7, 0.6), (0.8, 0.7)):
+        assert np.abs(pixels(x, y) - blue).max(axis=1).min() < 0.1
+    for x, y in ((0.3, 0.9), (0.7, 0.3), (0.1, 0.5)):
+        assert pixels(x, y).min() == 1.0
+
+
+def test_names_are_drawn_as_they_are():
+    long = Figure.of(draw_reliability({**ANSWER, "model": "a$b_{$" + "x" * 120}, "image/svg+xml"))
+    heading = next(text for text in long.texts if text.startswith("Reliability of "))
+    assert heading.startswith("Reliability of a$b_{$xxx") and heading.endswith("x…")
+    bare = {**ANSWER, "scope": "class:3", "raters": None, "ci": None}
+    texts = Figure.of(draw_reliability(bare, "image/svg+xml")).texts
+    assert {"probability of class 3", "observed frequency", "interval"} <= set(texts)
+
+
+def test_equal_mass_bins_and_points_at_the_ends():
+    table = [row(0.0, 0.0, 5.0, 0.0, 0.0, None), row(0.0, 1.0, 5.0, 1.0, 1.0, [0.9, 1.0])]
+    answer = {**ANSWER, "binning": "equal_mass", "table": table}
+    drawn = Figure.of(draw_reliability(answer, "image/svg+xml"))
+    interval, curve = drawn.lines(BLUE)
+    np.testing.assert_allclose(curve, [(0.0, 0.0), (1.0, 1.0)], atol=1e-4)
+    np.testing.assert_allclose(interval, [(1.0, 0.9), (1.0, 1.0)], atol=1e-4)
+    # A bin of one score has no width; the other's share is drawn as a density.
+    assert len(drawn.shapes(ORANGE, 2)) == 1 and "density (log)" in drawn.texts
+    assert "labels: pooled (every rating counted); 3 equal-mass bins" in drawn.texts
+
+
+def test_narrow_bins_do_not_hide_the_wide_ones():
+    """Of equal mass, as of a confident model: the wide bin is as heavy as those that are crowded at 1."""
+    cuts = [0.3, 0.9, 0.99, 0.999, 0.9999, 1.0]
+    table = [
+        row(low, high, 20.0, (low + high) / 2, 0.8, [0.7, 0.9])
+        for low, high in itertools.pairwise(cuts)
+    ]
+    image = imread(
+        io.BytesIO(
+            draw_reliability({**ANSWER, "binning": "equal_mass", "table": table}, "image/png")
+        ),
+        format="png",
+    )
+    beneath = image[int(0.78 * len(image)) :, :, :3]
+    orange = np.abs(beneath - np.array([0xD5, 0x5E, 0x00]) / 255).max(axis=2) < 0.02
+    assert orange.any(axis=0).mean() > 0.5
+
+
+ROC = ANSWER | {
+    **{"auc": 0.875, "area": {"interval": [0.8, 0.95]}},
+    **{"true_positive_rate": [0.0, 0.5, 1.0], "false_positive_rate": [0.0, 0.0, 1.0]},
+}
+
+
+def test_roc():
+    drawn = Figure.of(draw_roc(ROC, "image/svg+xml"))
+    np.testing.assert_allclose(drawn.lines(BLUE)[-1], [(0, 0), (0, 0.5), (1, 1)], atol=1e-4)
+    assert {
+        "ROC of digits",
+        "area 0.8750, 95 % interval 0.8000 to 0.9500",
+        "false positive rate",
+        "true positive rate (a correct prediction)",
+    } <= set(drawn.texts)
+    of_class = Figure.of(draw_roc(ROC | {"scope": "class:3"}, "image/svg+xml"))
+    assert "true positive rate (the class)" in of_class.texts
+    nothing = ROC | {"auc": None, "area": {}, "reason": "one_outcome"}
+    empty = Figure.of(draw_roc(nothing, "image/svg+xml"))
+    assert "Nothing to draw: one outcome" in empty.texts and not empty.lines(BLUE)
+    assert draw_roc(ROC, "image/png").startswith(b"\x89PNG")
+
+
+@pytest.mark.anyio
+async def test_the_picture_by_accept_or_by_query(client, inbox):
+    await client.post("/v1/models/digits/predictions", json=PREDICTIONS)
+    inbox.answers["reliability"] = ANSWER
+    for accept, query, media in (
+        ("image/png", "", "image/png"),
+        ("image/svg+xml,*/*;q=0.1", "", "image/svg+xml"),
+        ("application/json", "?format=png", "image/png"),
+        ("*/*", "?format=svg", "image/svg+xml"),
+        ("image/*", "?format=json", "application/json"),
+        ("text/html,*/*;q=0.8", "", "application/json"),
+    ):
+        answer = await client.get(URL + query, headers={"Accept": accept})
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].split(";")[0] == media
+        assert "accept" in answer.headers["vary"].lower()

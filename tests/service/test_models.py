@@ -1,0 +1,225 @@
+"""The registry over HTTP: versions, preconditions, what can change."""
+
+import json
+
+import pytest
+
+from calibrant_server.service.reads.durations import duration_of
+from calibrant_server.workers.store.durations import parse_duration
+from tests.service.conftest import problem
+
+pytestmark = pytest.mark.anyio
+URL = "/v1/models/digits"
+
+
+async def test_a_model_is_made_read_listed_changed_and_deleted(client):
+    made = await client.put(URL, json={"classes": 10, "retention": "P90D", "unit": "patient"})
+    assert made.status_code == 201 and made.headers["location"] == URL
+    shown = made.json()
+    assert (shown["n_classes"], shown["pane"], shown["retention"]) == (10, "PT1H", "P90D")
+    read = await client.get(URL)
+    assert read.json() == shown and read.headers["etag"] == made.headers["etag"]
+    assert (await client.get("/v1/models")).json() == {"models": [shown], "next": None}
+    headers = {"If-Match": read.headers["etag"]}
+    changed = await client.patch(
+        URL, json={"retention": None, "alarm": {"tolerance": 0.01}}, headers=headers
+    )
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["retention"], changed.json()["unit"]) == (None, "patient")
+    assert changed.headers["etag"] != read.headers["etag"]
+    problem(await client.delete(URL, headers=headers), 412, "precondition-failed")
+    assert (await client.delete(URL)).status_code == 204
+    problem(await client.get(URL), 404, "model-unknown")
+    problem(await client.delete(URL), 404, "model-unknown")
+
+
+async def test_unchanged_models_are_304(client):
+    etag = (await client.put(URL, json={"classes": 3})).headers["etag"]
+    assert (await client.get(URL, headers={"If-None-Match": etag})).status_code == 304
+
+
+async def test_the_same_settings_again_change_nothing(client):
+    made = await client.put(URL, json={"classes": 3})
+    again = await client.put(URL, json={"classes": 3})
+    assert (again.status_code, again.json()) == (200, made.json())
+
+
+async def test_changes_need_the_version_that_they_change(client):
+    made = await client.put(URL, json={"classes": 3})
+    blind = await client.put(URL, json={"classes": 3, "unit": "item"})
+    problem(blind, 428, "precondition-required")
+    problem(await client.patch(URL, json={"unit": "item"}), 428, "precondition-required")
+    stale = {"If-Match": '"0.0"'}
+    problem(await client.patch(URL, json={"unit": "x"}, headers=stale), 412, "precondition-failed")
+    right = {"If-Match": made.headers["etag"]}
+    assert (await client.patch(URL, json={"unit": "item"}, headers=right)).status_code == 200
+    any_version = {"If-Match": "*"}
+    assert (await client.patch(URL, json={"unit": "x"}, headers=any_version)).status_code == 200
+    new_only = {"If-None-Match": "*"}
+    answer = await client.put(URL, json={"classes": 3}, headers=new_only)
+    problem(answer, 412, "precondition-failed")
+    absent = await client.put("/v1/models/none", json={"classes": 3}, headers=any_version)
+    problem(absent, 412, "precondition-failed")
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"classes": 4}, "/classes"),
+        ({"task": "segmentation"}, "/task"),
+        ({"grid": 60}, "/grid"),
+        ({"pane": "P1D"}, "/pane"),
+    ],
+)
+async def test_what_panes_are_made_of_cannot_change(client, change, pointer):
+    await client.put(URL, json={"classes": 3})
+    answer = await client.patch(URL, json=change, headers={"If-Match": "*"})
+    assert problem(answer, 409, "model-conflict")["errors"][0]["pointer"] == pointer
+
+
+async def test_names_may_be_given_to_the_classes_that_are_there(client):
+    await client.put(URL, json={"classes": 2})
+    named = {"classes": ["no", "yes"]}
+    answer = await client.patch(URL, json=named, headers={"If-Match": "*"})
+    assert answer.json()["classes"] == ["no", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer"),
+    [
+        ({}, ""),
+        ({"classes": 1}, "/classes"),
+        ({"classes": "ten"}, "/classes"),
+        ({"classes": ["a", "a"]}, ""),
+        ({"classes": ["a", "b\u0000"]}, "/classes"),
+        ({"classes": ["a\u001b[31m", "b"]}, "/classes"),
+        ({"classes": ["a\nb", "c"]}, "/classes"),
+        ({"classes": ["a", "b\u2028"]}, "/classes"),
+        ({"classes": True}, "/classes"),
+        ({"classes": 3, "task": "binary"}, "/classes"),
+        ({"classes": 3, "task": "ranking"}, "/task"),
+        ({"classes": 3, "grid": 1}, "/grid"),
+        ({"classes": 3, "grid": "3600"}, "/grid"),
+        ({"classes": 3, "pane": "PT7H"}, ""),
+        ({"classes": 3, "pane": "PT1S"}, ""),
+        ({"classes": 3, "pane": "1h"}, "/pane"),
+        ({"classes": 3, "pane": "PT60.5S"}, ""),
+        ({"classes": 3, "retention": 90}, "/retention"),
+        ({"classes": 3, "slices": {"a b": None}}, "/slices"),
+        ({"classes": 3, "listed_classes": [7]}, "/listed_classes"),
+        ({"classes": 3, "colour": "red"}, "/colour"),
+    ],
+)
+async def test_settings_that_break_a_rule(client, document, pointer):
+    found = problem(await client.put(URL, json=document), 422, "invalid-input")
+    assert found["errors"][0]["pointer"].startswith(pointer)
+    assert (await client.get(URL)).status_code == 404
+
+
+async def test_a_setting_turns_creation_by_ingest_off(inbox, registry, settings):
+    from calibrant_server.service.app import create_app
+    from calibrant_server.service.engine import Connection
+    from tests.service.conftest import PREDICTIONS, client_of
+
+    strict = settings.model_copy(update={"create_models": False})
+    async with client_of(create_app(strict, Connection(inbox, registry))) as client:
+        answer = await client.post(f"{URL}/predictions", json=PREDICTIONS)
+        problem(answer, 404, "model-unknown")
+        await client.put(URL, json={"classes": 3})
+        assert (await client.post(f"{URL}/predictions", json=PREDICTIONS)).status_code == 202
+
+
+@pytest.mark.parametrize("seconds", [1, 60, 3600, 86_400, 90_061, 604_800, 3_600_000])
+def test_durations_are_written_as_they_are_read(seconds):
+    assert parse_duration(duration_of(seconds)) == seconds
+
+
+BAD_SETTINGS = {
+    "no classes": ({}, "", "missing"),
+    "a class that is no name": ({"classes": ["a", 1]}, "/classes", "classes"),
+    "an empty name": ({"classes": ["a", ""]}, "/classes", "classes"),
+    "classes that are a truth": ({"classes": True}, "/classes", "classes"),
+    "a name twice": ({"classes": ["a", "a"]}, "/classes", "repeated"),
+    "too many classes": ({"classes": 10**9}, "/classes", "n_classes"),
+    "a pane that divides no day": ({"classes": 3, "pane": "PT7M"}, "/pane", "pane"),
+    "a part of a second of retention": (
+        {"classes": 3, "retention": "PT0.5S"},
+        "/retention",
+        "whole_seconds",
+    ),
+    "a part of a second of horizon": (
+        {"classes": 3, "label_horizon": "PT0.5S"},
+        "/label_horizon",
+        "whole_seconds",
+    ),
+    "a retention beyond time": (
+        {"classes": 3, "retention": "P99999999999999999999D"},
+        "/retention",
+        "whole_seconds",
+    ),
+    "a colon in a slice key": ({"classes": 3, "slices": {"a:b": None}}, "/slices", "name"),
+    "a slice key that is no name": (
+        {"classes": 3, "slices": {"a/b": None}},
+        "/slices/a~1b",
+        "pattern",
+    ),
+    "a slice without values": ({"classes": 3, "slices": {"a": []}}, "/slices", "slices"),
+    "a slice value twice": ({"classes": 3, "slices": {"a": ["x", "x"]}}, "/slices", "slices"),
+    "an unknown field": ({"classes": 3, "a/b": 1}, "/a~1b", "unknown_field"),
+    "an unknown field within": (
+        {"classes": 3, "alarm": {"enabled": True}},
+        "/alarm/enabled",
+        "unknown_field",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SETTINGS)
+async def test_bad_settings_are_named(client, name):
+    document, pointer, rule = BAD_SETTINGS[name]
+    found = problem(await client.put(URL, json=document), 422, "invalid-input")
+    assert (found["errors"][0]["pointer"], found["errors"][0]["rule"]) == (pointer, rule)
+    assert found["detail"].startswith(f"{pointer}: " if pointer else "classes are needed")
+
+
+async def test_a_patch_names_no_unknown_field_even_to_take_it_out(client):
+    await client.put(URL, json={"classes": 3})
+    answer = await client.patch(URL, json={"foo": None}, headers={"If-Match": "*"})
+    assert problem(answer, 422, "invalid-input")["errors"][0]["pointer"] == "/foo"
+
+
+async def test_a_weak_tag_allows_no_change(client):
+    etag = (await client.put(URL, json={"classes": 3})).headers["etag"]
+    answer = await client.patch(URL, json={"unit": "x"}, headers={"If-Match": f"W/{etag}"})
+    problem(answer, 412, "precondition-failed")
+    assert (await client.get(URL, headers={"If-None-Match": f"W/{etag}"})).status_code == 304
+
+
+BAD_CONFIGURATIONS = {
+    "n_classes": "three", "task": "x", "retention_s": "x", "label_horizon_s": -5, "slices": [], "generation": "a b",
+    "revision": 0, "alarm": {"bets": [7]}, "pane_s": 420, "listed_classes": [-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
+async def test_an_import_is_held_to_the_rules_of_a_declaration(client, name):
+    good = {
+        "tenant": "t",
+        "model": "m",
+        "task": "multiclass",
+        "n_classes": 3,
+        "generation": "0" * 12,
+        "revision": 1,
+    }
+    first = {
+        "type": "model",
+        "format": 1,
+        "configuration": {**good, name: BAD_CONFIGURATIONS[name]},
+    }
+    export = "\n".join(map(json.dumps, (first, {"type": "end", "lines": 1, "consistent": True})))
+    answer = await client.post(
+        f"{URL}/import", content=export, headers={"Content-Type": "application/x-ndjson"}
+    )
+    [error] = problem(answer, 422, "invalid-input")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/1", "export_format")
+    problem(await client.get(URL), 404, "model-unknown")

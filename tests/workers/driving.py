@@ -1,0 +1,173 @@
+"""How tests drive the engine: by whole engines, or a loop at a time, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from hashlib import blake2b
+
+from calibrant_server.workers.ingest import inbox, partition_loop
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
+from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.payloads import Update, pack_updates
+from calibrant_server.workers.queries import ask
+from calibrant_server.workers.store import connection
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.supervisor import Supervisor
+from tests.waiting import PATIENCE_S
+from tests.waiting import eventually as eventually
+from tests.workers.ledger import LedgerBatch, LedgerPane, ledger_ground
+
+MODEL = ModelConfig("default", "m", "multiclass", 3, generation="g1", revision=1)
+
+
+class FreeLeases:
+    """Leases that every worker holds at once: nothing may rest on them."""
+
+    def take(self, partition):
+        return True
+
+    def holds(self, partition):
+        return True
+
+    def give_back(self, partition):
+        pass
+
+    busy = idle = give_back
+
+
+# Constants of the engine, for its tests: module, name, value. It is quick where it pauses, and patient where a busy
+# machine makes it wait.
+QUICK = [
+    (partition_loop, "READ_BLOCK_S", 0.05),
+    (partition_loop, "CHILD_TIMEOUT_S", PATIENCE_S),
+    (ask, "REASK_S", 0.3),
+    (inbox, "ANSWER_DEADLINE_S", PATIENCE_S),
+    (connection, "CONNECT_TIMEOUT_S", PATIENCE_S),
+    (connection, "POOL_WAIT_S", PATIENCE_S),
+]
+
+
+class Bench:
+    """One namespace of a store with everything that works on it."""
+
+    def __init__(self, settings, ingest_deadline_s=PATIENCE_S):
+        self.settings = settings
+        self._ingest_deadline_s = ingest_deadline_s
+        self.ground = ledger_ground()
+        self.store = Store(settings)
+        self.client = self.store.client
+        self.engines = []
+        self.runner = asyncio.Runner()
+
+    def __enter__(self):
+        self.inbox = Inbox(self.settings, ingest_deadline_s=self._ingest_deadline_s)
+        self.run(self.inbox.open())
+        return self
+
+    def __exit__(self, *exc):
+        stopped = [engine.stop(PATIENCE_S) for engine in self.engines]
+        self.run(self.inbox.close())
+        self.runner.close()
+        self.store.close()
+        assert all(stopped), "a thread of an engine outlives its test"
+
+    def run(self, coroutine):
+        """Run a coroutine to its end."""
+        return self.runner.run(coroutine)
+
+    def engine(self, ground=None, **parts):
+        """A started engine."""
+        engine = Supervisor(self.settings, ground or self.ground, **parts)
+        engine.start()
+        self.engines.append(engine)
+        return engine
+
+    def loop(self, kind=PartitionLoop, model=MODEL, scripts=None):
+        """A loop on a model's partition, to be driven by hand."""
+        store = Store(self.settings, scripts)
+        partition = store.keys.partition_of(model.key)
+        loop = kind(store, partition, self.ground, FreeLeases(), threading.Event())
+        loop._chain.reload()
+        loop._counted = True
+        return loop
+
+    def put_model(self, model=MODEL):
+        """Declare a model, as it stands."""
+        self.client.hset(self.store.keys.of_model(model.key).models, model.key, model.to_json())
+        return model
+
+    def deliver(self, *deliveries):
+        """Hand batches over, all at once; receipts in order."""
+
+        async def all_of_them():
+            return await asyncio.gather(*(self.inbox.hand_over(each) for each in deliveries))
+
+        return self.run(all_of_them())
+
+    def merged(self, batch_id, model=MODEL, seconds=PATIENCE_S):
+        """The receipt of a batch once it has been dealt with."""
+        return self.run(self.inbox.wait_merged(model.key, batch_id, seconds))
+
+    def pane(self, slice_="", start_s=None, model=MODEL):
+        """A pane as the store holds it (the merge of all of the slice, without a start)."""
+        keys = self.store.keys.of_model(model.key)
+        starts = [start_s] if start_s is not None else self.starts(slice_, model)
+        total = LedgerPane()
+        for start in starts:
+            fields = self.client.hgetall(
+                keys.pane(PaneKey(model.key, model.generation, slice_, start))
+            )
+            if fields:
+                parts = {name.decode(): value for name, value in fields.items()}
+                total.merge(LedgerPane.from_parts(None, parts))
+        return total
+
+    def starts(self, slice_="", model=MODEL):
+        """Starts of a slice's panes."""
+        keys = self.store.keys.of_model(model.key)
+        found = self.client.hkeys(keys.versions(model.key, model.generation, slice_))
+        return sorted(int(start) for start in found if start.decode() != LAST_CHANGE)
+
+    def cursor(self, model=MODEL):
+        """The cursor hash of a model's partition."""
+        found = self.client.hgetall(self.store.keys.of_model(model.key).cursor)
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+    def dead_letters(self, model=MODEL):
+        """Fields of the dead letters."""
+        return [
+            fields
+            for _, fields in self.client.xrange(self.store.keys.of_model(model.key).dead_letters)
+        ]
+
+    def keys_of(self, model=MODEL):
+        """Every key that names a model's generation."""
+        return sorted(
+            self.client.scan_iter(
+                match=f"{{{self.settings.namespace}.p*{model.key}|{model.generation}*"
+            )
+        )
+
+
+def delivery(batch_id, numbers=(1,), model=MODEL, **changes):
+    """A batch of numbers on its way in."""
+    columns = {
+        name: changes.pop(name) for name in ("event_times", "slices", "trick") if name in changes
+    }
+    batch = LedgerBatch(list(numbers), **columns)
+    payload = batch.pack()
+    digest = blake2b(payload, digest_size=16).digest()
+    return IngestBatch.of(model, batch_id, PREDICTIONS, payload, digest, batch.n, **changes)
+
+
+def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
+    """A running total on its way in."""
+    payload = pack_updates(
+        [Update(histogram.pack(), source=source, epoch=epoch, sequence=sequence)]
+    )
+    digest = blake2b(payload, digest_size=16).digest()
+    return IngestBatch.of(model, batch_id, HISTOGRAMS, payload, digest, 1)

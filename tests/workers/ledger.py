@@ -1,0 +1,176 @@
+"""A ground of integers: every batch carries whole numbers, a pane keeps count, sum and sum of squares of them and
+fifty cells, so that a loss, a repetition or a mix-up of any batch shows to the bit. Some batches are poison.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.reduce import Numerics
+
+N_CELLS = 50
+
+
+@dataclass
+class LedgerBatch:
+    """Numbers, where they happened, and what filling them does to the process."""
+
+    numbers: list[int]
+    event_times: np.ndarray | None = None
+    slices: dict[str, np.ndarray] | None = None
+    trick: str = ""
+
+    @property
+    def n(self) -> int:
+        return len(self.numbers)
+
+    def take(self, rows) -> LedgerBatch:
+        return LedgerBatch([self.numbers[row] for row in rows], trick=self.trick)
+
+    def pack(self) -> bytes:
+        times = None if self.event_times is None else [int(t) for t in self.event_times]
+        slices = (
+            None if self.slices is None else {k: list(map(str, v)) for k, v in self.slices.items()}
+        )
+        return json.dumps([self.numbers, times, slices, self.trick]).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> LedgerBatch:
+        numbers, times, slices, trick = json.loads(data)
+        return cls(
+            numbers,
+            None if times is None else np.array(times, dtype=np.int64),
+            None if slices is None else {k: np.array(v) for k, v in slices.items()},
+            trick,
+        )
+
+
+def play(trick: str) -> None:
+    """What a poisonous batch does."""
+    if trick == "raise":
+        raise RuntimeError("this batch cannot be filled")
+    if trick == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if trick == "loop":
+        while True:
+            time.sleep(0.01)
+    if trick == "hog":
+        hoard = []
+        while True:
+            hoard.append(np.empty(1 << 24))
+
+
+@dataclass
+class LedgerPane:
+    """Exact sums."""
+
+    spec: object = None
+    count: int = 0
+    total: int = 0
+    squares: int = 0
+    cells: dict[int, int] = field(default_factory=dict)
+
+    def fill_batch(self, batch: LedgerBatch) -> None:
+        play(batch.trick)
+        for number in batch.numbers:
+            self._add(1, number, number * number, {number % N_CELLS: number})
+
+    def fill_histogram(self, histogram: LedgerHistogram) -> None:
+        self._add(histogram.count, histogram.total, histogram.squares, {})
+
+    def merge(self, other: LedgerPane) -> LedgerPane:
+        return self.merge_all([other])
+
+    def merge_all(self, others: list[LedgerPane]) -> LedgerPane:
+        for other in others:
+            self._add(other.count, other.total, other.squares, other.cells)
+        return self
+
+    def _add(self, count: int, total: int, squares: int, cells: dict[int, int]) -> None:
+        self.count += count
+        self.total += total
+        self.squares += squares
+        for cell, number in cells.items():
+            self.cells[cell] = self.cells.get(cell, 0) + number
+
+    @property
+    def memory_bytes(self) -> int:
+        return 1000 + 100 * len(self.cells)
+
+    def tighten(self) -> LedgerPane:
+        return self
+
+    def parts(self) -> dict[str, bytes]:
+        sums = json.dumps([self.count, self.total, self.squares]).encode()
+        return {"sums": sums, "cells": json.dumps(sorted(self.cells.items())).encode()}
+
+    @classmethod
+    def from_parts(cls, spec: object, parts: dict[str, bytes], only=None) -> LedgerPane:
+        pane = cls(spec)
+        try:
+            if only is None or "sums" in only:
+                pane.count, pane.total, pane.squares = json.loads(parts["sums"])
+            if only is None or "cells" in only:
+                pane.cells = {int(cell): number for cell, number in json.loads(parts["cells"])}
+        except (ValueError, KeyError) as error:
+            raise PackingError(f"damaged bytes: {error}") from error
+        return pane
+
+    def pack(self) -> bytes:
+        return b"\n".join(self.parts().values())
+
+    @classmethod
+    def unpack(cls, data: bytes) -> LedgerPane:
+        sums, cells = data.split(b"\n")
+        return cls.from_parts(None, {"sums": sums, "cells": cells})
+
+    @property
+    def numbers(self) -> tuple[int, int, int, dict[int, int]]:
+        """What two panes must agree in."""
+        return self.count, self.total, self.squares, {c: n for c, n in self.cells.items() if n}
+
+
+@dataclass
+class LedgerHistogram:
+    """Sums alone."""
+
+    count: int
+    total: int
+    squares: int = 0
+    event_time: int | None = None
+    slice: tuple[tuple[str, str], ...] = ()
+    case: str | None = None
+    key: str = "top_label"
+
+    def negated(self) -> LedgerHistogram:
+        return LedgerHistogram(-self.count, -self.total, -self.squares, self.event_time, self.slice)
+
+    def pack(self) -> bytes:
+        return json.dumps(
+            [self.count, self.total, self.squares, self.event_time, self.slice, self.case]
+        ).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> LedgerHistogram:
+        count, total, squares, event_time, slice_, case = json.loads(data)
+        return cls(count, total, squares, event_time, tuple(map(tuple, slice_)), case)
+
+
+def ledger_ground() -> Numerics:
+    """The ground that tests count with."""
+    path = "tests.workers.ledger:ledger_ground"
+    return Numerics(LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path)
+
+
+def pane_of(numbers) -> LedgerPane:
+    """The pane that some numbers make."""
+    pane = LedgerPane()
+    pane.fill_batch(LedgerBatch(list(numbers)))
+    return pane

@@ -1,0 +1,457 @@
+"""Detectors in the store: each cohort once, in order, with everything that follows from it in one commit."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from calibrant import Batch, Pane
+from calibrant.drift.detector import fresh
+from calibrant.drift.effect import recalibration
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.advancing import advance_detectors, since_change, who_alarms
+from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
+from calibrant_server.workers.alarm.cohort_history import (
+    KEPT_COHORTS,
+    CohortResult,
+    look_of,
+    lost_looks,
+)
+from calibrant_server.workers.alarm.cohorts import PartialCohort
+from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
+from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.detectors import Detector, advanced
+from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.tables import tables_of
+from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken, StaleTokenError
+from calibrant_server.workers.store.registry import ModelConfig
+from tests.workers.driving import FreeLeases
+
+DAY_S = 86_400
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+HOOK = {"url": "https://pager.example.org/calibrant", "secret": SECRET}
+CONFIG = ModelConfig(
+    "default", "risk", "binary", 2, generation="g1", revision=1, label_horizon_s=DAY_S,
+    alarm={"tolerance": 0.0, "webhooks": [HOOK]},
+)  # fmt: skip
+
+
+def pane_of(rng, n=200, slope=1.0, labelled=True):
+    """A day of a binary model whose outcomes follow its scores by a slope."""
+    score = rng.beta(0.7, 2.2, n)
+    columns = {"confidences": score}
+    if labelled:
+        truth = expit(slope * logit(np.clip(score, 1e-9, 1 - 1e-9)))
+        columns["labels"] = (rng.random(n) < truth).astype(int)
+    pane = Pane(CONFIG.spec())
+    pane.fill_batch(Batch.from_columns(columns, task="binary").batch)
+    return pane
+
+
+class Sealing:
+    """A partition whose cohorts are sealed by hand."""
+
+    def __init__(self, bench, config=CONFIG):
+        self.bench, self.config = bench, config
+        bench.put_model(config)
+        self.store = bench.store
+        self.keys = self.store.keys.of_model(config.key)
+        self.node = self.store.node(self.keys.partition)
+        self.chain = FencingToken(self.store, self.keys)
+        self.chain.reload()
+
+    def held(self):
+        return Held(self.node, self.keys, self.config)
+
+    def seal(self, day, panes, held=None):
+        """Seal a day in one commit; returns the alarms that went off."""
+        self.chain.reload()
+        token, commit = self.chain.new_token(), Commit(self.keys)
+        raised = advance_detectors(
+            commit, self.config, day * DAY_S, panes, held or self.held(), token=token, now_s=1e9
+        )
+        self.chain.send(commit, token)
+        return raised
+
+    def take(self, start_s, end_s, panes):
+        """Seal a pane of every slice in one commit."""
+        self.chain.reload()
+        commit = Commit(self.keys)
+        take_sealed(commit, self.keys, self.node, self.config, start_s, end_s, panes)
+        self.chain.send(commit, self.chain.new_token())
+
+    def close(self, until_s):
+        """Close the day that is being gathered if its time is over; tells whether it was."""
+        self.chain.reload()
+        commit = close_gathered(self.node, self.keys, self.config, until_s)
+        if commit is not None:
+            self.chain.send(commit, self.chain.new_token())
+        return commit is not None
+
+    def order(self, order):
+        """Have an order followed, as the partition's worker does."""
+        entry = alarm_order(self.config.key, self.config.generation, order)
+        self.node.xadd(self.keys.stream, entry.to_fields())
+        loop = PartitionLoop(
+            self.store, self.keys.partition, Numerics(), FreeLeases(), threading.Event()
+        )
+        loop._chain.reload()
+        loop._counted = True
+        loop.step()
+
+    def detector(self, name="score|"):
+        return self.held().detectors[name]
+
+    def raw(self):
+        return self.node.hgetall(self.keys.detectors(self.config.key, self.config.generation))
+
+    def episodes(self):
+        return read_episodes(self.node.hgetall(self.keys.episodes))
+
+    def deliveries(self):
+        return [WebhookDelivery.from_json(text) for text in self.node.hvals(self.keys.deliveries)]
+
+    def until_alarm(self, rng, start=0, most=60, slope=0.4):
+        for day in range(start, start + most):
+            if raised := self.seal(day, {"": pane_of(rng, slope=slope)}):
+                return day, raised[0]
+        raise AssertionError("no alarm")
+
+
+@pytest.fixture
+def sealing(bench):
+    return Sealing(bench)
+
+
+def test_a_cohort_counts_once_whatever_happens(sealing):
+    rng = np.random.default_rng(1)
+    panes = [pane_of(rng) for _ in range(4)]
+    for day, pane in enumerate(panes):
+        sealing.seal(day, {"": pane})
+    before = sealing.raw()
+    assert sealing.detector().state.n_cohorts == 4
+    for day in (3, 0, 2):
+        assert sealing.seal(day, {"": panes[day]}) == []
+    assert sealing.raw() == before
+    assert len(sealing.held().looks("score|")) == 4
+
+
+def test_a_commit_that_was_overtaken_changes_nothing(sealing):
+    rng = np.random.default_rng(2)
+    sealing.seal(0, {"": pane_of(rng)})
+    stale = FencingToken(sealing.store, sealing.keys)
+    stale.reload()
+    held = sealing.held()
+    sealing.seal(1, {"": pane_of(rng)})
+    before = sealing.raw()
+    token, commit = stale.new_token(), Commit(sealing.keys)
+    advance_detectors(commit, CONFIG, DAY_S, {"": pane_of(rng)}, held, token=token, now_s=1e9)
+    with pytest.raises(StaleTokenError):
+        stale.send(commit, token)
+    assert sealing.raw() == before
+
+
+def test_state_does_not_depend_on_restarts(bench):
+    """Held in memory from cohort to cohort, or read anew each time: the same bytes."""
+    rng = np.random.default_rng(3)
+    panes = [{"": pane_of(rng), "site:A": pane_of(rng, 20)} for _ in range(5)]
+    kept, anew = Sealing(bench), Sealing(bench, replace(CONFIG, model="other"))
+    held = kept.held()
+    for day, each in enumerate(panes):
+        kept.seal(day, each, held)
+        anew.seal(day, each)
+    first, second = kept.raw(), anew.raw()
+    assert {n: v for n, v in first.items() if n != b"*"} == {
+        n: v for n, v in second.items() if n != b"*"
+    }
+
+
+def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
+    rng = np.random.default_rng(4)
+    for day in range(20):
+        sealing.seal(day, {"": pane_of(rng)})
+    day, raised = sealing.until_alarm(rng, 20)
+    assert raised.status == OPEN and raised.slice == "" and raised.cohort == day * DAY_S
+    assert abs(raised.start_of_change - 20 * DAY_S) <= 3 * DAY_S
+    assert raised.sr_log10 >= np.log10(3650)
+    assert raised.recommendation["action"] in ("temperature", "slope_intercept")
+    [told] = sealing.deliveries()
+    assert told.type == "alarm.raised" and raised.id in told.body
+    for later in range(day + 1, day + 4):
+        assert sealing.seal(later, {"": pane_of(rng, slope=0.4)}) == []
+    assert len(sealing.episodes()) == 1
+
+
+def test_a_second_change_behind_an_alarm_has_its_effect(sealing):
+    """Start of change lies behind the alarm: its first cohorts are fitted to, its last ones are held to it."""
+    rng = np.random.default_rng(16)
+    day, _ = sealing.until_alarm(rng, slope=0.6)
+    for later in range(day + 1, day + 25):
+        sealing.seal(later, {"": pane_of(rng, slope=3.0)})
+    state, looks = sealing.detector().state, sealing.held().looks("score|")
+    assert state.start_of_change > state.alarmed_at
+    first, last = since_change(looks, state.start_of_change, state.alarmed_at)
+    n = day + 25 - state.start_of_change // DAY_S
+    assert (first.n_units, last.n_units) == (
+        pytest.approx(200 * -(-n // 2)),
+        pytest.approx(200 * (n // 2)),
+    )
+    assert recalibration(first).slope == pytest.approx(3.0, rel=0.2)
+
+
+def test_acknowledging_watches_anew_and_promotion_closes(sealing):
+    rng = np.random.default_rng(5)
+    day, raised = sealing.until_alarm(rng)
+    sealing.order(acknowledgement(raised.id, "ann", "known: new scanner"))
+    [episode] = sealing.episodes()
+    assert (episode.status, episode.acknowledged_by, episode.note) == (
+        ACKNOWLEDGED,
+        "ann",
+        "known: new scanner",
+    )
+    state = sealing.detector().state
+    assert state.alarmed_at is None and state.acknowledged_at == day * DAY_S
+    assert state.log_mixed_evidence > 0
+    before = sealing.raw()
+    sealing.order(acknowledgement(raised.id, "bob", None))
+    assert sealing.raw() == before and sealing.episodes()[0].acknowledged_by == "ann"
+    again, second = sealing.until_alarm(rng, day + 1)
+    by_id = {each.id: each for each in sealing.episodes()}
+    assert by_id[raised.id].status == CLOSED and by_id[second.id].status == OPEN
+    sealing.order(promotion("v2"))
+    assert all(each.status == CLOSED for each in sealing.episodes())
+    detector = sealing.detector()
+    assert (detector.state.n_cohorts, detector.map_version, detector.last) == (
+        0,
+        "v2",
+        again * DAY_S,
+    )
+    assert detector.total.n_units > detector.baseline.n_units == 0
+    numbers = [each.number for each in sealing.episodes()]
+    assert len(set(numbers)) == len(numbers)
+    kinds = sorted(each.type for each in sealing.deliveries())
+    assert kinds == [
+        "alarm.acknowledged", "alarm.closed", "alarm.closed", "alarm.raised", "alarm.raised",
+    ]  # fmt: skip
+
+
+def test_an_order_for_another_generation_or_without_sense_harms_nobody(sealing, bench):
+    rng = np.random.default_rng(6)
+    sealing.until_alarm(rng)
+    before = sealing.raw()
+    sealing.config = replace(CONFIG, generation="g0")
+    sealing.order(promotion("v2"))
+    sealing.config = CONFIG
+    assert sealing.raw() == before
+    sealing.order({"op": "dance"})
+    sealing.order({"op": "acknowledge"})
+    letters = bench.dead_letters(CONFIG)
+    assert [each[b"k"] for each in letters] == [ALARM.encode()] * 2
+
+
+def test_a_test_call_reaches_every_receiver(sealing):
+    sealing.order(trial("t1"))
+    assert [(each.type, each.url) for each in sealing.deliveries()] == [("alarm.test", HOOK["url"])]
+
+
+def test_slices_share_the_rate_of_false_alarms(sealing):
+    """Threshold A·m; a slice without labels in a cohort is not looked at in it."""
+    rng = np.random.default_rng(7)
+    panes = {"": pane_of(rng), **{f"site:{i}": pane_of(rng, 50) for i in range(4)}}
+    sealing.seal(0, panes)
+    [look] = sealing.held().looks("score|site:0")
+    assert np.exp(look.log_threshold) == pytest.approx(5 * 3650)
+    sealing.seal(1, {"": pane_of(rng), "site:1": pane_of(rng, 20, labelled=False)})
+    held = sealing.held().detectors
+    assert held["score|site:0"].state.n_cohorts == 1
+    assert held["score|site:1"].state.n_cohorts == 1 and held["score|site:1"].state.last == DAY_S
+    assert held["score|site:1"].coverage.sum(axis=1).tolist() == [70, 50]
+
+
+def test_other_settings_begin_anew(sealing):
+    rng = np.random.default_rng(8)
+    day, _ = sealing.until_alarm(rng)
+    sealing.config = replace(CONFIG, alarm={**CONFIG.alarm, "tolerance": 0.05})
+    sealing.seal(day + 1, {"": pane_of(rng)})
+    assert sealing.detector().state.n_cohorts == 1
+    assert sealing.episodes()[0].closed_because == "the settings of the alarm changed"
+    sealing.config = replace(
+        sealing.config, alarm={**sealing.config.alarm, "false_alarms": "1 per P1Y"}
+    )
+    sealing.seal(day + 2, {"": pane_of(rng)})
+    assert sealing.detector().state.n_cohorts == 2
+
+
+def test_moved_scores_are_watched_and_never_alarm(bench):
+    config = replace(CONFIG, alarm={"tolerance": 0.02, "reference": "P5D"})
+    sealing, rng = Sealing(bench, config), np.random.default_rng(9)
+    for day in range(5):
+        sealing.seal(day, {"": pane_of(rng, labelled=day % 2 == 0)})
+    for day in range(5, 12):
+        pane = Pane(config.spec())
+        pane.fill_batch(
+            Batch.from_columns({"confidences": rng.beta(3, 1, 200)}, task="binary").batch
+        )
+        assert sealing.seal(day, {"": pane}) == []
+    detector = sealing.detector()
+    assert detector.watch.anytime_p < 0.02 and detector.state.alarmed_at is None
+
+
+def test_a_change_from_the_reference(bench):
+    """A model that was never calibrated does not alarm, one that changes does."""
+    config = replace(CONFIG, alarm={"tolerance": 0.0, "against": "reference", "reference": "P30D"})
+    sealing, rng = Sealing(bench, config), np.random.default_rng(10)
+    for day in range(60):
+        assert sealing.seal(day, {"": pane_of(rng, slope=0.6)}) == []
+        assert (sealing.detector().state is None) == (day < 30)
+    _, raised = sealing.until_alarm(rng, 60, slope=0.25)
+    assert raised.start_of_change >= 55 * DAY_S
+
+
+def test_listed_classes_without_ids_are_watched_where_every_prediction_is_a_unit(bench):
+    config = ModelConfig(
+        "default", "cls", "multiclass", 3, generation="g1", revision=1, label_horizon_s=DAY_S,
+        alarm={"tolerance": 0.0, "bets": [0, 2]},
+    )  # fmt: skip
+    sealing, rng = Sealing(bench, config), np.random.default_rng(11)
+    rows = rng.dirichlet([1, 1, 1], 300)
+    labels = [int(rng.choice(3, p=row)) for row in rows]
+    pane = Pane(config.spec())
+    pane.fill_batch(Batch.from_columns({"probabilities": rows, "labels": labels}).batch)
+    sealing.seal(0, {"": pane})
+    held = sealing.held().detectors
+    assert sorted(held) == ["class:0|", "class:2|"]
+    assert held["class:2|"].baseline.n_units == 300
+    assert held["class:2|"].baseline.correct.sum() == labels.count(2)
+    shared = Pane(config.spec())
+    columns = {"probabilities": rows, "labels": labels, "units": ["u"] * 300}
+    shared.fill_batch(Batch.from_columns(columns).batch)
+    sealing.seal(1, {"": shared})
+    passed = sealing.held().detectors["class:2|"]
+    assert (passed.last, passed.state.n_cohorts, passed.n_passed, passed.why_passed) == (
+        DAY_S,
+        1,
+        1,
+        "shared_units",
+    )
+
+
+def test_old_looks_go(sealing):
+    assert lost_looks("score|", None, 0, DAY_S) == []
+    assert lost_looks("score|", 9 * DAY_S, 10 * DAY_S, DAY_S) == [(10 - KEPT_COHORTS) * DAY_S]
+    assert len(lost_looks("score|", 0, 10**6 * DAY_S, DAY_S)) == 2000
+
+
+def test_a_deleted_model_leaves_no_alarm(sealing, bench):
+    rng = np.random.default_rng(12)
+    sealing.until_alarm(rng)
+    entry = delete_model(CONFIG.key, "g1")
+    sealing.node.hdel(sealing.keys.models, CONFIG.key)
+    sealing.node.xadd(sealing.keys.stream, entry.to_fields())
+    loop = PartitionLoop(
+        sealing.store, sealing.keys.partition, Numerics(), FreeLeases(), threading.Event()
+    )
+    loop._chain.reload()
+    loop._counted = True
+    loop.step()
+    assert bench.keys_of(CONFIG) == []
+    assert sealing.episodes() == [] and sealing.deliveries() == []
+    assert sealing.node.hgetall(sealing.keys.summaries) == {}
+
+
+def of_rater(n_units, alarmed=False):
+    each = np.full(15, n_units / 15)
+    state = replace(fresh(Tolerance.within(0.0)), alarmed_at=DAY_S if alarmed else None)
+    return Detector("x", state=state, baseline=UnitTable(each, each / 2, each / 2, each, each))
+
+
+@pytest.mark.parametrize(
+    ("others", "title"),
+    [
+        ([900.0, 900.0], "rater shift"),
+        ([900.0, 30.0], "rater shift"),
+        ([200.0, 60.0], "undecided"),
+        ([], "undecided"),
+    ],
+)
+def test_a_rater_of_few_cases_clears_nobody(others, title):
+    """Of a thousand cases that alarmed, a quarter is needed to say that one's own labels do not."""
+    held = {"score|": of_rater(1000.0, alarmed=True), "rater:ann|": of_rater(1000.0, alarmed=True)}
+    held |= {f"rater:r{i}|": of_rater(n) for i, n in enumerate(others)}
+    assert who_alarms(held)["title"] == title
+    assert who_alarms({"score|": held["score|"]}) is None
+
+
+def test_packed_detectors_and_looks_read_back():
+    rng = np.random.default_rng(13)
+    settings = AlarmSettings()
+    cohorts = tables_of(settings, DAY_S, {"": pane_of(rng)})
+    detector = advanced(Detector.begin(settings), cohorts["score|"], settings, 3650.0)
+    again = Detector.unpack(detector.pack())
+    assert again.pack() == detector.pack()
+    look = look_of(detector, cohorts["score|"], 3650.0)
+    read = CohortResult.unpack(DAY_S, look.pack())
+    assert read.log_sr == look.log_sr
+    np.testing.assert_allclose(read.table.columns, look.table.columns, rtol=1e-6)
+    assert datetime.fromtimestamp(read.cohort, UTC).day == 2
+
+
+def hours(rng, day, numbers):
+    return [(day * DAY_S + hour * 3600, {"": pane_of(rng, 20)}) for hour in numbers]
+
+
+def test_hours_are_gathered_into_days(sealing, bench):
+    """As one pane a day, whichever hours there are; the last day is seen when its time is over."""
+    rng = np.random.default_rng(14)
+    whole = Sealing(bench, replace(CONFIG, model="whole"))
+    for day, numbers in enumerate(([1, 5, 23], [2, 9], [0, 12])):
+        together = Pane(CONFIG.spec())
+        for start, panes in hours(rng, day, numbers):
+            sealing.take(start, start + 3600, panes)
+            together.merge(panes[""])
+        whole.seal(day, {"": together})
+    assert sealing.detector().last == DAY_S
+    assert sealing.close(3 * DAY_S - 1) is False
+    assert sealing.close(3 * DAY_S) is True
+    assert sealing.close(3 * DAY_S) is False
+    first, second = sealing.detector(), whole.detector()
+    assert first.last == second.last == 2 * DAY_S
+    np.testing.assert_allclose(first.state.log_sr, second.state.log_sr, rtol=1e-9)
+    assert first.state.n_cohorts == 3
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_what_was_kept_in_format_1_is_read_for_ever():
+    detector = Detector.unpack((GOLDEN / "detector-1.bin").read_bytes())
+    assert detector.state.alarmed_at == 7 * DAY_S and detector.state.n_cohorts == 30
+    assert (detector.map_version, detector.baseline.n_units) == ("3", 6000.0)
+    assert detector.watch.counts.sum() == pytest.approx(5400.0)
+    assert detector.state.log_mixed_sr == pytest.approx(62.93926063737443)
+    look = CohortResult.unpack(30 * DAY_S, (GOLDEN / "look-1.bin").read_bytes())
+    assert look.log_sr == pytest.approx(62.93926063737443) and look.table.n_units == 200.0
+    gathered = PartialCohort.unpack((GOLDEN / "gathered-1.bin").read_bytes())
+    assert gathered.end_s == DAY_S and gathered.cohorts["score|"].table.n_units == 200.0
+
+
+def test_a_damaged_detector_begins_anew_and_sealing_goes_on(sealing):
+    rng = np.random.default_rng(15)
+    sealing.seal(0, {"": pane_of(rng)})
+    key = sealing.keys.detectors(CONFIG.key, CONFIG.generation)
+    sealing.node.hset(key, "score|", b"not a detector")
+    sealing.seal(1, {"": pane_of(rng)})
+    assert sealing.detector().state.n_cohorts == 1

@@ -1,0 +1,376 @@
+"""Questions and answers: one state, computed once, kept under its version."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.workers.ingest.entries import PREDICTIONS
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries import compute
+from calibrant_server.workers.queries.ask import (
+    MAX_QUESTIONS,
+    AnswerFailed,
+    AnswerTimeout,
+    Other,
+    UnknownQuestion,
+)
+from calibrant_server.workers.queries.kind import Against, ResultKind
+from calibrant_server.workers.queries.kinds.counts import CountsQuery
+from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.windows import Window
+from tests.waiting import PATIENCE_S
+from tests.workers.driving import MODEL, Bench, delivery, eventually
+
+EVER = Window(0, 1 << 32)
+HOUR_US = 3_600_000_000
+calls = []
+gate = threading.Event()
+
+
+class SumsQuery(Query):
+    kind = "sums"
+
+    gated: bool = False
+    refuse: bool = False
+    fail: bool = False
+    nan: bool = False
+    n: int = 0
+
+
+class OnlySumsQuery(SumsQuery):
+    kind = "only_sums"
+
+
+class SlowQuery(SumsQuery):
+    kind = "slow"
+
+
+class ByPaneQuery(Query):
+    kind = "by_pane"
+    needs = Needs(panes="each")
+
+
+def sums(query, inputs):
+    pane = inputs.pane
+    calls.append(inputs.seed)
+    if query.gated:
+        assert gate.wait(PATIENCE_S)
+    if query.refuse:
+        raise CalibrationInputError.at("/bins", "range", "too many")
+    if query.fail:
+        raise ZeroDivisionError("by zero")
+    if query.nan:
+        return {"value": float("nan")}
+    return {"count": pane.count, "total": pane.total, "cells": len(pane.cells), "seed": inputs.seed}
+
+
+def by_pane(query, inputs):
+    return {
+        "starts": [each.start_s for each in inputs.panes],
+        "totals": [each.pane.total for each in inputs.panes],
+    }
+
+
+class UnknownQuery(Query):
+    kind = "nothing"
+
+
+QUERIES = {
+    each.kind: each for each in (SumsQuery, OnlySumsQuery, SlowQuery, ByPaneQuery, UnknownQuery)
+}
+KINDS = {
+    "sums": ResultKind(SumsQuery, sums),
+    "only_sums": ResultKind(OnlySumsQuery, sums, accumulators=lambda query: ["sums"]),
+    "by_pane": ResultKind(ByPaneQuery, by_pane),
+    "slow": ResultKind(SlowQuery, sums, is_slow=lambda query: True),
+}
+
+
+@pytest.fixture(autouse=True)
+def forget_calls():
+    calls.clear()
+    gate.clear()
+    yield
+    gate.set()
+
+
+@pytest.fixture
+def asked(bench):
+    bench.put_model()
+    bench.engine(kinds=KINDS)
+    bench.deliver(delivery("b1", [1, 2, 3], event_times=np.array([0, 1, 5]) * HOUR_US))
+    bench.merged("b1")
+
+    def ask(kind="sums", params=None, window=EVER, **more):
+        return bench.run(bench.inbox.ask(QUERIES[kind](**(params or {})), MODEL, window, **more))
+
+    return ask
+
+
+def test_a_window_is_the_merge_of_its_panes(asked):
+    assert json.loads(asked().body)["total"] == 6
+    assert json.loads(asked(window=Window(3600, 18000)).body)["total"] == 2
+    assert json.loads(asked(window=Window(7200, 10800)).body)["count"] == 0
+
+
+def test_only_the_parts_that_an_answer_reads_are_read(asked):
+    told = json.loads(asked("only_sums").body)
+    assert (told["total"], told["cells"]) == (6, 0)
+    assert json.loads(asked("sums").body)["cells"] == 3
+
+
+def test_panes_one_by_one(asked):
+    told = json.loads(asked("by_pane").body)
+    assert (told["starts"], told["totals"]) == ([0, 3600, 18000], [1, 2, 3])
+
+
+def test_the_same_question_is_answered_once_a_state(bench, asked):
+    first = asked()
+    assert asked() == first and len(calls) == 1
+    bench.deliver(delivery("b2", [10], event_times=np.array([0])))
+    bench.merged("b2")
+    second = asked()
+    assert json.loads(second.body)["total"] == 16
+    assert second.etag != first.etag and second.state_version != first.state_version
+    assert len(calls) == 2 and calls[0] == calls[1]
+
+
+def test_a_change_elsewhere_leaves_the_version(bench, asked):
+    early = Window(0, 3600)
+    before = bench.run(bench.inbox.state_version(MODEL, "", early))
+    bench.deliver(delivery("b2", [10], event_times=np.array([9 * HOUR_US])))
+    bench.merged("b2")
+    assert bench.run(bench.inbox.state_version(MODEL, "", early)) == before
+    assert bench.run(bench.inbox.state_version(MODEL, "site:A", early)) != before
+    assert bench.run(bench.inbox.state_version(replace(MODEL, revision=2), "", early)) != before
+
+
+def test_identical_questions_at_once_share_an_answer(bench, asked):
+    async def many():
+        asks = [
+            asyncio.create_task(bench.inbox.ask(SumsQuery(gated=True), MODEL, EVER))
+            for _ in range(20)
+        ]
+        while not calls:
+            await asyncio.sleep(0.01)
+        gate.set()
+        return await asyncio.gather(*asks)
+
+    answers = bench.run(many())
+    assert len({answer.body for answer in answers}) == 1 and len(calls) == 1
+
+
+def test_errors_are_answers(asked):
+    with pytest.raises(CalibrationInputError) as refused:
+        asked(params={"refuse": True})
+    assert refused.value.violations[0].pointer == "/bins"
+    with pytest.raises(AnswerFailed, match="by zero"):
+        asked(params={"fail": True})
+    with pytest.raises(AnswerFailed):
+        asked(params={"nan": True})
+    with pytest.raises(UnknownQuestion):
+        asked("nothing")
+    assert json.loads(asked().body)["total"] == 6
+
+
+def test_without_a_worker_the_deadline_ends_it(bench):
+    bench.put_model()
+    with pytest.raises(AnswerTimeout):
+        bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=0.3))
+
+
+def test_a_lost_question_is_asked_again(bench):
+    bench.put_model()
+
+    async def lose_then_serve():
+        asking = asyncio.create_task(
+            bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S)
+        )
+        while not await bench.inbox.client.rpop(bench.store.keys.questions):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(bench.engine, kinds=KINDS)
+        return await asking
+
+    assert json.loads(bench.run(lose_then_serve()).body)["count"] == 0
+
+
+def test_a_queue_that_is_full_is_told_at_once(bench):
+    bench.put_model()
+    bench.client.rpush(bench.store.keys.questions, *["x"] * MAX_QUESTIONS)
+    with pytest.raises(AnswerTimeout, match="too many"):
+        bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S))
+
+
+def test_quick_answers_do_not_wait_behind_slow_ones(bench, asked):
+    slow_before = len(calls)
+
+    async def both():
+        slow = asyncio.create_task(bench.inbox.ask(SlowQuery(gated=True), MODEL, EVER))
+        while len(calls) == slow_before:
+            await asyncio.sleep(0.01)
+        quick = [await bench.inbox.ask(SumsQuery(n=i), MODEL, EVER) for i in range(5)]
+        assert not slow.done()
+        gate.set()
+        return quick, await slow
+
+    quick, slow = bench.run(both())
+    assert {json.loads(each.body)["total"] for each in (*quick, slow)} == {6}
+    assert len(calls) == slow_before + 6
+
+
+def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
+    """It is worked out once, however often it is asked for meanwhile."""
+    for _ in range(3):
+        with pytest.raises(AnswerTimeout):
+            bench.run(bench.inbox.ask(SlowQuery(gated=True), MODEL, EVER, deadline_s=0.2))
+    gate.set()
+    eventually(
+        lambda: calls and not bench.client.exists(*bench.client.keys("*:doing:*") or ["none"])
+    )
+    assert (
+        json.loads(bench.run(bench.inbox.ask(SlowQuery(gated=True), MODEL, EVER)).body)["total"]
+        == 6
+    )
+    assert len(calls) == 1
+
+
+def test_a_window_read_during_commits_is_one_state(bench):
+    """Both slices of every batch change in one commit; a reader must never see one without the other."""
+    bench.put_model()
+    loop = bench.loop()
+    panes = WindowPanes(Store(bench.settings), bench.ground)
+    stop = threading.Event()
+
+    def feed():
+        for i in range(150):
+            times = np.array([0, HOUR_US])
+            bench_deliver(delivery(f"b{i}", [1, 1], event_times=times))
+            loop._step_or_reload()
+        stop.set()
+
+    other = Bench(bench.settings)
+    with other:
+        bench_deliver = other.deliver
+        thread = threading.Thread(target=feed)
+        thread.start()
+        seen = set()
+        while not stop.is_set():
+            counts = [each.pane.count for each in panes.each(MODEL, "", EVER, None).panes]
+            assert len(set(counts)) <= 1
+            assert panes.merged(MODEL, "", EVER, None).merged.count % 2 == 0
+            seen.add(tuple(counts))
+        thread.join()
+    assert len(seen) > 3
+
+
+def test_merges_of_neighbours_are_used_again(bench, asked):
+    """Of many panes only those are read again that stand beside one that changed, and once that is known only that one."""
+    hours = np.arange(64)
+    bench.deliver(delivery("many", [1] * 64, event_times=hours * HOUR_US))
+    bench.merged("many")
+    panes = WindowPanes(Store(bench.settings), bench.ground)
+    read: list[int] = []
+    decode = panes._decode
+    panes._decode = lambda place, reply: read.append(1) or decode(place, reply)  # type: ignore[method-assign]
+
+    def total(window=EVER) -> tuple[int, int]:
+        read.clear()
+        merged = panes.merged(MODEL, "", window, None).merged
+        expected = sum(each.pane.total for each in WindowPanes(panes._store, bench.ground).each(
+            MODEL, "", window, None).panes)  # fmt: skip
+        assert merged.total == expected
+        return merged.total, len(read)
+
+    def change(batch_id: str, hour: int) -> None:
+        bench.deliver(delivery(batch_id, [1], event_times=np.array([hour * HOUR_US])))
+        bench.merged(batch_id)
+
+    assert total() == (70, 64)
+    assert total() == (70, 0)
+    change("c1", 3)
+    assert total() == (71, 8)
+    change("c2", 5)
+    assert total() == (72, 1)
+    change("c3", 63)
+    assert total() == (73, 1)
+    assert total(Window(8 * 3600, 64 * 3600))[1] == 0
+    assert total(Window(10 * 3600, 64 * 3600))[1] == 6
+
+
+def test_the_ground_floor_end_to_end(bench):
+    """The real classes: several batches in one run equal the panes of each, whatever units they name."""
+    bench.put_model()
+    ground = Numerics()
+    chance = np.random.default_rng(1)
+    batches = []
+    for i in range(12):
+        probabilities = chance.dirichlet(np.ones(3), 20)
+        columns = {"probabilities": probabilities, "labels": chance.integers(0, 3, 20).tolist()}
+        if i % 3 == 0:
+            columns["units"] = [f"u{n % 4}" for n in range(20)]
+        batches.append(Batch.from_columns(columns).batch)
+    bench.deliver(
+        *(
+            IngestBatch.of(MODEL, f"b{i}", PREDICTIONS, batch.pack(), batch.digest(), batch.n)
+            for i, batch in enumerate(batches)
+        )
+    )
+    bench.engine(ground=ground)
+    for i in range(12):
+        assert bench.merged(f"b{i}").status == "merged"
+    one_by_one = ground.pane(MODEL.spec())
+    for batch in batches:
+        one_by_one.fill_batch(batch)
+    answer = bench.run(bench.inbox.ask(CountsQuery(), MODEL, EVER))
+    assert json.loads(answer.body).items() >= one_by_one.counts.items()
+    assert one_by_one.counts["n_units"] == 4 * 4 + 8 * 20
+
+
+def test_every_kind_is_declared_in_a_file_of_its_name():
+    assert set(compute.KINDS) >= {"counts", "metrics", "reliability", "temperature", "drift"}
+    for name, kind in compute.KINDS.items():
+        assert kind.name == name and kind.query.model_config["frozen"]
+
+
+def test_a_query_that_this_worker_cannot_read_fails_alone(bench, asked):
+    class NewerQuery(Query):
+        kind = "sums"
+        more: int = 1
+
+    with pytest.raises(AnswerFailed, match="Extra inputs"):
+        bench.run(bench.inbox.ask(NewerQuery(), MODEL, EVER))
+    assert json.loads(asked().body)["total"] == 6
+
+
+def test_a_comparison_is_of_two_states(bench):
+    def compare(query, inputs, other, against):
+        return {"totals": [inputs.pane.total, other.pane.total], "against": str(against)}
+
+    bench.put_model()
+    bench.engine(
+        kinds={"sums": ResultKind(SumsQuery, sums, compare=compare), "by_pane": KINDS["by_pane"]}
+    )
+    bench.deliver(delivery("b1", [1, 2, 3], event_times=np.array([0, 1, 5]) * HOUR_US))
+    bench.merged("b1")
+    early = Other(Against("window", "PT2H"), MODEL, "", Window(0, 7200))
+    found = bench.run(bench.inbox.ask(SumsQuery(), MODEL, Window(7200, 1 << 32), against=early))
+    told = json.loads(found.body)
+    assert (told["totals"], told["against"]) == ([3, 3], "window:PT2H")
+    plain = bench.run(bench.inbox.ask(SumsQuery(), MODEL, Window(7200, 1 << 32)))
+    assert (
+        plain.etag != found.etag
+        and told["state_version"] == found.state_version != plain.state_version
+    )
+    with pytest.raises(CalibrationInputError, match="by_pane is not compared"):
+        bench.run(bench.inbox.ask(ByPaneQuery(), MODEL, EVER, against=early))

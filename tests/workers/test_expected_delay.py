@@ -1,0 +1,124 @@
+"""The delay that settings answer: at the rate, with the scores and under the band that the alarm will have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, Pane
+from calibrant.drift.expected_delay import ASKED, expected_delay
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable
+from calibrant_server.workers.alarm.alarm_snapshot import read_view
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.alarm.typical_cohort import (
+    band_of,
+    scaled,
+    sealed_rate,
+    typical_table,
+)
+from calibrant_server.workers.queries.kind import Inputs
+from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery, compute
+from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
+from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
+from tests.workers.test_alarm_histograms import posted
+
+pytestmark = pytest.mark.one_server
+
+
+def asked(sealing, panes, config=None):
+    """What the setting answers over days 0 to `len(panes)`."""
+    config = config or sealing.config
+    view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 90 * DAY_S))
+    dated = [Dated(day * DAY_S, DAY_S, pane) for day, pane in enumerate(panes)]
+    inputs = Inputs(config, Window(0, 90 * DAY_S), panes=dated, of_alarm=view)
+    return compute(ExpectedDelayQuery(), inputs)["changes"], view
+
+
+def medians(changes):
+    return [np.inf if each["median"] is None else each["median"] for each in changes]
+
+
+def test_before_a_cohort_is_sealed_the_panes_tell(bench):
+    sealing, rng = Sealing(bench), np.random.default_rng(1)
+    changes, view = asked(sealing, [pane_of(rng) for _ in range(10)])
+    assert sealed_rate(view, AlarmSettings.of(CONFIG)) is None
+    assert [each["units_per_cohort"] for each in changes] == pytest.approx([200.0] * 2)
+    assert all("scope" not in each for each in changes)
+
+
+def test_units_are_counted_as_sealed_cohorts_count_them(bench):
+    """Panes count a unit once each; the alarm saw half as many, and a third of the days without any."""
+    sealing, rng = Sealing(bench), np.random.default_rng(1)
+    panes = [pane_of(rng) for _ in range(12)]
+    for day in (0, 1, 3, 4, 6, 7, 9, 10, 11):
+        sealing.seal(day, {"": pane_of(rng, n=100)})
+    changes, _ = asked(sealing, panes)
+    assert [each["units_per_cohort"] for each in changes] == pytest.approx([100.0 * 9 / 12] * 2)
+
+
+def test_against_a_reference_its_band_is_what_is_to_be_left(bench):
+    """Wider than the tolerance, and the one that the detector has once its reference is gathered."""
+    rng, reference = np.random.default_rng(1), {"against": "reference", "reference": "P4D"}
+    panes = [pane_of(rng, n=1500) for _ in range(6)]
+    within, _ = asked(Sealing(bench), panes)
+    sealing = Sealing(bench, replace(CONFIG, model="other", alarm={**CONFIG.alarm, **reference}))
+    foretold, view = asked(sealing, panes)
+    assert all(far > 2 * near for near, far in zip(medians(within), medians(foretold), strict=True))
+    settings = AlarmSettings.of(sealing.config)
+    a_day = scaled(typical_table(panes, "score", "mean", "binary", None), 1 / 6)
+    awaited = band_of(view, settings, "score", a_day)
+    for day, pane in enumerate(panes):
+        sealing.seal(day, {"": pane})
+    known = band_of(asked(sealing, panes)[1], settings, "score", a_day)
+    np.testing.assert_array_equal(known.lower, sealing.detector().state.tolerance.lower)
+    # The reference's own labels move the band, its width is as awaited.
+    widths = [np.asarray(band.upper - band.lower) for band in (known, awaited)]
+    np.testing.assert_allclose(*widths, rtol=0.2)
+
+
+def test_each_class_that_is_bet_on_has_its_own(bench):
+    """Against the naive table of its probabilities."""
+    config = replace(
+        CONFIG,
+        model="three",
+        task="multiclass",
+        n_classes=3,
+        alarm={"tolerance": 0.0, "bets": [0, 2]},
+    )
+    sealing, rng = Sealing(bench, config), np.random.default_rng(1)
+    panes, rows = [], []
+    for _ in range(10):
+        p = rng.dirichlet([6.0, 2.0, 0.5], 100)
+        pane = Pane(config.spec())
+        labels = [int(rng.choice(3, p=row)) for row in p]
+        pane.fill_batch(
+            Batch.from_columns(
+                {"probabilities": p, "labels": labels}, task="multiclass", n_classes=3
+            ).batch
+        )
+        panes.append(pane)
+        rows.append(p)
+    changes, _ = asked(sealing, panes)
+    assert [each["scope"] for each in changes] == ["class:0", "class:0", "class:2", "class:2"]
+    for klass, told in ((0, changes[:2]), (2, changes[2:])):
+        score = np.concatenate(rows)[:, klass]
+        place = np.maximum(np.ceil(score * 60).astype(int) - 1, 0)
+        weight, sums = (np.bincount(place, w, 60) for w in (np.ones(1000), score))
+        naive = UnitTable(weight, sums, 0 * sums, weight, weight)
+        for each, change in zip(told, ASKED, strict=True):
+            wanted = expected_delay(naive, 10, change, Tolerance.within(0.0), 3650.0)
+            assert each["median"] == pytest.approx(wanted["median"], rel=0.2)
+            assert each["units_per_cohort"] == pytest.approx(100.0)
+
+
+def test_histograms_tell_a_rate_too(bench):
+    sealing, rng, panes = Sealing(bench), np.random.default_rng(1), []
+    for _ in range(5):
+        pane = Pane(CONFIG.spec())
+        pane.fill_histogram(posted(rng, 200))
+        panes.append(pane)
+    changes, _ = asked(sealing, panes)
+    assert [each["units_per_cohort"] for each in changes] == pytest.approx([200.0] * 2)

@@ -1,0 +1,251 @@
+"""Retained records by their event time: which are read of a window, when too many are refused, what is news of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import View
+from calibrant.input.labels import WITHDRAWN, named_raters
+from calibrant.metrics import METRICS
+from calibrant.report import question_of, raters_compared
+from calibrant_server.workers.alarm.rows import CohortRows
+from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating, rows_of
+from calibrant_server.workers.queries import window_records
+from calibrant_server.workers.queries.ask import QueryRequest, Side
+from calibrant_server.workers.queries.compute import KINDS, Compute
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
+from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, RatersQuery, compute
+from calibrant_server.workers.queries.window_records import WindowRecords
+from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, daily_to
+from calibrant_server.workers.store.windows import Window
+from tests.workers.driving import MODEL, delivery
+
+pytestmark = pytest.mark.one_server
+
+HOUR_S = MODEL.pane_s
+
+
+class Counted:
+    counts = {"n_labelled": 0}  # noqa: RUF012
+
+
+def computed_of(records, **fields):
+    """The raters' result over records."""
+    return compute(
+        RatersQuery(**fields), Inputs(MODEL, Window(0, 1 << 32), Counted(), of_records=records)
+    )
+
+
+def prediction(hour, **changes):
+    return replace(
+        Prediction(np.array([0.5, 0.25, 0.25]), False, hour * HOUR_S * 1_000_000, b"12345678"),
+        **changes,
+    )
+
+
+def rated(hour, klass=0, raters=("ann",), **changes):
+    return Facts(
+        0, prediction(hour, **changes), ratings={name: Rating(klass, 0, 0) for name in raters}
+    )
+
+
+@pytest.fixture
+def held(bench):
+    """Writes records where a worker looks for them."""
+    keys = bench.store.keys.of_model(MODEL.key)
+    node = bench.store.node(bench.store.keys.partition_of(MODEL.key))
+
+    def write(facts, window=Window(0, 1 << 32), slice_="", marks=Watermarks()):  # noqa: B008
+        for name, each in facts.items():
+            node.hset(keys.facts_of(MODEL.key, MODEL.generation, name), name, each.pack())
+        node.hset(keys.tallies(MODEL.key, MODEL.generation), "records", len(facts))
+        return WindowRecords(node, keys, MODEL, slice_, window, marks)
+
+    return write
+
+
+def names(records):
+    return [name for name, _ in records.read().facts]
+
+
+def test_records_are_found_by_their_time_slice_and_label(held):
+    facts = {
+        "early": rated(0),
+        "b": rated(5, slices=(("site", "A"),)),
+        "a": rated(6),
+        "late": rated(7),
+        "unlabelled": Facts(0, prediction(5)),
+        "withdrawn": rated(5, WITHDRAWN),
+        "waiting": Facts(0, ratings={"ann": Rating(1, 0, 0)}),
+        "deleted": Facts(0, deleted=True),
+    }
+    window = Window(5 * HOUR_S, 7 * HOUR_S)
+    assert names(held(facts, window)) == ["a", "b"]
+    assert names(held(facts, window, "site:A")) == ["b"]
+    assert names(held(facts)) == ["a", "b", "early", "late"]
+    assert names(held(facts, marks=Watermarks(kept_from=6 * HOUR_S))) == ["a", "late"]
+    # What was merged into a day lies where the day begins.
+    assert names(held(facts, Window(0, HOUR_S), marks=Watermarks(daily_to=DAY_S))) == [
+        "a",
+        "b",
+        "early",
+        "late",
+    ]
+    assert names(held({})) == names(held(facts | {"more": rated(9)}, Window(0, 0))) == []
+
+
+def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkeypatch):
+    facts = {f"i{i}": rated(i) for i in range(6)}
+    monkeypatch.setattr(window_records, "MAX_ROWS", 4)
+    assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
+    with pytest.raises(
+        CalibrationInputError, match=r"more than 4 labelled records.*request a shorter window"
+    ) as refused:
+        held(facts).read()
+    assert refused.value.violations[0].pointer == "/window"
+    monkeypatch.setattr(window_records, "MAX_ROWS", 9)
+    monkeypatch.setattr(window_records, "MAX_RATINGS", 8)
+    several = {
+        name: replace(each, ratings=each.ratings | {"bob": Rating(1, 0, 0)})
+        for name, each in facts.items()
+    }
+    assert len(names(held(several, Window(0, 4 * HOUR_S)))) == 4
+    with pytest.raises(CalibrationInputError, match="more than 8 ratings by named raters"):
+        held(several).read()
+    monkeypatch.setattr(window_records, "MAX_HELD", 5)
+    with pytest.raises(CalibrationInputError, match="retains 6 records; at most 5"):
+        held(facts, Window(0, HOUR_S)).read()
+
+
+def test_raters_beyond_the_number_told_are_counted(held):
+    crowd = [f"r{i:03d}" for i in range(MAX_RATERS + 6)]
+    records = held({"a": rated(0, raters=crowd), "b": rated(1, 1, raters=crowd[-2:])})
+    found = computed_of(records, metric="accuracy")
+    assert (found["n_raters"], found["n_raters_over"], len(found["by_rater"])) == (70, 6, 64)
+    assert list(found["by_rater"])[:3] == ["r068", "r069", "r000"]
+    assert found["by_rater"]["r068"] == {"value": 0.5, "n": 2} and found["by_rater"]["r000"] == {
+        "value": 1.0,
+        "n": 1,
+    }
+    assert found["mean_of_raters"] == pytest.approx((62 + 2 * 0.5) / 64)
+
+
+@pytest.fixture
+def computed(bench):
+    """Answers of a function in place of the raters' own, about three hours of a day."""
+    bench.put_model()
+    bench.deliver(delivery("b1", [1, 2, 3], event_times=np.array([0, 5, 7]) * HOUR_S * 1_000_000))
+    bench.loop().step()
+
+    def answer(function=lambda *given: {}):
+        kind = ResultKind(RatersQuery, function, lambda query: ["sums"])
+        question = QueryRequest(
+            "d", "raters", RatersQuery().to_dict(), Side(MODEL.key, "", (0, DAY_S)), "r", 0.0
+        )
+        return json.loads(
+            Compute(bench.store, bench.ground, {"raters": kind}).answer(question).body
+        )
+
+    return answer
+
+
+def test_what_comes_while_records_are_read_is_told(bench, computed):
+    def late(*given):
+        bench.deliver(delivery("b2", [4], event_times=np.array([6 * HOUR_S * 1_000_000])))
+        bench.loop().step()
+        return {}
+
+    assert computed()["consistent"] is True
+    assert computed(late)["consistent"] is False
+    assert computed()["consistent"] is True
+
+
+def test_a_day_that_goes_by_the_hour_is_news_of_its_records_alone(bench, computed):
+    def names():
+        state = {
+            kind: bench.run(bench.inbox.state(MODEL, "", KINDS[kind].query.needs))
+            for kind in ("raters", "metrics")
+        }
+        return [each.name(Window(0, DAY_S)) for each in state.values()]
+
+    def mark(name, at_s):
+        bench.client.hset(
+            bench.store.keys.of_model(MODEL.key).marks(MODEL.key, MODEL.generation), name, at_s
+        )
+
+    mark(daily_to(""), DAY_S)
+    whole = names()
+    assert whole[0] == whole[1] == computed()["state_version"]
+    mark(KEPT_FROM, 6 * HOUR_S)
+    later = names()
+    assert later[0] != whole[0] and later[1] == whole[1]
+    assert later[0] == computed()["state_version"]
+
+
+class Read:
+    """Records at hand."""
+
+    def __init__(self, facts):
+        self.facts = facts
+
+    def read(self):
+        return CohortRows(sorted(self.facts.items()), True)
+
+
+class Near:
+    """Equal to a nest of numbers within rounding, and to its words exactly."""
+
+    def __init__(self, expected):
+        self.expected = expected
+
+    def __repr__(self):
+        return repr(self.expected)
+
+    def __eq__(self, found):
+        if isinstance(self.expected, dict):
+            return self.expected.keys() == found.keys() and all(
+                found[k] == Near(v) for k, v in self.expected.items()
+            )
+        if isinstance(self.expected, float):
+            return found == pytest.approx(self.expected, rel=1e-9, abs=1e-12)
+        return found == self.expected
+
+
+@pytest.mark.parametrize("columns", [(), ("units", "weights"), ("cases",)])
+def test_every_metric_is_the_librarys_whatever_rows_share(columns):
+    rng = np.random.default_rng(3)
+    n, p = 40, rng.dirichlet(np.ones(3), 40)
+    labels, who = rng.integers(0, 3, (n, 2)).tolist(), [["ann", "bob"], ["cy", "ann"]] * (n // 2)
+    given = {
+        "units": np.array([f"u{i // 3}" for i in range(n)], object),
+        "cases": np.array([f"c{i // 10}" for i in range(n)], object),
+        "weights": rng.uniform(0.5, 2, n),
+    }
+    given = {name: given[name] for name in columns}
+    ids = [f"i{i:02d}" for i in range(n)]
+    batch = Batch.from_columns({"probabilities": p, "labels": labels, "ids": ids, **given}).batch
+    whole = Pane(PaneSpec("multiclass", 3))
+    whole.fill_batch(batch)
+    view = View(whole, question_of({"bins": 5}), batch)
+    expected = raters_compared(view, sorted(METRICS), named_raters(labels, who, 3))
+    facts = {}
+    for i, (name, row, _) in enumerate(rows_of(batch, 0)):
+        ratings = {
+            rater: Rating(klass, 0, 0) for rater, klass in zip(who[i], labels[i], strict=True)
+        }
+        facts[name] = Facts(0, row, ratings=ratings)
+    told = []
+    for slug, of_library in expected["metrics"].items():
+        found = computed_of(Read(facts), metric=slug, bins=5)
+        assert {name: found["by_rater"][name] for name in of_library["by_rater"]} == Near(
+            of_library["by_rater"]
+        ), slug
+        assert found["policies"] == Near(of_library["policies"]), slug
+        told.append(found["mean_of_raters"] is not None)
+    assert sum(told) >= (41 if "cases" in columns else 37)
