@@ -167,18 +167,18 @@ class PartitionLoop:
             self._counted = True
             return
         self._at_work = [items[0].id]
-        tries = self._tries
+        tries, in_danger = self._tries, self._is_dangerous(items[0])
         if tries is not None and tries.are_spent(items[0].id):
             self._park(items[0], tries.why)
         elif _is_alone(items[0]):
             self._try_lone(self._alone, items[0])
-        elif self._is_dangerous(items[0]):
+        elif in_danger:
             self._try_lone(self._commit_one, items[0])
         elif tries is not None and tries.is_single(items[0].id):
             self._commit(self._single(items[0]))
         else:
             self._commit(self._gather(items, dry))
-        if id_order(self._chain.cursor.id) >= id_order(self._chain.cursor.danger_id):
+        if in_danger and id_order(self._chain.cursor.id) >= id_order(self._chain.cursor.danger_id):
             self._child.close()
         if tries is not None:
             tries.succeeded()
