@@ -23,16 +23,16 @@ Floats = NDArray[np.float64]
 MIN_UNITS = 50
 MISFIT_P = 0.01
 ACTIONS = {
-    "none": "Nothing to do: predictions agree with outcomes as far as the labels show.",
+    "none": "No action is needed: the labels show no disagreement of predictions and outcomes.",
     "collect_more": "Collect labels for recent predictions before changing anything: there are too few to estimate "
     "what changed.",
-    "intercept": "Shift every prediction by the same amount in log-odds: outcomes became more or less frequent than "
-    "predicted, alike at all scores. Ask first whether the mix of cases changed, which may be legitimate.",
-    "temperature": "Spread or narrow the predictions by one number, the temperature.",
-    "slope_intercept": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are shifted, and spread too far "
-    "or not far enough.",
-    "flexible": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs from score to "
-    "score, so no shift or stretch mends it. Look at the worst bins first; a data fault may be behind one of them.",
+    "intercept": "Shift all predictions by the same amount in log-odds: outcomes became more or less frequent than "
+    "predicted, equally at all scores. First check whether the mix of cases changed, which may be legitimate.",
+    "temperature": "Divide the log-odds of all predictions by one number, the temperature.",
+    "slope_intercept": "Fit an intercept and a slope (Platt scaling on the log-odds): predictions are shifted, and too extreme "
+    "or not extreme enough.",
+    "flexible": "Fit a flexible calibration map (isotonic, or histogram binning): the error differs between "
+    "scores, so no shift or scale corrects it. Check the worst bins first; an error in the data may cause one of them.",
 }
 
 
@@ -91,8 +91,8 @@ def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
     >>> of_raters({"action": "intercept", "reason": "Shift."}, ["ann"])["reason"].partition(":")[0]
     'Ask ann first'
     """
-    told_first = "other raters' labels agree with the model as before, and no update of the model mends a rater"
-    first = f"Ask {', '.join(raters)} first: {told_first}."
+    why = "other raters' labels agree with the model as before, and no update of the model corrects a rater"
+    first = f"Ask {', '.join(raters)} first: {why}."
     return {**advice, "reason": f"{first} {advice['reason']}"}
 
 
@@ -101,18 +101,20 @@ def _which_way(parameters: dict[str, float]) -> list[str]:
     found = []
     slope, intercept = parameters.get("slope", 1.0), parameters.get("intercept", 0.0)
     if slope <= 0:
-        found.append("High scores come true no more often than low ones: look at the data first.")
+        found.append(
+            "Outcomes are not more frequent at high scores than at low ones: check the data first."
+        )
     elif slope != 1:
         way = (
             "too extreme: high scores are too high and low ones too low"
             if slope < 1
-            else "too timid"
+            else "not extreme enough"
         )
         found.append(
-            f"They are {way}; dividing the score's log-odds by {1 / slope:.2f} mends that."
+            f"They are {way}; dividing the score's log-odds by {1 / slope:.2f} corrects this."
         )
     if intercept != 0:
-        found.append(f"Their odds are to be multiplied by {exp(min(intercept, 700.0)):.2f}.")
+        found.append(f"Multiply their odds by {exp(min(intercept, 700.0)):.2f}.")
     return found
 
 

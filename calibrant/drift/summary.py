@@ -7,11 +7,11 @@ from typing import Any
 
 STATUSES = {
     "insufficient_data": "Too few outcomes are known to judge.",
-    "ok": "Predictions agree with outcomes, as far as the labels tell.",
-    "watch": "Predictions agree with outcomes, as far as the labels tell; but the model now sees other cases.",
+    "ok": "The labels show no disagreement of predictions and outcomes.",
+    "watch": "The labels show no disagreement of predictions and outcomes, but the scores of the model have shifted.",
     "alarm": "Predictions no longer agree with outcomes.",
 }
-ACKNOWLEDGED = "An alarm was acknowledged; what came after it is being watched."
+ACKNOWLEDGED = "An alarm was acknowledged; cohorts after it are being watched."
 
 
 def summary(verdict: Mapping[str, Any]) -> str:
@@ -20,8 +20,8 @@ def summary(verdict: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> summary({"status": "ok", "n_units": 1200.0, "sr": 2.5, "threshold": 3650.0})
-    'Predictions agree with outcomes, as far as the labels tell. The change statistic is 2.5 over 1,200 labelled units; \
-the alarm goes off at 3,650.'
+    'The labels show no disagreement of predictions and outcomes. The change statistic is 2.5 over 1,200 labelled units; \
+the alarm is raised at 3,650.'
     """
     is_acknowledged = verdict["status"] == "alarm" and verdict.get("acknowledged_at") is not None
     told = [ACKNOWLEDGED if is_acknowledged else STATUSES[verdict["status"]]]
@@ -31,10 +31,23 @@ the alarm goes off at 3,650.'
         told += _effect(verdict.get("effect") or {}) + _worst(verdict.get("effect") or {})
     if verdict.get("sr") is not None:
         told.append(
-            f"The change statistic is {verdict['sr']:,.3g} over {verdict['n_units']:,.0f} labelled units; "
-            f"the alarm goes off at {verdict['threshold']:,.0f}."
+            f"The change statistic is {_statistic(verdict['sr'])} over {verdict['n_units']:,.0f} labelled units; "
+            f"the alarm is raised at {verdict['threshold']:,.0f}."
         )
     return " ".join(told)
+
+
+def _statistic(value: float) -> str:
+    """Write a change statistic without an exponent: it grows without a bound after a change.
+
+    Examples
+    --------
+    >>> _statistic(2.5), _statistic(561957.4), _statistic(2.5e97)
+    ('2.5', '561,957', 'above 1,000,000')
+    """
+    if value >= 1e6:
+        return "above 1,000,000"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _effect(effect: Mapping[str, Any]) -> list[str]:
@@ -42,10 +55,10 @@ def _effect(effect: Mapping[str, Any]) -> list[str]:
     ratio, slope = effect.get("observed_over_expected"), effect.get("slope")
     if ratio and not _holds(ratio["interval"], 1.0):
         often = "more" if ratio["value"] > 1.0 else "less"
-        told.append(f"Outcomes come {often} often than predicted: {ratio['value']:.2f} times.")
+        told.append(f"Outcomes are {often} frequent than predicted: {ratio['value']:.2f} times.")
     if slope and not _holds(slope["interval"], 1.0):
-        how = "too sure of themselves" if slope["value"] < 1.0 else "too timid"
-        told.append(f"Predictions are {how}: slope {slope['value']:.2f}, where 1 is right.")
+        how = "too extreme" if slope["value"] < 1.0 else "not extreme enough"
+        told.append(f"Predictions are {how}: slope {slope['value']:.2f}; a calibrated model has 1.")
     return told
 
 
@@ -56,7 +69,7 @@ def _worst(effect: Mapping[str, Any]) -> list[str]:
     row = rows[0]
     side = "above" if row["gap"] > 0 else "below"
     return [
-        f"Between {row['lower']:.0%} and {row['upper']:.0%}, outcomes lie {abs(row['gap']) * 100:.0f} points {side} "
+        f"Between {row['lower']:.0%} and {row['upper']:.0%}, outcomes are {abs(row['gap']) * 100:.0f} percentage points {side} "
         "the prediction."
     ]
 

@@ -126,18 +126,18 @@ def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     )
     others = sorted(set(judged) - {*alarmed, *leaning})
     if not alarmed:
-        title, text = "none", "No rater's labels alarm."
+        title, text = "none", "No rater's labels raise an alarm."
     elif len(judged) < 2:
         title, text = (
             "undecided",
-            "Only one rater has labels enough, so nobody tells the rater from the model.",
+            "Only one rater has enough labels, so a change of the rater cannot be distinguished from one of the model.",
         )
     elif len(alarmed) + len(leaning) > len(others):
         title = "model drift"
         text = "Most raters' labels changed against the model, so the model or its cases changed."
     elif leaning:
         title = "undecided"
-        text = "Some other raters' labels lean the same way, and some do not: wait for more, or ask them all."
+        text = "Some other raters' labels tend in the same direction, and some do not: wait for more labels, or ask all raters."
     else:
         title = "rater shift"
         text = (

@@ -278,17 +278,17 @@ def test_the_simplest_update_that_mends_is_advised(table, action):
 
 def test_the_advice_says_which_way_and_how_much():
     rarer = recommended_action(expected_table(Change(intercept=-np.log(2.0))))
-    assert rarer["reason"].endswith("Their odds are to be multiplied by 0.50.")
+    assert rarer["reason"].endswith("Multiply their odds by 0.50.")
     narrow = recommended_action(expected_table(Change(slope=0.5)))["reason"]
     assert "too extreme" in narrow and narrow.endswith(
-        "dividing the score's log-odds by 2.00 mends that."
+        "dividing the score's log-odds by 2.00 corrects this."
     )
     assert (
-        "too timid; dividing the score's log-odds by 0.80"
+        "not extreme enough; dividing the score's log-odds by 0.80"
         in recommended_action(expected_table(Change(slope=1.25)))["reason"]
     )
     reversed_ = told("slope_intercept", {"intercept": 0.0, "slope": -0.5})["reason"]
-    assert reversed_.endswith("look at the data first.") and "dividing" not in reversed_
+    assert reversed_.endswith("check the data first.") and "dividing" not in reversed_
 
 
 def test_an_update_must_hold_on_later_cohorts():

@@ -61,7 +61,7 @@ def text_of(svg: bytes) -> str:
 
 def test_an_alarm_is_drawn_with_its_words():
     found = told()
-    assert found["status"] == "alarm" and "less often than predicted: 0." in found["summary"]
+    assert found["status"] == "alarm" and "less frequent than predicted: 0." in found["summary"]
     svg = draw_drift(found, "image/svg+xml")
     shown = text_of(svg)
     assert (
@@ -103,7 +103,7 @@ def test_a_slope_and_a_bin_are_told():
     }
     said = summary({"status": "alarm", "n_units": 1.0, "sr": None, "effect": effect})
     assert (
-        "too timid: slope 1.40" in said
-        and "Between 20% and 40%, outcomes lie 10 points above" in said
+        "not extreme enough: slope 1.40" in said
+        and "Between 20% and 40%, outcomes are 10 percentage points above" in said
     )
-    assert "often than predicted" not in said
+    assert "frequent than predicted" not in said
