@@ -13,7 +13,8 @@ from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.segmentation.case_comparison import compare_case_errors
-from calibrant.segmentation.case_errors import AVERAGE, BACKGROUND, case_errors
+from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.case_options import AVERAGE, BACKGROUND
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant.segmentation.case_sensitivity import sensitivity
 from calibrant_server.workers.queries.kind import (
