@@ -167,7 +167,7 @@ class FakeInbox:
         self.asked: list[tuple] = []
         self.alarms = FakeAlarms()
         self.orders: list[tuple] = []
-        self.answers: dict[str, dict] = {}
+        self.answers: dict[str, dict] = {"cases": {"cases": []}}
         self.held: list[str] = []
         self.waiting = (0, 0)
 
