@@ -206,6 +206,19 @@ def test_a_metric_that_has_no_curve_has_baselines(voted):
     assert all(each["value"] is not None for each in found["baselines"].values())
 
 
+def test_the_status_of_a_model_is_that_of_its_own_reads(voted):
+    deployment, _, _ = voted
+    listed = deployment.get("/v1/models", view="status", limit=1000)["models"]
+    [found] = [each for each in listed if each["model"] == "votes"]
+    metrics = deployment.get(f"{VOTED}/metrics", metrics="ece", window="P7D")
+    assert found["error"] == metrics["metrics"]["ece"] and found["error"]["null_q95"] > 0
+    temperature = deployment.get(f"{VOTED}/temperature", window="P7D")
+    assert found["temperature"] == temperature["temperature"] > 0
+    assert found["status"] == deployment.get(f"{VOTED}/drift")["status"]
+    assert (found["label_coverage"], found["map_version"], found["reason"]) == (1.0, None, None)
+    assert metrics["window"]["from"] <= found["last_seen"] < metrics["window"]["to"]
+
+
 def test_a_window_without_data_has_no_curve(voted):
     deployment, _, _ = voted
     window = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-02T00:00:00Z"}
