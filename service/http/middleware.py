@@ -12,7 +12,7 @@ from calibrant.core.errors import Violation
 from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
-from calibrant_server.service.security.audit import record
+from calibrant_server.service.security.audit_record import record
 
 log = logging.getLogger("service.access")
 

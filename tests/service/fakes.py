@@ -198,6 +198,7 @@ class FakeState:
 
     def __init__(self, version: str) -> None:
         self.version = version
+        self.panes: dict[bytes, bytes] = {}
 
     def name(self, window):
         return self.version
@@ -220,8 +221,9 @@ class FakeInbox:
         self.asked: list[tuple] = []
         self.alarms = FakeAlarms()
         self.orders: list[tuple] = []
-        self.answers: dict[str, dict] = {}
+        self.answers: dict[str, dict] = {"cases": {"cases": []}}
         self.held: list[str] = []
+        self.failing: dict[str, Exception] = {}
         self.waiting = (0, 0)
 
     def _stumble(self) -> None:
@@ -319,6 +321,8 @@ class FakeInbox:
     async def ask(self, query, model, window, deadline_s=None, slice_="", against=None):
         self._stumble()
         self.asked.append((query.kind, model.key, query.to_dict(), window, slice_))
+        if query.kind in self.failing:
+            raise self.failing[query.kind]
         body = {
             "model": model.model,
             "window": window.to_dict(),
