@@ -19,6 +19,8 @@ from redis.exceptions import NoScriptError
 
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.pools import AsyncFailoverPool, FailoverPool
+from calibrant_server.workers.store.store_state import StoreState
 
 # A server on the same network accepts a connection within milliseconds, or not at all.
 CONNECT_TIMEOUT_S = 1.0
@@ -57,12 +59,13 @@ def connect(settings: EngineSettings) -> Any:
     Not typed: the library's types leave open whether replies are text, and here they are always bytes.
     """
     retry = redis.retry.Retry(NoBackoff(), 0)
-    return redis.Redis.from_url(_url(settings), retry=retry, **_options(settings))
+    pool = FailoverPool.from_url(_url(settings), retry=retry, **_options(settings))
+    return redis.Redis.from_pool(pool)
 
 
 def connect_async(settings: EngineSettings) -> Any:
     """Return a client for the event loop; calls above the number of connections wait."""
-    pool = redis.asyncio.BlockingConnectionPool.from_url(
+    pool = AsyncFailoverPool.from_url(
         _url(settings),
         max_connections=settings.max_connections,
         timeout=POOL_WAIT_S,
@@ -85,6 +88,7 @@ class Store:
         self.settings = settings
         self.keys = Keys(settings.namespace, settings.partitions)
         self.client = connect(settings)
+        self.state = StoreState()
         texts = script_texts or scripts()
         self._scripts = {
             name: (text, sha1(text.encode()).hexdigest()) for name, text in texts.items()
@@ -97,9 +101,12 @@ class Store:
     def run(
         self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()
     ) -> Any:
-        """Run a script of a partition; load it if the server does not have it."""
+        """Run a script of a partition."""
+        return self.run_on(self.node(partition), script, keys, args)
+
+    def run_on(self, node: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        """Run a script on one server; load it if the server does not have it."""
         text, digest = self._scripts[script]
-        node = self.node(partition)
         try:
             return node.evalsha(digest, len(keys), *keys, *args)
         except NoScriptError:
@@ -111,6 +118,13 @@ class Store:
         text, _ = self._scripts["fix_properties"]
         pairs = self.client.eval(text, 1, self.keys.configuration, *_flat(fixed))
         check_properties(fixed, pairs)
+
+    def check_properties(self) -> None:
+        """Raise StoreMismatch if the store has other properties, without changing it."""
+        found = self.client.hgetall(self.keys.configuration)
+        if found:
+            pairs = [part for pair in found.items() for part in pair]
+            check_properties(fixed_properties(self.settings), pairs)
 
     def close(self) -> None:
         self.client.close()
@@ -139,6 +153,15 @@ def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
 
 def _flat(fixed: Mapping[str, int]) -> list[str | int]:
     return [part for pair in fixed.items() for part in pair]
+
+
+async def run_async(client: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+    """Run a script from the event loop; load it if the server does not have it."""
+    text = scripts()[script]
+    try:
+        return await client.evalsha(sha1(text.encode()).hexdigest(), len(keys), *keys, *args)
+    except NoScriptError:
+        return await client.eval(text, len(keys), *keys, *args)
 
 
 async def join(client: Any, settings: EngineSettings) -> str:
