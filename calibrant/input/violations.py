@@ -31,6 +31,14 @@ class ViolationCollector:
         for row in np.flatnonzero(bad):
             self.row(column, int(row), rule, detail)
 
+    def nulls(self, column: str, rows: NDArray[np.bool_] | None) -> None:
+        """Note that the marked rows have null where a value is required."""
+        if rows is not None:
+            detail = (
+                "Received null; expected a value. Only a label may be null, while there is none."
+            )
+            self.rows(column, rows, "null", detail)
+
     def bad_rows(self, n: int) -> NDArray[np.bool_]:
         bad = np.zeros(n, bool)
         bad[list(self._of_row)] = True
