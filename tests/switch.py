@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 
@@ -57,8 +58,6 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 
 def _shut(link: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
     link.close()

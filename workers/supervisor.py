@@ -128,7 +128,8 @@ class Supervisor:
             try:
                 self._leases.beat()
                 self._last_beat_at = time.monotonic()
-                self.store.state.responded(wrote=True)
+                if self.store.state.problem:
+                    self.store.state.responded(wrote=True)
             except RedisError as error:
                 self.store.state.failed(error)
             except Exception:

@@ -289,7 +289,8 @@ class Inbox:
                 if not is_worth_repeating(error) or time.monotonic() + pause_s > deadline:
                     raise unavailable(error) from error
             else:
-                self._state.responded(writes)
+                if self._state.problem:
+                    self._state.responded(writes)
                 return result
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _MAX_PAUSE_S)

@@ -18,10 +18,14 @@ class StoreState:
     """Last problem that requests met, shared by all tasks or threads of a process.
 
     A store that rejects writes may still serve reads. So only an accepted write, or a later problem, ends a rejection.
+
+    Attributes
+    ----------
+    problem : code of the store, or `unreachable`; empty while it serves
     """
 
     def __init__(self) -> None:
-        self._problem = ""
+        self.problem = ""
         self._lock = threading.Lock()
 
     def failed(self, error: BaseException) -> None:
@@ -30,16 +34,16 @@ class StoreState:
         if problem == _ENDED_A_WAIT:
             return
         with self._lock:
-            known, self._problem = self._problem, problem
+            known, self.problem = self.problem, problem
         if problem != known:
             log.warning("store_%s error=%s", _event(problem), store_message(error))
 
     def responded(self, wrote: bool = False) -> None:
         """Note a request that succeeded; log that a problem ended."""
-        if not self._problem or (self._problem != UNREACHABLE and not wrote):
+        if not self.problem or (self.problem != UNREACHABLE and not wrote):
             return
         with self._lock:
-            known, self._problem = self._problem, ""
+            known, self.problem = self.problem, ""
         if known:
             log.info("store_serves_again after=%s", known)
 
