@@ -12,7 +12,7 @@ from calibrant_server.workers.ingest.inbox import (
     Receipt,
     StoreUnavailable,
 )
-from calibrant_server.workers.ingest.parked import Troubles
+from calibrant_server.workers.ingest.troubles import Troubles
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
 from calibrant_server.workers.store.registry import (
@@ -225,13 +225,15 @@ class FakeInbox:
         self.held: list[str] = []
         self.failing: dict[str, Exception] = {}
         self.waiting = (0, 0)
+        self.is_full = False
 
     def _stumble(self) -> None:
         if self.trouble:
             raise self.trouble
 
-    async def ping(self):
+    async def check_writable(self):
         self._stumble()
+        return not self.is_full
 
     async def troubles(self):
         self._stumble()
