@@ -1,4 +1,4 @@
-"""Middleware of every request: check of the path, conditional GET, security headers, log line, metrics."""
+"""Middleware of every request: identity, check of the path, conditional GET, security headers, log line, metrics."""
 
 import logging
 import time
@@ -12,6 +12,12 @@ from calibrant.core.errors import Violation
 from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.http.request_log import (
+    CountedBody,
+    identify,
+    identity_headers,
+    log_request,
+)
 from calibrant_server.service.security.audit_record import record
 
 log = logging.getLogger("service.access")
@@ -38,6 +44,8 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started = time.perf_counter()
+        identify(scope)
+        received = CountedBody(receive)
         answer = Answering(send, scope, without_body=scope["method"] == "HEAD")
         if answer.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
@@ -46,24 +54,24 @@ class RequestMiddleware:
                 await _refuse(_slash(), scope, answer)
             else:
                 unchanged = await not_modified(scope) if scope["method"] == "GET" else None
-                await (unchanged or self.app)(scope, receive, answer)
+                await (unchanged or self.app)(scope, received, answer)
         except Exception:
-            log.exception("%s %s failed", scope["method"], scope["path"])
+            log.exception("request_failed", extra={"request_id": scope["request_id"]})
             if answer.status is not None:
                 raise  # a part of the response was sent: closing the connection shows that it is incomplete
             await _refuse(InternalError(), scope, answer)
         finally:
-            self._note(scope, answer.status or 499, time.perf_counter() - started)
+            sizes = {"request_bytes": received.n_bytes, "response_bytes": answer.n_bytes}
+            self._note(scope, answer.status or 499, time.perf_counter() - started, sizes)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, status: int, seconds: float, sizes: dict[str, int]) -> None:
         route = scope.get("route")
         names = (getattr(route, "operation_id", None), getattr(route, "name", None), "unmatched")
         operation = next(filter(None, names))
         self.meters.requests.labels(operation, str(status)).inc()
         self.meters.seconds.labels(operation).observe(seconds)
         if self.log_requests:
-            line = (scope["method"], scope["path"], status, seconds * 1000)
-            log.info("%s %s %d %.1fms", *line)
+            log_request(scope, operation, status, seconds, **sizes)
 
 
 class Answering:
@@ -74,6 +82,7 @@ class Answering:
         self.scope = scope
         self.without_body = without_body
         self.status: int | None = None
+        self.n_bytes = 0
         self.is_replaced = False
 
     async def __call__(self, message: Message) -> None:
@@ -87,9 +96,11 @@ class Answering:
                 self.is_replaced = True
                 return
             self.status = message["status"]
-            message = {**message, "headers": _with_security(message.get("headers", []))}
+            headers = [*message.get("headers", []), *identity_headers(self.scope)]
+            message = {**message, "headers": _with_security(headers)}
         elif self.without_body:
             message = {**message, "body": b""}
+        self.n_bytes += len(message.get("body", b""))
         await self.send(message)
 
 
@@ -114,5 +125,5 @@ async def _refuse(problem: Problem, scope: Scope, send: Send) -> None:
     headers = [(b"content-type", b"application/problem+json")]
     headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    body = orjson.dumps(problem.body(scope["path"]))
+    body = orjson.dumps(problem.body(scope["path"], scope["request_id"]))
     await send({"type": "http.response.body", "body": body})
