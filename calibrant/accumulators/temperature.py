@@ -14,14 +14,8 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import LOGIT_SPAN, MASS, Ranges, square_of, within
 from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
-from calibrant.accumulators.tempering import (
-    BETAS,
-    N_BETAS,
-    OCTAVES,
-    STEPS_PER_OCTAVE,
-    Ratings,
-    TemperedRows,
-)
+from calibrant.accumulators.squaring import BETAS, N_BETAS, OCTAVES, STEPS_PER_OCTAVE
+from calibrant.accumulators.tempering import Ratings, TemperedRows
 from calibrant.core.batch_sums import Filling
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES

@@ -7,105 +7,27 @@ each row, so that nothing is collected by index. Policies differ by one weight p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.rating_lanes import ALL, MAJORITY, SINGLE, Lane, Policies
+from calibrant.accumulators.squaring import (
+    BETAS,
+    N_BETAS,
+    STEPS_PER_OCTAVE,
+    even_steps,
+    powers,
+    squarings,
+)
 from calibrant.core.batch_sums import Filling
 from calibrant.core.logits import relative_logits
 
-STEPS_PER_OCTAVE = 2
-OCTAVES = 5
-BETAS = 2.0 ** (
-    np.arange(-OCTAVES * STEPS_PER_OCTAVE, OCTAVES * STEPS_PER_OCTAVE + 1) / STEPS_PER_OCTAVE
-)
-N_BETAS = len(BETAS)
 LOGS_AT_ONCE = 16
-ALL, MAJORITY, SINGLE = 0, 1, 2
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Lane:
-    """Ratings of some rows, each (slots, n): relative logits (minus infinity for probability 0) and counts, 0 where unused."""
-
-    zed: Floats
-    votes: Floats
-
-    @cached_property
-    def possible(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.zed)
-
-    @cached_property
-    def finite(self) -> Floats:
-        """Relative logits with 0 for minus infinity."""
-        return np.where(self.possible, self.zed, 0.0)
-
-    @cached_property
-    def total(self) -> Floats:
-        """Number of ratings of each row, (n,)."""
-        return np.asarray(self.votes.sum(axis=0))
-
-    @cached_property
-    def total_possible(self) -> Floats:
-        """The same without ratings for a class at probability 0."""
-        return (
-            self.total
-            if self.possible.all()
-            else np.asarray((self.votes * self.possible).sum(axis=0))
-        )
-
-    @cached_property
-    def zed_sum(self) -> Floats:
-        """Sum of z over each row's ratings of positive probability, (n,)."""
-        return np.asarray(np.einsum("sn,sn->n", self.votes, self.finite))
-
-    def sums(self, inverse: Floats) -> tuple[Floats, Floats]:
-        """Return sums of p and of p z over each row's ratings at every beta, (2 x) (betas, n)."""
-        if len(self.zed) == 1:
-            chosen = powers(self.zed[0], N_BETAS)
-            chosen *= inverse
-            if self.votes.max() > 1.0:
-                chosen *= self.votes[0]
-            return chosen, chosen * self.finite[0]
-        chosen, slope = np.empty((2, _even(N_BETAS), self.zed.shape[1]))
-        voted = self.votes * self.finite
-        for steps, power in _squarings(self.zed, N_BETAS):
-            np.einsum("jsn,sn->jn", power, self.votes, out=chosen[steps])
-            np.einsum("jsn,sn->jn", power, voted, out=slope[steps])
-        chosen, slope = chosen[:N_BETAS], slope[:N_BETAS]
-        chosen *= inverse
-        slope *= inverse
-        return chosen, slope
-
-
-@dataclass(frozen=True)
-class Policies:
-    """Lane and weight per rating (n,) of every policy that must be computed, and how all four follow from those.
-
-    Where all rows have equally many ratings c and weight one, `mean` is `pooled` divided by c. With one rating all four are equal.
-
-    Attributes
-    ----------
-    lanes, weights : of each policy that is computed
-    source, divisor : which of those each of the four policies is, and its divisor
-    even : all rows have the same weight
-    """
-
-    lanes: tuple[int, ...]
-    weights: tuple[Floats, ...]
-    source: tuple[int, ...]
-    divisor: Floats
-    even: bool
-
-    def all_four(self, sums: Floats, power: int = 1) -> Floats:
-        """Convert from (computed policies, ...) to (4, ...); `power` 2 for sums of squares."""
-        divisor = self.divisor.reshape(-1, *[1] * (sums.ndim - 1)) ** power
-        return np.asarray(sums[list(self.source)] / divisor)
 
 
 @dataclass
@@ -236,18 +158,6 @@ class Moments:
     score: Floats
 
 
-def powers(zed: Floats, steps: int) -> Floats:
-    """Return exp(beta z) for the first betas of the grid, continued, by repeated squaring; (steps, n)."""
-    result = np.empty((steps, len(zed)))
-    for step in range(steps):
-        if step < STEPS_PER_OCTAVE:
-            np.exp(BETAS[step] * zed, out=result[step])
-        else:
-            earlier = result[step - STEPS_PER_OCTAVE]
-            np.multiply(earlier, earlier, out=result[step])
-    return result
-
-
 def _moments(part: TemperedRows) -> Moments:
     """Compute the moments, with two steps past the grid for the squares."""
     steps = N_BETAS + STEPS_PER_OCTAVE
@@ -271,28 +181,15 @@ def _moments(part: TemperedRows) -> Moments:
 
 def _sums(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
     """Return sums over classes of exp(beta z), with z and with z^2, and the second class's own."""
-    total, first = np.empty((2, _even(steps), part.n))
-    second, score = np.empty((_even(N_BETAS), part.n)), np.empty((0, part.n))
+    total, first = np.empty((2, even_steps(steps), part.n))
+    second, score = np.empty((even_steps(N_BETAS), part.n)), np.empty((0, part.n))
     squared = part.finite**2
-    for at, power in _squarings(part.zed, steps):
+    for at, power in squarings(part.zed, steps):
         np.add.reduce(power, axis=1, out=total[at])
         np.einsum("jkn,kn->jn", power, part.finite, out=first[at])
         if at.start < N_BETAS:
             np.einsum("jkn,kn->jn", power, squared, out=second[at])
     return total[:steps], first[:steps], second[:N_BETAS], score
-
-
-def _even(steps: int) -> int:
-    """Return the number of steps to compute where the steps of an octave are processed together."""
-    return -(-steps // STEPS_PER_OCTAVE) * STEPS_PER_OCTAVE
-
-
-def _squarings(zed: Floats, steps: int) -> Iterator[tuple[slice, Floats]]:
-    """Yield the steps of an octave, with exp(beta z) there, (steps of an octave, classes, n). The next overwrites the array."""
-    power = np.exp(BETAS[:STEPS_PER_OCTAVE, None, None] * zed)
-    for start in range(0, steps, STEPS_PER_OCTAVE):
-        yield slice(start, start + STEPS_PER_OCTAVE), power
-        np.multiply(power, power, out=power)
 
 
 def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
