@@ -52,23 +52,25 @@ class Lane:
         """Sum of z over each row's ratings of positive probability, (n,)."""
         return np.asarray(np.einsum("sn,sn->n", self.votes, self.finite))
 
-    def sums(self, inverse: Floats) -> tuple[Floats, Floats]:
-        """Return sums of p and of p z over each row's ratings at every beta, (2 x) (betas, n)."""
+    def sums(self, inverse: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return sums of p, of p z and of p z^2 over each row's ratings at every beta, (3 x) (betas, n)."""
         if len(self.zed) == 1:
             chosen = powers(self.zed[0], N_BETAS)
             chosen *= inverse
             if self.votes.max() > 1.0:
                 chosen *= self.votes[0]
-            return chosen, chosen * self.finite[0]
-        chosen, slope = np.empty((2, even_steps(N_BETAS), self.zed.shape[1]))
+            slope = chosen * self.finite[0]
+            return chosen, slope, slope * self.finite[0]
+        result = np.empty((3, even_steps(N_BETAS), self.zed.shape[1]))
         voted = self.votes * self.finite
+        columns = (self.votes, voted, voted * self.finite)
         for steps, power in squarings(self.zed, N_BETAS):
-            np.einsum("jsn,sn->jn", power, self.votes, out=chosen[steps])
-            np.einsum("jsn,sn->jn", power, voted, out=slope[steps])
-        chosen, slope = chosen[:N_BETAS], slope[:N_BETAS]
-        chosen *= inverse
-        slope *= inverse
-        return chosen, slope
+            for sums, values in zip(result, columns, strict=True):
+                np.einsum("jsn,sn->jn", power, values, out=sums[steps])
+        chosen, slope, bend = result[:, :N_BETAS]
+        for sums in (chosen, slope, bend):
+            sums *= inverse
+        return chosen, slope, bend
 
 
 @dataclass(frozen=True)
