@@ -1,4 +1,4 @@
-"""The engine in the HTTP service: its settings, its two objects, and its errors as problems.
+"""The engine in the HTTP service: its settings, its two objects, models by their id, and its errors as problems.
 
 Without a Redis URL, the private store and the engine's threads run in this process. With one, this process
 only appends batches and sends queries, and workers run as separate processes.
@@ -24,13 +24,14 @@ from calibrant_server.service.http.errors import (
     RecordsFull,
     StoreUnavailable,
 )
+from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.ingest import inbox
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.registry import HalfImported, Registry
+from calibrant_server.workers.store.registry import HalfImported, ModelConfig, Registry
 
 
 @dataclass(frozen=True)
@@ -96,3 +97,15 @@ def engine_errors() -> Iterator[None]:
         raise ModelUnknown(f"Not answered: {error}.") from error
     except ask.AnswerTimeout as error:
         raise AnswerLate() from error
+
+
+async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:
+    """Return the caller's model; a model of another tenant, or a half imported one, is unknown."""
+    with engine_errors():
+        try:
+            config = await connection.registry.get(caller.tenant, model)
+        except HalfImported as error:
+            raise ModelUnknown(ImportUnfinished.message()) from error
+    if config is None:
+        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
+    return config

@@ -10,7 +10,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
@@ -36,7 +36,7 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.ingest.columns import object_of, refuse_unknown
-from calibrant_server.service.ingest.service import IngestService, model_of
+from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,

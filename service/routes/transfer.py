@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import NDJSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
@@ -30,7 +30,7 @@ from calibrant_server.service.http.errors import (
     Problem,
 )
 from calibrant_server.service.http.identifiers import ModelId
-from calibrant_server.service.ingest.service import IngestService, digest_of, model_of
+from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.model_settings import redeclared
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError

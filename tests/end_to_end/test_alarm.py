@@ -19,7 +19,8 @@ import redis
 from scipy.special import expit, logit
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.drift.unit_tables import label_counts, unit_table
+from calibrant.drift.unit_tables import unit_table
+from calibrant.raters.label_coverage import label_counts
 from calibrant_server.workers.alarm.cohorts import DetectorCohort
 from calibrant_server.workers.alarm.detectors import Detector, advanced
 from calibrant_server.workers.alarm.settings import AlarmSettings
