@@ -120,7 +120,9 @@ def _unavailable(error: Exception) -> StoreUnavailable:
 
 
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:
-    """Return the caller's model; a model of another tenant, or a half imported one, is unknown."""
+    """Return the caller's model; one of another tenant, outside the key's models, or half imported is unknown."""
+    if not caller.may_use(model):
+        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
     with engine_errors():
         try:
             config = await connection.registry.get(caller.tenant, model)

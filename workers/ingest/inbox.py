@@ -38,6 +38,8 @@ from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
 from calibrant_server.workers.queries.query import Needs, Query
 from calibrant_server.workers.queries.versions import PANES, SliceState, Versions
 from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.access_keys import AccessKeys
+from calibrant_server.workers.store.audit_log import AuditLog
 from calibrant_server.workers.store.batch_records import BatchRecord, Receipt
 from calibrant_server.workers.store.connection import connect_async, join, run_async
 from calibrant_server.workers.store.frozen_maps import MapVersions
@@ -94,6 +96,8 @@ class Inbox:
         self.keys = Keys(settings.namespace, settings.partitions)
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
+        self.access_keys = AccessKeys(self.client, self.keys, self._kept_up)
+        self.audit = AuditLog(self.client, self.keys, self._kept_up)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
         self._asking = QueryClient(self.client, self.keys, self._versions)
