@@ -11,16 +11,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
+from calibrant_server.service.http.identifiers import identify, identity_headers
 from calibrant_server.service.http.prometheus import ServiceMetrics
-from calibrant_server.service.http.request_log import (
-    CountedBody,
-    identify,
-    identity_headers,
-    log_request,
-)
 from calibrant_server.service.security.audit_record import record
 
 log = logging.getLogger("service.access")
+
+MAX_PATH_CHARACTERS = 500
 
 SECURITY_HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -72,6 +69,20 @@ class RequestMiddleware:
         self.meters.seconds.labels(operation).observe(seconds)
         if self.log_requests:
             log_request(scope, operation, status, seconds, **sizes)
+
+
+class CountedBody:
+    """Receiver of a request that counts the bytes of the body as sent."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.receive = receive
+        self.n_bytes = 0
+
+    async def __call__(self) -> Message:
+        """Receive one message."""
+        message = await self.receive()
+        self.n_bytes += len(message.get("body", b""))
+        return message
 
 
 class Answering:
@@ -127,3 +138,24 @@ async def _refuse(problem: Problem, scope: Scope, send: Send) -> None:
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     body = orjson.dumps(problem.body(scope["path"], scope["request_id"]))
     await send({"type": "http.response.body", "body": body})
+
+
+def log_request(scope: Scope, operation: str, status: int, seconds: float, **sizes: int) -> None:
+    """Write the line of a request that has ended."""
+    caller, client = scope.get("caller"), scope.get("client")
+    fields: dict[str, Any] = {
+        "request_id": scope["request_id"],
+        "trace_id": scope["traceparent"].split("-")[1],
+        "method": scope["method"],
+        "path": scope["path"][:MAX_PATH_CHARACTERS],
+        "operation": operation,
+        "model": scope.get("path_params", {}).get("model"),
+        "tenant": caller.tenant if caller else None,
+        "key": caller.name if caller else None,
+        "key_id": caller.key_id if caller else None,
+        "client": client[0] if client else None,
+        "status": status,
+        "duration_ms": round(seconds * 1000, 1),
+        **sizes,
+    }
+    log.info("request", extra=fields)
