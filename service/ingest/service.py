@@ -166,7 +166,7 @@ async def _access(
     prefer: Prefer = None,
     idempotency_key: IdempotencyKey = None,
 ) -> IngestAccess:
-    service: IngestService = request.app.state.reception
+    service: IngestService = request.app.state.ingest
     return IngestAccess(service, request, caller, model)
 
 

@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.identifiers import ModelId
@@ -127,22 +127,22 @@ async def apply_calibration_map(
     caller: MapReader,
     query: Annotated[ApplyParameters, Query()],
     connection: TheConnection,
-    reading: TheReading,
-    reception: TheReception,
+    reads: TheReads,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
-    reception.admission.check(model_key(caller.tenant, model))
+    ingest.admission.check(model_key(caller.tenant, model))
     if query.is_frozen:
         query.check_frozen()
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold, engine_errors(), map_errors():
+    with ingest.admission.hold() as hold, engine_errors(), map_errors():
         body = await read_body(request, settings, hold)
         if query.is_frozen:
             fitted = await _frozen(connection, config, query.version)
         else:
             ask = ReadQuery(resolved_query(query, config), config, query)
-            fitted = orjson.loads((await reading.ask(ask)).body)
+            fitted = orjson.loads((await reads.ask(ask)).body)
         answer = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(answer, media_type="application/json")
 

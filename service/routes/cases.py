@@ -172,7 +172,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
         return orjson.dumps(document | {"cases": page, "next": cursor})
 
     ask = replace(ask, shown=(str(query.limit), query.cursor))
-    response = await read.reading.answer(read.request, ask, JSON, one_page)
+    response = await read.reads.answer(read.request, ask, JSON, one_page)
     if following:
         response.headers["Link"] = link_to(read.request, following[0])
     return response

@@ -81,7 +81,7 @@ async def compare_models(
     asks = {
         config.model: ReadQuery(resolved_query(query, config), config, query) for config in configs
     }
-    return await read.reading.together(
+    return await read.reads.together(
         read.request,
         asks,
         lambda found: joined(found, query.raters),

@@ -145,4 +145,4 @@ async def list_drift_history(
     read: TheRead, query: Annotated[HistoryParameters, Query()]
 ) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
-    return await read.reading.answer(read.request, await read.ask(query))
+    return await read.reads.answer(read.request, await read.ask(query))

@@ -11,7 +11,7 @@ from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.histogram_report import histogram_answer
 from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import object_of, refuse_unknown
@@ -110,11 +110,11 @@ async def score_confidence_histogram(
     request: Request,
     caller: Scorer,
     query: Annotated[ScoreHistogramQuery, Query()],
-    reception: TheReception,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Score one posted confidence histogram; nothing is stored."""
-    with reception.admission.hold() as hold:
+    with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
         answer = await aside(_scored, body, query, settings)
     return Response(answer, media_type=JSON)
