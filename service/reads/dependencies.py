@@ -60,12 +60,12 @@ class ReadAccess:
         """Tell whether a figure is requested."""
         return media_type_of(format, self.request) != JSON
 
-    async def answer(self, ask: ReadQuery, format: Format | None, draw: Draw) -> Response:
+    async def respond(self, ask: ReadQuery, format: Format | None, draw: Draw) -> Response:
         """Respond with JSON, or with the figure that `draw` makes of it."""
         media_type = media_type_of(format, self.request)
         if media_type == JSON:
             ask = replace(ask, shown=())
-        return await self.reads.answer(self.request, ask, media_type, drawn(draw, media_type))
+        return await self.reads.respond(self.request, ask, media_type, drawn(draw, media_type))
 
 
 async def _read(

@@ -187,16 +187,16 @@ def view_of(document: dict[str, Any]) -> ClockQuery:
         raise invalid_input(violations) from error
 
 
-def shown(name: str, kept: dict[str, Any]) -> dict[str, Any]:
+def shown(name: str, stored: dict[str, Any]) -> dict[str, Any]:
     """Return a baseline for a response."""
-    created = datetime.fromtimestamp(kept["created_ms"] / 1000, UTC)
+    created = datetime.fromtimestamp(stored["created_ms"] / 1000, UTC)
     return {
         "name": name,
-        "window": Window(*kept["window"]).to_dict(),
-        "slice": kept["slice"],
-        "clock": kept["clock"],
+        "window": Window(*stored["window"]).to_dict(),
+        "slice": stored["slice"],
+        "clock": stored["clock"],
         "created_at": rfc3339(created),
-        **kept["counts"],
+        **stored["counts"],
     }
 
 

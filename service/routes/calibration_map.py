@@ -107,7 +107,7 @@ async def get_calibration_map(
 ) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG the curve of the map."""
     ask = await read.ask(query)
-    return await read.answer(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
+    return await read.respond(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
 
 
 @router.post(
@@ -143,8 +143,8 @@ async def apply_calibration_map(
         else:
             ask = ReadQuery(resolved_query(query, config), config, query)
             fitted = orjson.loads((await reads.ask(ask)).body)
-        answer = await aside(applied, body, fitted, config, settings, query.partial)
-    return Response(answer, media_type="application/json")
+        result = await aside(applied, body, fitted, config, settings, query.partial)
+    return Response(result, media_type="application/json")
 
 
 async def _frozen(
@@ -173,7 +173,7 @@ def applied(
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")
     mapped = np.ascontiguousarray(maps.apply(fitted, checked.batch))
-    answer = {
+    result = {
         "model": config.model,
         "version": fitted.get("version"),
         "method": fitted.get("method"),
@@ -185,4 +185,4 @@ def applied(
         ("probabilities" if mapped.ndim == 2 else "confidences"): mapped,
         "errors": [vars(violation) for violation in violations],
     }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -144,7 +144,7 @@ async def get_disagreement(
     read: TheRead, query: Annotated[DisagreementParameters, Query()]
 ) -> Response:
     """Return how much raters disagree and how well the model predicts it."""
-    return await read.answer(await read.ask(query), query.format, draw_disagreement)
+    return await read.respond(await read.ask(query), query.format, draw_disagreement)
 
 
 @router.post(
@@ -170,8 +170,8 @@ async def compare_calibrations(
     config = await model_of(connection, caller, model)
     with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
-        answer = await aside(_compared, body, query, config, settings)
-    return Response(answer, media_type=JSON)
+        result = await aside(_compared, body, query, config, settings)
+    return Response(result, media_type=JSON)
 
 
 def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Settings) -> bytes:

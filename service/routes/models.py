@@ -221,8 +221,8 @@ def etag_of(config: ModelConfig, records: dict[str, int] | None = None, whole: b
     by_host = not whole and bool(config.alarm.get("webhooks"))
     if not records and not by_host:
         return f'"{config.generation}.{config.revision}"'
-    told = [records, "by host"] if by_host else records
-    digest = blake2b(orjson.dumps(told, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
+    content = [records, "by host"] if by_host else records
+    digest = blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
     return f'"{config.generation}.{config.revision}.{digest}"'
 
 
@@ -253,7 +253,7 @@ async def _put(
             made = await ingest.registry.put(wanted, None)
         delay = await _delay(ingest, made)
         return _answer(
-            made, 201, delay=delay, told=change.told, Location=f"/v1/models/{made.model}"
+            made, 201, delay=delay, disclosed=change.disclosed, Location=f"/v1/models/{made.model}"
         )
     if declared(current) == declared(wanted):
         return _answer(current)
@@ -261,7 +261,7 @@ async def _put(
         raise PreconditionRequired()
     with _revisions():
         written = await ingest.registry.put(wanted, current.revision)
-    return _answer(written, delay=await _delay(ingest, written), told=change.told)
+    return _answer(written, delay=await _delay(ingest, written), disclosed=change.disclosed)
 
 
 async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] | None:
@@ -271,14 +271,14 @@ async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] |
     try:
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
         query = ExpectedDelayQuery(by_class=isinstance(config.alarm.get("bets"), list))
-        answer = await ingest.inbox.ask(query, config, window, DELAY_PATIENCE_S)
+        result = await ingest.inbox.ask(query, config, window, DELAY_PATIENCE_S)
     except (AnswerTimeout, StoreUnavailable):
         return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
     except (AnswerFailed, UnknownQuestion):
         return {"changes": None, "reason": "it could not be computed"}
-    told = orjson.loads(answer.body)
-    kept = ("bucket", "threshold", "changes", "reason")
-    return {name: told[name] for name in kept if name in told}
+    found = orjson.loads(result.body)
+    fields = ("bucket", "threshold", "changes", "reason")
+    return {name: found[name] for name in fields if name in found}
 
 
 @contextmanager
@@ -315,11 +315,11 @@ def _answer(
     status: int = 200,
     records: dict[str, int] | None = None,
     delay: dict[str, Any] | None = None,
-    told: frozenset[str] = frozenset(),
+    disclosed: frozenset[str] = frozenset(),
     whole: bool = True,
     **headers: str,
 ) -> Response:
-    document = shown(config, told, whole)
+    document = shown(config, disclosed, whole)
     if records:
         document["records"] = records
     if delay is not None:

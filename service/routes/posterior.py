@@ -129,8 +129,8 @@ async def compute_posterior(
         fitted = None
         if belief != "ensemble" and "concentration" not in posted:
             fitted = await _fitted(reads, config, query)
-        answer = await aside(_answered, posted, belief, fitted, config, settings)
-    return Response(answer, media_type=JSON)
+        result = await aside(_answered, posted, belief, fitted, config, settings)
+    return Response(result, media_type=JSON)
 
 
 async def _fitted(reads: TheReads, config: ModelConfig, query: PosteriorParameters) -> float:
@@ -192,7 +192,7 @@ def _answered(
         raise CalibrationInputError(
             [_as_sent(each, posted) for each in error.violations]
         ) from error
-    answer = {
+    result = {
         "model": config.model,
         "belief": belief,
         "concentration": given if belief != "ensemble" else None,
@@ -208,7 +208,7 @@ def _answered(
         "prior_disagreement": np.ascontiguousarray(before),
         "member_weights": None if found.weights is None else np.ascontiguousarray(found.weights.T),
     }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _as_sent(violation: Violation, posted: dict[str, Any]) -> Violation:

@@ -199,8 +199,8 @@ async def score_once(
         params[INSTANCES.name] = "yes"
     with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold)
-        answer = await aside(scored, body, params, settings, query.partial)
-    return Response(answer, media_type="application/json")
+        result = await aside(scored, body, params, settings, query.partial)
+    return Response(result, media_type="application/json")
 
 
 def _keys(text: str, shared: Collection[str]) -> list[str]:

@@ -116,8 +116,8 @@ async def score_confidence_histogram(
     """Score one posted confidence histogram; nothing is stored."""
     with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
-        answer = await aside(_scored, body, query, settings)
-    return Response(answer, media_type=JSON)
+        result = await aside(_scored, body, query, settings)
+    return Response(result, media_type=JSON)
 
 
 def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes:
@@ -127,7 +127,7 @@ def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes
     # A result that is not requested is no reason to reject the request.
     bins = query.bins if "bins" in query.model_fields_set else min(query.bins, histogram.n_bins)
     try:
-        answer = histogram_answer(
+        result = histogram_answer(
             histogram,
             bins=bins,
             binning=query.binning,
@@ -137,7 +137,7 @@ def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes
         )
         if query.surface:
             options = EceOptions(bins, query.min_count, query.denominator)
-            answer["surface"] = loss_surface(HistogramLosses(histogram, options))
+            result["surface"] = loss_surface(HistogramLosses(histogram, options))
     except CalibrationInputError as error:
         raise invalid_query(error) from error
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -130,14 +130,14 @@ async def import_model(
         lines = body.data.strip().split(b"\n")
         config = config_in(lines, caller.tenant, model)
         is_new = await _restored(ingest, config, lines)
-    told = {
+    results = {
         "model": model,
         "lines": len(lines),
         "panes": sum(line.startswith(b'{"type":"pane"') for line in lines),
         "records": sum(map(_is_record, lines)),
     }
     headers = {"Location": f"/v1/models/{model}"}
-    return Response(orjson.dumps(told), 201 if is_new else 200, headers, "application/json")
+    return Response(orjson.dumps(results), 201 if is_new else 200, headers, "application/json")
 
 
 async def _restored(ingest: IngestService, config: ModelConfig, lines: list[bytes]) -> bool:

@@ -4,7 +4,7 @@ A keys document is `{"keys": [{"sha256": "...", "name": "...", "tenant": "...", 
 Only the SHA-256 of a key is kept: keys are 256 random bits, so a slow hash would protect nothing
 more. A key is looked for by comparing with every hash in constant time.
 
-Scopes: `ingest` sends batches, `read` reads every answer, `maps:read` reads temperature and
+Scopes: `ingest` sends batches, `read` reads every result, `maps:read` reads temperature and
 calibration maps only (for the process that applies them), `admin` changes models.
 """
 
@@ -113,10 +113,10 @@ def _parsed(document: bytes, source: str) -> tuple[Key, ...]:
         return KeysDocument.model_validate_json(document).keys
     except ValidationError as error:
         # Without the values: whoever mistook the form may have put a key there.
-        told = error.errors(include_input=False)[0]
-        place = "".join(f"/{part}" for part in told["loc"])
+        first = error.errors(include_input=False)[0]
+        place = "".join(f"/{part}" for part in first["loc"])
         raise KeysUnreadable(
-            f"{source} is not a keys document: {place} {told['msg']}".replace(":  ", ": ")
+            f"{source} is not a keys document: {place} {first['msg']}".replace(":  ", ": ")
         ) from None
 
 
