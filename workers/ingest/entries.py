@@ -156,6 +156,13 @@ class IngestEntry:
             raise EntryError(f"the entry cannot be read: {error}") from error
 
     @property
+    def frees_memory(self) -> bool:
+        """Whether the entry deletes data, so that a store whose memory is full takes it too."""
+        if self.kind == BASELINE:
+            return bool(json.loads(self.payload)["op"] == "remove")
+        return self.kind == REMOVAL
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the entry in the count of the backlog."""
         return fields_bytes({name.encode(): value for name, value in self.to_fields().items()})

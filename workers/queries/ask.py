@@ -25,6 +25,7 @@ from calibrant_server.workers.queries.code_version import CODE_VERSION
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import Versions, joined
+from calibrant_server.workers.store.connection import run_async
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
@@ -234,9 +235,9 @@ class QueryClient:
             self._waiting.pop(question.digest, None)
 
     async def _send(self, question: QueryRequest) -> None:
-        if await self._client.llen(self._keys.questions) >= MAX_QUESTIONS:
+        arguments = [question.to_json(), MAX_QUESTIONS, 0]
+        if not await run_async(self._client, "push", [self._keys.questions], arguments):
             raise AnswerTimeout("too many queries wait for workers")
-        await self._client.lpush(self._keys.questions, question.to_json())
 
     def _read_replies(self) -> None:
         if self._reader is None or self._reader.done():

@@ -18,6 +18,7 @@ from calibrant_server.workers.queries.versions import name_state, panes_in
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
 from calibrant_server.workers.store.lru_cache import LruCache
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Dated, Window
@@ -231,13 +232,13 @@ class WindowPanes:
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         run = missing[:_PANES_A_RUN]
-        with node.pipeline(transaction=True) as pipe:
-            pipe.hgetall(keys.versions(config.key, config.generation, place.slice))
-            pipe.hmget(keys.marks(config.key, config.generation), fields_of(place.slice))
-            for start in run:
-                name = keys.pane(PaneKey(config.key, config.generation, place.slice, start))
-                _read_parts(pipe, name, place.wanted)
-            found, values, *replies = pipe.execute()
+        reads = ReadTogether()
+        reads.hgetall(keys.versions(config.key, config.generation, place.slice))
+        reads.hmget(keys.marks(config.key, config.generation), fields_of(place.slice))
+        for start in run:
+            name = keys.pane(PaneKey(config.key, config.generation, place.slice, start))
+            _read_parts(reads, name, place.wanted)
+        found, values, *replies = reads.run(node)
         marks = Watermarks.read(values)
         window = marks.widened(place.window)
         versions = panes_in(found, window)
@@ -263,8 +264,8 @@ class WindowPanes:
         return LoadedPane(pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES)
 
 
-def _read_parts(pipe: Any, name: str, wanted: Wanted) -> None:
+def _read_parts(reads: ReadTogether, name: str, wanted: Wanted) -> None:
     if wanted is None:
-        pipe.hgetall(name)
+        reads.hgetall(name)
     else:
-        pipe.hmget(name, wanted)
+        reads.hmget(name, wanted)

@@ -184,6 +184,10 @@ class Store:
         except NoScriptError:
             return node.eval(text, len(keys), *keys, *args)
 
+    def queue(self, pipe: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> None:
+        """Put a script into a pipeline. Its reply is NoScriptError if the server does not have it: then run it."""
+        pipe.evalsha(self._scripts[script][1], len(keys), *keys, *args)
+
     def fix_properties(self) -> None:
         """Record the fixed properties at creation, or reject a store with other ones."""
         fixed = fixed_properties(self.settings)
@@ -225,6 +229,15 @@ def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
 
 def _flat(fixed: Mapping[str, int]) -> list[str | int]:
     return [part for pair in fixed.items() for part in pair]
+
+
+def run_script(node: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+    """Run a script of the package on one server; load it if the server does not have it."""
+    text = scripts()[script]
+    try:
+        return node.evalsha(sha1(text.encode()).hexdigest(), len(keys), *keys, *args)
+    except NoScriptError:
+        return node.eval(text, len(keys), *keys, *args)
 
 
 async def run_async(client: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
