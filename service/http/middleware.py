@@ -19,6 +19,10 @@ log = logging.getLogger("service.access")
 
 MAX_PATH_CHARACTERS = 500
 
+# Tags of routes that return a result.
+RESULTS = frozenset(
+    ("metrics", "reliability", "temperature", "maps", "drift", "cases", "raters", "stability")
+)
 SECURITY_HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
@@ -43,23 +47,23 @@ class RequestMiddleware:
         started = time.perf_counter()
         identify(scope)
         received = CountedBody(receive)
-        answer = Answering(send, scope, without_body=scope["method"] == "HEAD")
-        if answer.without_body:
+        response = Answering(send, scope, without_body=scope["method"] == "HEAD")
+        if response.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
             if _hides_slash(scope):
-                await _refuse(_slash(), scope, answer)
+                await _refuse(_slash(), scope, response)
             else:
                 unchanged = await not_modified(scope) if scope["method"] == "GET" else None
-                await (unchanged or self.app)(scope, received, answer)
+                await (unchanged or self.app)(scope, received, response)
         except Exception:
             log.exception("request_failed", extra={"request_id": scope["request_id"]})
-            if answer.status is not None:
+            if response.status is not None:
                 raise  # a part of the response was sent: closing the connection shows that it is incomplete
-            await _refuse(InternalError(), scope, answer)
+            await _refuse(InternalError(), scope, response)
         finally:
-            sizes = {"request_bytes": received.n_bytes, "response_bytes": answer.n_bytes}
-            self._note(scope, answer.status or 499, time.perf_counter() - started, sizes)
+            sizes = {"request_bytes": received.n_bytes, "response_bytes": response.n_bytes}
+            self._note(scope, response.status or 499, time.perf_counter() - started, sizes)
 
     def _note(self, scope: Scope, status: int, seconds: float, sizes: dict[str, int]) -> None:
         route = scope.get("route")
@@ -67,6 +71,10 @@ class RequestMiddleware:
         operation = next(filter(None, names))
         self.meters.requests.labels(operation, str(status)).inc()
         self.meters.seconds.labels(operation).observe(seconds)
+        if operation.startswith("ingest"):
+            self.meters.ingest_seconds.observe(seconds)
+        elif not RESULTS.isdisjoint(getattr(route, "tags", ())):
+            self.meters.query_seconds.observe(seconds)
         if self.log_requests:
             log_request(scope, operation, status, seconds, **sizes)
 
