@@ -20,6 +20,7 @@ help:
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make wheels     build the distribution into dist/"
+	@echo "make sbom       write the software bill of materials (CycloneDX) to dist/sbom.cdx.json"
 	@echo "make coverage   the tests, with the share of code that they run"
 	@echo "make names      write the type stub and the table of functions from the metrics"
 	@echo "make dashboards  write the Grafana dashboards into deploy/grafana"
@@ -85,6 +86,11 @@ names: $(VENV)/dev.stamp
 
 dashboards: $(VENV)/dev.stamp
 	@$(BIN)/python -m scripts.grafana_dashboards
+
+sbom: $(VENV)/run.stamp
+	@mkdir -p dist
+	@$(BIN)/python -m scripts.sbom dist/sbom.cdx.json
+	@echo "wrote dist/sbom.cdx.json"
 
 lock: $(VENV)/venv.stamp
 	@$(INSTALL) -r requirements/lock.txt
