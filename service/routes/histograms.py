@@ -99,7 +99,7 @@ def load_histograms(body: Body, context: IngestContext) -> IngestBatch:
             violations += error.violations[: 1 if context.partial else None]
     if violations and not context.partial:
         raise CalibrationInputError(violations)
-    refuse_too_many(n_accepted, violations)
+    refuse_too_many(n_accepted, violations, len(rejected))
     if len(updates) > MAX_UPDATES:
         raise BodyTooLarge(
             f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."
