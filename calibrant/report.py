@@ -18,7 +18,7 @@ from calibrant.core.view import View
 from calibrant.metrics import DEFAULT_METRICS, asked, compute_metrics, requested
 from calibrant.raters.label_statistics import disagreement
 from calibrant.report_sections import PARAMETERS, answer_sections
-from calibrant.segmentation.case_errors import MEMBERSHIP
+from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant.stability.baselines import of_raters, values_by_policy
 
 _QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")

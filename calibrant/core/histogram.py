@@ -14,7 +14,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.spec import PaneSpec
-from calibrant.input.columns import INVALID_NAME, NAME
+from calibrant.input.name_columns import INVALID_NAME, NAME
 from calibrant.input.timestamps import instant, refusal
 
 KINDS = ("top_label", "class", "positive")

@@ -1,35 +1,25 @@
-"""The pane: a small set of accumulators that fill, merge and subtract together. A window is the merge of its panes."""
+"""The pane: a small set of accumulators that fill, merge and subtract together. A window is the merge of its panes.
+
+`PaneState` has the state; this class adds what its users call: operators, bytes and results. Modules that compute results
+import panes, so they are imported when a result is requested.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from calibrant.accumulators import Accumulator, accumulators
-from calibrant.accumulators.cases import Cases
-from calibrant.accumulators.counts import Counts
-from calibrant.accumulators.histograms import Histograms
-from calibrant.accumulators.sample import PANE_BYTES, WINDOW_BYTES, Sample
-from calibrant.accumulators.unit_sample import UnitSample
-from calibrant.core.array_memory import held_bytes
-from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
-from calibrant.core.content_digest import (
-    MODULUS,
-    PART,
-    histogram_digest,
-    pack_digest,
-    rows_digest,
-    unpack_digest,
-)
-from calibrant.core.histogram import Histogram
+from calibrant.accumulators.sample import PANE_BYTES
+from calibrant.core.grid import Edges
 from calibrant.core.packing import PackingError, pack, packed_length, unpack
 from calibrant.core.pane_comparison import close_blocks
-from calibrant.core.pane_results import PaneResults
+from calibrant.core.pane_state import PaneState
 from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.input.arrays import read_arrays
+
+if TYPE_CHECKING:
+    from calibrant.results import ReliabilityTable, Report, Temperature
 
 # Format 2 added the digest; panes of format 1 are read without one.
 FORMAT = 2
@@ -37,7 +27,7 @@ READ_FORMATS = (1, 2)
 MAX_BYTES = 1 << 28
 
 
-class Pane(PaneResults):
+class Pane(PaneState):
     """The additive state of some predictions of one model, of a size that does not grow with their number.
 
     Make one with `Pane.fill`. Panes of the same specification add and subtract.
@@ -58,12 +48,6 @@ class Pane(PaneResults):
     >>> Pane.from_bytes(morning.to_bytes()) == morning
     True
     """
-
-    def __init__(self, spec: PaneSpec, only: Collection[str] | None = None) -> None:
-        self.spec = spec
-        self._parts: dict[str, Accumulator] = {}
-        self._only = None if only is None else frozenset(only)
-        self._digest: int | None = 0 if only is None else None
 
     @classmethod
     def fill(
@@ -113,267 +97,6 @@ class Pane(PaneResults):
             pane.fill_batch(part)
         return pane
 
-    @classmethod
-    def for_window(cls, spec: PaneSpec, only: Collection[str] | None = None) -> Pane:
-        """Return an empty pane into which many others are merged. Its sample may hold all of theirs; it is not stored."""
-        pane = cls(spec, only)
-        if "sample" in pane.names:
-            sample = pane["sample"]
-            assert isinstance(sample, Sample)
-            sample.most_bytes = WINDOW_BYTES
-        return pane
-
-    def __getitem__(self, name: str) -> Accumulator:
-        """Return the accumulator of that name; zero where nothing was added.
-
-        Raises
-        ------
-        KeyError
-            Panes of this spec have none of that name, or it was left out when the pane was read.
-        """
-        if self._only is not None and name not in self._only:
-            raise KeyError(f"{name} was not read with this pane")
-        if name not in self._parts:
-            kind = accumulators()[name]
-            if not kind.applies(self.spec):
-                raise KeyError(f"panes of this model keep no {name}")
-            self._parts[name] = kind(self.spec)
-        return self._parts[name]
-
-    def keeps(self, name: str) -> bool:
-        """Whether panes of this spec keep the accumulator."""
-        kind = accumulators().get(name)
-        return kind is not None and kind.applies(self.spec)
-
-    @property
-    def names(self) -> list[str]:
-        """Accumulators that panes of this spec keep."""
-        return [
-            name
-            for name in accumulators()
-            if self.keeps(name) and (self._only is None or name in self._only)
-        ]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """n_predictions, n_labelled, n_ratings, n_units and the like."""
-        counts = self["counts"]
-        assert isinstance(counts, Counts)
-        return counts.named()
-
-    @property
-    def weight(self) -> float:
-        """Sum of the labelled predictions' weights."""
-        counts = self["counts"]
-        assert isinstance(counts, Counts)
-        return counts.weight
-
-    @property
-    def unit_source(self) -> str | None:
-        """Where the labelled predictions' units come from: "named" (units or cases), "id", "row", or "mixed"; None without.
-
-        A pane that was filled both from named units and from ids says "named".
-        """
-        counts = self.counts
-        if not counts["n_labelled"]:
-            return None
-        from_rows = counts["n_unit_from_row"]
-        if from_rows:
-            return "row" if from_rows == counts["n_labelled"] else "mixed"
-        return "id" if self["unit_sample"].is_empty else "named"
-
-    @property
-    def units_split(self) -> dict[str, int | bool]:
-        """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
-
-        Each such batch counts the unit as a new one. `n` is exact up to 1024 units and estimated from those
-        whose hash lies below a threshold beyond.
-        """
-        sample = self["unit_sample"]
-        assert isinstance(sample, UnitSample)
-        return sample.split
-
-    @property
-    def sample(self) -> Sample:
-        """The kept sample of labelled predictions.
-
-        Raises
-        ------
-        KeyError
-            Panes of this spec keep none.
-        """
-        sample = self["sample"]
-        assert isinstance(sample, Sample)
-        return sample
-
-    @property
-    def histograms(self) -> Histograms:
-        """Plain histograms that were added."""
-        histograms = self["histograms"]
-        assert isinstance(histograms, Histograms)
-        return histograms
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was added."""
-        return all(part.is_empty for part in self._parts.values())
-
-    def digest(self) -> str | None:
-        """Content digest of the rows and histograms in the pane, as 32 hexadecimal digits.
-
-        It is additive: it does not depend on the order of merges, on batch sizes or on sharding, and subtraction
-        removes. The digest covers everything that the numbers depend on except the delays of labels. It is not
-        cryptographic. The digest of an empty pane is zero.
-
-        Returns
-        -------
-        str, or None where the pane holds something whose digest is not known: a pane of an older format.
-
-        Examples
-        --------
-        >>> batch = Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0]}).batch
-        >>> import numpy as np
-        >>> whole, part, rest = (Pane(PaneSpec("binary", 2)) for _ in range(3))
-        >>> whole.fill_batch(batch)
-        >>> part.fill_batch(batch.take(np.array([1])))
-        >>> rest.fill_batch(batch.take(np.array([0])))
-        >>> whole.digest() == part.merge(rest).digest()
-        True
-        >>> whole.subtract(part).digest()
-        '00000000000000000000000000000000'
-        """
-        return None if self._digest is None else f"{self._digest:032x}"
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes that the pane keeps allocated: every array of its accumulators, dense or sparse, and their objects.
-
-        Array memory is exact; arrays shared with a copy of the pane count in both. Objects are estimated: for panes of
-        100 kB or more the total is within 10 % of what the allocator reports.
-        """
-        held = held_bytes(chain.from_iterable(part.held_arrays() for part in self._parts.values()))
-        return held + sum(part.object_bytes for part in self._parts.values())
-
-    def fill_batch(self, batch: Batch) -> None:
-        """Add a checked batch's predictions to this pane.
-
-        Raises
-        ------
-        ValueError
-            The batch is of another number of classes or another task.
-        """
-        if batch.n_classes != self.spec.n_classes or batch.task != self.spec.task:
-            raise ValueError(
-                f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
-            )
-        if self._only is None:
-            self._add_digest(rows_digest(batch, with_cases=self.keeps("cases")))
-        filling = Filling(batch)
-        for name in self.names:
-            self[name].fill(filling)
-
-    def fill_histogram(self, histogram: Histogram) -> None:
-        """Add a plain histogram."""
-        self._add_digest(histogram_digest(histogram, with_cases=self.keeps("cases")))
-        self.histograms.add(histogram)
-        if histogram.case is not None and self.keeps("cases"):
-            cases = self["cases"]
-            assert isinstance(cases, Cases)
-            cases.add_histogram(histogram)
-
-    def merge(self, other: Pane) -> Pane:
-        """Add another pane of the same spec to this one, which is returned.
-
-        Raises
-        ------
-        ValueError
-            The specs differ.
-        """
-        return self.merge_all([other])
-
-    def merge_all(self, others: Sequence[Pane]) -> Pane:
-        """Add several panes of the same spec to this one, which is returned; the same as one after the other.
-
-        Raises
-        ------
-        ValueError
-            The specs differ.
-        """
-        parts: dict[str, list[Accumulator]] = {}
-        for other in others:
-            self._must_match(other)
-            self._add_digest(other._digest)
-            for name, part in other._parts.items():
-                if not part.is_empty:
-                    parts.setdefault(name, []).append(part)
-        for name, several in parts.items():
-            self[name].merge_all(several)
-        return self
-
-    def subtract(self, other: Pane) -> Pane:
-        """Take another pane's contribution away from this one, which is returned.
-
-        Raises
-        ------
-        ValueError
-            The specs differ.
-        """
-        self._must_match(other)
-        for name, part in other._parts.items():
-            if not part.is_empty:
-                self[name].subtract(part)
-        if "sample" in self._parts and self["counts"].is_empty:
-            del self._parts["sample"]  # of no predictions every threshold gives the same sample
-        self._add_digest(other._digest, -1)
-        if self.is_empty:
-            self._digest = 0  # known again, whatever was added and taken away
-        return self
-
-    def tighten(self) -> Pane:
-        """Take less memory where few cells are filled, for a pane that is kept for a while; returns it."""
-        for part in self._parts.values():
-            part.tighten()
-        return self
-
-    def copy(self) -> Pane:
-        """Return an independent pane with the same content."""
-        twin = Pane(self.spec)
-        twin._only = self._only
-        twin._digest = self._digest
-        twin._parts = {name: part.copy() for name, part in self._parts.items()}
-        return twin
-
-    def parts(self) -> dict[str, bytes]:
-        """Each accumulator that is not zero, as bytes, by name; with them the digest, if it is known."""
-        parts = {name: part.pack() for name, part in self._parts.items() if not part.is_empty}
-        if parts and self._digest is not None:
-            parts[PART] = pack_digest(self._digest, self.spec)
-        return parts
-
-    @classmethod
-    def from_parts(
-        cls, spec: PaneSpec, parts: Mapping[str, bytes], only: Collection[str] | None = None
-    ) -> Pane:
-        """Return the pane that `parts` came from, or the accumulators of it that are named in `only`.
-
-        Raises
-        ------
-        PackingError
-            Bytes are damaged, of another spec or of a newer format.
-        """
-        pane = cls(spec, only)
-        pane._digest = None if parts or only is not None else 0
-        for name, data in parts.items():
-            if only is not None and name not in only:
-                continue
-            if name == PART:
-                pane._digest = unpack_digest(data, spec)
-                continue
-            if not pane.keeps(name):
-                raise PackingError(f"panes of this model keep no {name!r}")
-            pane._parts[name] = accumulators()[name].unpack(spec, data)
-        return pane
-
     def pack(self) -> bytes:
         """Return the complete pane as bytes, for clients that fill at the edge and for export."""
         parts = self.parts()
@@ -412,11 +135,6 @@ class Pane(PaneResults):
         if head != len(data) or any(size < 0 for size in sizes.values()):
             raise PackingError("the parts do not fill the bytes")
         return cls.from_parts(spec, parts)
-
-    def _add_digest(self, value: int | None, sign: int = 1) -> None:
-        """Add a digest, or take it away; what is not known stays so."""
-        if self._digest is not None:
-            self._digest = None if value is None else (self._digest + sign * value) % MODULUS
 
     def to_bytes(self) -> bytes:
         """Return the pane as bytes, to store or to post to the service; `from_bytes` reads them in all later versions.
@@ -499,6 +217,73 @@ class Pane(PaneResults):
         """Return the sum of panes, with the sample of a window; of panes that were read in part, what they share."""
         return Pane.for_window(self.spec, self._only).merge_all(panes)
 
-    def _must_match(self, other: Pane) -> None:
-        if self.spec != other.spec:
-            raise ValueError(f"panes of {self.spec} and {other.spec} do not add")
+    def evaluate(
+        self,
+        metrics: str | Sequence[str] | None = None,
+        *,
+        bins: int | None = None,
+        binning: str = "equal_width",
+        edges: Edges = "right",
+        min_count: float = 0,
+        scope: str | None = None,
+        raters: str = "pooled",
+        ci: float = 0.95,
+        **options: Any,
+    ) -> Report:
+        """Compute metrics from the pane, as the service does from a window.
+
+        Parameters
+        ----------
+        metrics, binning, edges, min_count, scope, raters, ci, options : as in `calibrant.evaluate`
+        bins : a number that the grid gives exactly. Default: 15, or the nearest that the grid gives.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        CalibrationInputError
+            An unknown metric or option, or a value outside its range.
+        """
+        from calibrant import library
+
+        return library.evaluate_pane(
+            self, metrics, bins=bins, binning=binning, edges=edges, min_count=min_count, scope=scope, raters=raters,
+            ci=ci, **options,
+        )  # fmt: skip
+
+    def reliability(
+        self,
+        *,
+        bins: int | None = None,
+        binning: str = "equal_width",
+        edges: Edges = "right",
+        min_count: float = 0,
+        scope: str | None = None,
+        raters: str = "pooled",
+        ci: float = 0.95,
+    ) -> ReliabilityTable:
+        """Compute the reliability table; parameters as in `evaluate`."""
+        from calibrant import library
+
+        return library.reliability_of_pane(
+            self,
+            bins=bins,
+            binning=binning,
+            edges=edges,
+            min_count=min_count,
+            scope=scope,
+            raters=raters,
+            ci=ci,
+        )
+
+    def temperature(
+        self, *, objective: str = "nll", raters: str = "pooled", ci: float = 0.95, bins: int = 15
+    ) -> Temperature:
+        """Fit the temperature; parameters as in `calibrant.fit_temperature`."""
+        from calibrant import library
+
+        return library.temperature_of_pane(
+            self, objective=objective, raters=raters, ci=ci, bins=bins
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow import Column, Lists, plain
+from calibrant.input.name_columns import NameColumns, names_or_times
 from calibrant.input.plain_values import all_numbers, as_array, as_float, as_list
 from calibrant.input.rating_columns import RatingColumns
 from calibrant.input.timestamps import event_times
@@ -38,11 +38,6 @@ KNOWN = (
     "slices",
     "weights",
 )
-# Names are part of paths, where . and .. are folders: a client would change the path of a name that ends in them.
-NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")
-NAME_RULE = "1 to 128 characters of A-Za-z0-9._:@-, and neither . nor .."
-
-INVALID_NAME = f"Received an invalid name; expected {NAME_RULE}."
 
 
 @dataclass
@@ -85,31 +80,12 @@ class Columns:
         if not isinstance(column, Column):
             return column
         if name == "labels":
-            self._note_nulls(name, column.broken)
+            self.violations.nulls(name, column.broken)
             return column.ratings()
-        self._note_nulls(name, column.broken if name == "label_counts" else column.unusable)
+        self.violations.nulls(name, column.broken if name == "label_counts" else column.unusable)
         if name in (*SCORES, "label_counts", "weights"):
             return column.numbers()
-        return self._names_or_times(name, column)
-
-    def _names_or_times(self, name: str, column: Column) -> Any:
-        values = column.values
-        kinds = "M" if name == "event_times" else "iu"
-        if isinstance(values, Lists) or values.ndim != 1 or values.dtype.kind not in f"O{kinds}":
-            wanted = (
-                "timestamps or RFC 3339 texts" if name == "event_times" else "texts or integers"
-            )
-            raise CalibrationInputError.at(
-                f"/{name}", "arrow_type", f"Received another type; expected {wanted}."
-            )
-        return values
-
-    def _note_nulls(self, name: str, rows: NDArray[np.bool_] | None) -> None:
-        if rows is not None:
-            detail = (
-                "Received null; expected a value. Only a label may be null, while there is none."
-            )
-            self.violations.rows(name, rows, "null", detail)
+        return names_or_times(name, column)
 
     def read(
         self, task: str | None, n_classes: int | None, class_names: Sequence[str] | None
@@ -143,11 +119,17 @@ class Columns:
         if "event_times" in self.columns:
             taken.event_times = event_times(self.columns["event_times"], self.violations)
         taken.texts = {
-            name: self._texts(name) for name in ("ids", "units", "cases") if name in self.columns
+            name: self._names.texts(name)
+            for name in ("ids", "units", "cases")
+            if name in self.columns
         }
         if "slices" in self.columns:
-            taken.slices = self._slices(n)
+            taken.slices = self._names.slices(n)
         return taken
+
+    @property
+    def _names(self) -> NameColumns:
+        return NameColumns(self.columns, self.violations)
 
     def _score_column(self) -> str:
         given = [name for name in SCORES if name in self.columns]
@@ -328,76 +310,6 @@ class Columns:
         )
         self.violations.rows("weights", bad, "weight", detail)
         return np.where(bad, 0.0, weights)
-
-    def _texts(self, name: str) -> NDArray[Any]:
-        given = self.columns[name]
-        if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
-            given = given.astype(str)  # a number's digits are its name
-        column = list(given)
-        strings = set(map(type, column)) <= {str, np.str_}
-        if not strings or not _all_names(column):
-            for i, text in enumerate(column):
-                if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.violations.row(name, i, "name", INVALID_NAME)
-                    column[i] = "?"
-        if name == "ids" and len(set(column)) < len(column):
-            self._repeated(column)
-        return np.array(column, dtype=object)
-
-    def _repeated(self, ids: list[str]) -> None:
-        seen: set[str] = set()
-        for i, text in enumerate(ids):
-            if text in seen:
-                self.violations.row(
-                    "ids",
-                    i,
-                    "repeated_id",
-                    f"Received id {text!r} more than once; expected each id once per batch.",
-                )
-            seen.add(text)
-
-    def _slices(self, n: int) -> dict[str, NDArray[Any]]:
-        given = self.columns["slices"]
-        if not isinstance(given, Mapping):
-            raise CalibrationInputError.at(
-                "/slices",
-                "slices",
-                "Received another type for slices; expected an object with one list of values per key.",
-            )
-        result: dict[str, NDArray[Any]] = {}
-        for key, column in given.items():
-            if not isinstance(key, str) or not NAME.fullmatch(key):
-                raise CalibrationInputError.at(
-                    "/slices", "name", f"Received an invalid slice key; expected {NAME_RULE}."
-                )
-            if ":" in key:
-                detail = "Received a slice key with a colon, which separates key and value; use another character."
-                raise CalibrationInputError.at(f"/slices/{key}", "name", detail)
-            column = plain(f"slices/{key}", column)
-            if isinstance(column, Column):
-                self._note_nulls(f"slices/{key}", column.unusable)
-                column = self._names_or_times(f"slices/{key}", column)
-            if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
-                column = column.astype(str)
-            if not isinstance(column, list | np.ndarray) or len(column) != n:
-                detail = (
-                    f"Received another number of values; expected one for each of the {n} rows."
-                )
-                raise CalibrationInputError.at(f"/slices/{key}", "length", detail)
-            values = list(column)
-            for i, text in enumerate(values):
-                if not isinstance(text, str) or not NAME.fullmatch(text):
-                    self.violations.row(f"slices/{key}", i, "name", INVALID_NAME)
-                    values[i] = "?"
-            result[key] = np.array(values, dtype=object)
-        return result
-
-
-def _all_names(column: list[str]) -> bool:
-    joined = "\n".join(column) + "\n"
-    return joined.count("\n") == len(column) and bool(
-        re.fullmatch(r"(?:(?!\.\.?\n)[A-Za-z0-9._:@-]{1,128}\n)*", joined)
-    )
 
 
 def _length(name: str, column: Any) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.columns import INVALID_NAME, NAME
+from calibrant.input.name_columns import INVALID_NAME, NAME
 from calibrant.input.violations import MAX_STORED, MAX_VIOLATIONS
 
 KNOWN = ("ids", "labels", "raters", "revision")

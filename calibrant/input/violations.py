@@ -53,6 +53,14 @@ class ViolationCollector:
             self._is_bad = bytearray(known.tobytes())
             self.n_rows += for_rest
 
+    def nulls(self, column: str, rows: NDArray[np.bool_] | None) -> None:
+        """Note that the marked rows have null where a value is required."""
+        if rows is not None:
+            detail = (
+                "Received null; expected a value. Only a label may be null, while there is none."
+            )
+            self.rows(column, rows, "null", detail)
+
     def bad_rows(self, n: int) -> NDArray[np.bool_]:
         """Return which of `n` rows are invalid."""
         bad = np.zeros(n, bool)

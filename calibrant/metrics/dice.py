@@ -7,7 +7,8 @@ import numpy as np
 from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.metrics.case_metric import mean_interval
-from calibrant.segmentation.case_errors import BACKGROUND, MISSING_CLASS, case_errors, spread
+from calibrant.segmentation.case_errors import case_errors, spread
+from calibrant.segmentation.case_options import BACKGROUND, MISSING_CLASS
 
 
 def read(view: View, seed: int) -> Estimate:

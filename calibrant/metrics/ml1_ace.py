@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant.metrics.case_metric import CaseMetric
-from calibrant.segmentation.case_errors import CASE_OPTIONS
+from calibrant.segmentation.case_options import CASE_OPTIONS
 
 METRIC = CaseMetric(
     slug="ml1_ace",

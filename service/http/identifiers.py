@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.errors import Violation
-from calibrant.input.columns import NAME, NAME_RULE
+from calibrant.input.name_columns import NAME, NAME_RULE
 from calibrant_server.service.http.errors import InvalidName
 
 PATTERN = r"[A-Za-z0-9._:@-]{1,128}"

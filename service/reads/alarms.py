@@ -13,7 +13,7 @@ from calibrant.drift.false_alarm_rate import DEFAULT_FALSE_ALARMS, FalseAlarms
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
 from calibrant.drift.unit_tables import DRIFT_BINS
-from calibrant.input.columns import NAME
+from calibrant.input.name_columns import NAME
 from calibrant_server.service.reads.queries import Duration
 from calibrant_server.workers.alarm.deliveries import SECRET_PREFIX, key_of, new_secret
 from calibrant_server.workers.alarm.settings import (

@@ -46,6 +46,8 @@ REMOVED: dict[str, str] = {
     "centred": "method=isotonic(centred=true)",
     "regularisation": "method=dirichlet(regularisation=...)",
 }
+# Options of the figure of cases.
+FIGURE_OPTIONS = ("class", "frequency_bins")
 IN_A_BODY = (
     "composites",
     "metric",
@@ -217,6 +219,8 @@ def replacement(name: str, operation: str, known: list[str]) -> str | None:
         return f'the body: "options": {{"{name}": ...}}' if name in IN_A_BODY else None
     if name in REMOVED:
         return REMOVED[name]
+    if operation == "listCases" and name in FIGURE_OPTIONS:
+        return f"figure=histogram({name}=...)"
     place = next((each for each in ("metrics", "metric") if each in known), None)
     takers = [slug for slug, metric in METRICS.items() if name in options_of(metric)]
     if place is None or not takers or name == "raters":

@@ -1,17 +1,22 @@
 """Cases: errors of each image or study, as numbers or drawn."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.options import Option
+from calibrant.metrics.requests import parse, read_option
 from calibrant_server.service.figures.case_boxes import draw_boxes
 from calibrant_server.service.figures.case_histogram import draw_histogram
 from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
 from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
+from calibrant_server.service.http.lists import ListPage, PageQuery, link_to, page_of
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
@@ -22,7 +27,9 @@ from calibrant_server.service.reads.queries import (
     invalid_query,
     unanswerable,
 )
-from calibrant_server.workers.queries.kinds.cases import CasesQuery
+from calibrant_server.service.reads.service import JSON
+from calibrant_server.workers.queries.kinds.cases import MAX_BINS, CaseParameters
+from calibrant_server.workers.queries.query import Query as AnyQuery
 from calibrant_server.workers.queries.query import class_index
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -35,22 +42,58 @@ DRAWINGS: dict[str, Callable[..., bytes]] = {
     "case": draw_one_case,
     "sensitivity": draw_sensitivity,
 }
-OF_ONE_CLASS = ("histogram", "case")
+CLASS = Option("class", "", "Class of the figure, by name or index. Default: all classes.")
+FREQUENCY_BINS = Option(
+    "frequency_bins",
+    15,
+    "Bins of the histogram's observed frequency. Default: `bins`.",
+    low=1,
+    high=MAX_BINS,
+)
+FIGURE_OPTIONS: dict[str, dict[str, Option]] = {
+    "histogram": {"class": CLASS, "frequency_bins": FREQUENCY_BINS},
+    "case": {"class": CLASS},
+}
 
 
-class CasesParameters(ClockQuery, AgainstQuery, CasesQuery):
+class CasesParameters(PageQuery, ClockQuery, AgainstQuery, CaseParameters):
     """How cases are binned and which classes count; which cases of the same names they are paired with; the figure."""
 
     format: Format | None = Field(None, description="Instead of the header Accept.")
-    figure: Literal["histogram", "boxes", "reliability", "case", "sensitivity"] = Field(
-        "histogram", description="What an image shows; `case` is the one that `case` names."
+    figure: str = Field(
+        "histogram",
+        max_length=300,
+        description="What an image shows: histogram, boxes, reliability, case (the one that `case` names) or sensitivity. "
+        "Options in brackets: histogram(class=liver), case(class=2), histogram(frequency_bins=20), which also sets "
+        "`histogram` of the response.",
     )
-    class_: str | None = Field(
-        None,
-        alias="class",
-        max_length=200,
-        description="Class of the figure. Default: all classes.",
-    )
+
+    @property
+    def figure_options(self) -> tuple[str, dict[str, Any]]:
+        """Name and options of the figure.
+
+        Raises
+        ------
+        CalibrationInputError
+            An unknown figure, or an option that it does not take.
+        """
+        if self.figure.partition("(")[0].strip() not in DRAWINGS:
+            detail = f"Received figure {self.figure[:60]!r}; expected one of {', '.join(DRAWINGS)}."
+            raise CalibrationInputError.at("/figure", "one_of", detail)
+        name, written = parse(self.figure, "/figure")
+        options = FIGURE_OPTIONS.get(name, {})
+        return name, {
+            each: read_option(name, each, value, options, "/figure")
+            for each, value in written.items()
+        }
+
+    def resolved(self, config: ModelConfig) -> AnyQuery:
+        query = super().resolved(config)
+        name, options = self.figure_options
+        changed = {"frequency_bins": options.get("frequency_bins")}
+        return query.model_copy(
+            update=changed | ({"include": "sensitivity"} if name == "sensitivity" else {})
+        )
 
 
 class Case(BaseModel):
@@ -64,8 +107,8 @@ class Case(BaseModel):
     counted: list[bool] = Field(description="By class: whether it counts in the averages.")
 
 
-class CasesResponse(BaseModel):
-    """Every stored case, averages and box plots over cases, and the dataset reliability histogram."""
+class CasesResponse(ListPage):
+    """A page of the stored cases, averages and box plots over cases, and the dataset reliability histogram."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -80,7 +123,7 @@ class CasesResponse(BaseModel):
     n_cases_kept: int | None = Field(None, description="Those with a table of their own.")
     n_missing: int | None = Field(None, description="Classes that a case has no rating of.")
     classes: list[str] | None = Field(None, description="Those that count, by name or index.")
-    cases: list[Case]
+    cases: list[Case] = Field(description="A page of the stored cases, sorted by name.")
     summary: dict[str, dict[str, Any]] | None = Field(
         description="By measure: macro, micro and micro_pooled averages."
     )
@@ -100,34 +143,53 @@ class CasesResponse(BaseModel):
     reason: str | None = None
 
 
-CASES = answers(CasesResponse, "The cases, or a figure", ETag="State and query.")
+CASES = answers(
+    CasesResponse,
+    "A page of the cases, or a figure",
+    ETag="State and query.",
+    Link="The next page, with rel=next.",
+)
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
 async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) -> Response:
-    """Return the metrics of every case as JSON, or a figure as SVG or PNG."""
-    draw = drawing(query, await read.config())
-    if query.figure == "sensitivity":
-        query = query.model_copy(update={"include": "sensitivity"})
-    ask = await read.ask(query, figure=query.figure, class_=query.class_)
-    return await read.answer(ask, query.format, draw)
-
-
-def drawing(query: CasesParameters, config: ModelConfig) -> Draw:
-    """Return the function of the requested figure; reject a class that does not count and a missing case."""
-    if query.figure == "case" and query.case is None:
-        raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
-    draw = DRAWINGS[query.figure]
-    if query.class_ is None:
-        return draw
-    if query.figure not in OF_ONE_CLASS:
-        detail = f"One class is drawn of the figures {', '.join(OF_ONE_CLASS)} alone."
-        raise unanswerable("/class", "one_of", detail)
+    """Return the metrics of cases as JSON, page by page, or a figure of all cases as SVG or PNG."""
+    config = await read.config()
     try:
-        place = class_index(query.class_, config, "/class") - (not query.counts_background)
+        name, options = query.figure_options
+    except CalibrationInputError as error:
+        raise invalid_query(error) from error
+    draw = drawing(query, name, options.get("class"), config)
+    ask = await read.ask(query, figure=query.figure)
+    if read.is_drawn(query.format):
+        return await read.answer(ask, query.format, draw)
+    following: list[str] = []
+
+    async def one_page(body: bytes) -> bytes:
+        document = orjson.loads(body)
+        page, cursor = page_of(document["cases"], lambda each: [each["case"]], query)
+        following.extend([] if cursor is None else [cursor])
+        return orjson.dumps(document | {"cases": page, "next": cursor})
+
+    ask = replace(ask, shown=(str(query.limit), query.cursor))
+    response = await read.reading.answer(read.request, ask, JSON, one_page)
+    if following:
+        response.headers["Link"] = link_to(read.request, following[0])
+    return response
+
+
+def drawing(query: CasesParameters, name: str, class_: str | None, config: ModelConfig) -> Draw:
+    """Return the function of the requested figure; reject a class that does not count and a missing case."""
+    if name == "case" and query.case is None:
+        raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
+    draw = DRAWINGS[name]
+    if class_ is None:
+        return draw
+    try:
+        place = class_index(class_, config, "/figure") - (not query.counts_background)
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     if place < 0:
         detail = "Class 0 is the background, which does not count; request metric=ml1_ece(background=in)."
-        raise unanswerable("/class", "background", detail)
+        raise unanswerable("/figure", "background", detail)
     return partial(draw, of_class=place)

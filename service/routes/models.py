@@ -8,12 +8,17 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
-from calibrant_server.service.http.dependencies import Admin, Reader, TheConnection, TheReception
+from calibrant_server.service.http.dependencies import (
+    Admin,
+    Reader,
+    TheConnection,
+    TheReading,
+    TheReception,
+)
 from calibrant_server.service.http.errors import (
     ModelConflict,
     ModelUnknown,
@@ -27,14 +32,18 @@ from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
-    ListPage,
-    PageQuery,
     list_response,
     page_of,
 )
 from calibrant_server.service.ingest.columns import object_of, refuse_unknown
 from calibrant_server.service.ingest.service import IngestService, model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.model_list import (
+    ModelListQuery,
+    ModelResponse,
+    ModelsResponse,
+    model_statuses,
+)
 from calibrant_server.service.reads.model_settings import (
     Change,
     ModelSettings,
@@ -58,41 +67,6 @@ TYPICAL = "P90D"  # what the rate of labels is taken from
 DELAY_PATIENCE_S = 5.0
 
 
-class ModelResponse(BaseModel):
-    """A model with its settings."""
-
-    model: str
-    task: str
-    classes: list[str] | None
-    n_classes: int
-    grid: int
-    pane: str
-    retention: str | None
-    label_horizon: str | None
-    slices: dict[str, list[str] | None]
-    unit: str | None
-    listed_classes: list[int] | None
-    alarm: dict[str, Any] = Field(
-        description="Alarm settings; secrets are hidden. Keys without the scope `admin` receive scheme and host of receivers' URLs only."
-    )
-    revision: int
-    created_at: str | None
-    records: dict[str, int] | None = Field(
-        None, description="Retained by id: pending, waiting, joined, expired, conflicts and so on."
-    )
-    expected_delay: dict[str, Any] | None = Field(
-        None,
-        description="On a change: cohorts until a slope of 0.75 or an intercept of 0.4 alarms, of each class (four at most) "
-        "that is bet on.",
-    )
-
-
-class ModelsResponse(ListPage):
-    """Models, sorted by id."""
-
-    models: list[ModelResponse]
-
-
 @router.get(
     "/v1/models",
     operation_id="listModels",
@@ -105,15 +79,19 @@ class ModelsResponse(ListPage):
 async def list_models(
     request: Request,
     caller: Reader,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[ModelListQuery, Query()],
     connection: TheConnection,
+    reading: TheReading,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """List the models of your key, sorted by id."""
+    """List the models of your key, sorted by id; `view=status` adds how each is doing."""
     with engine_errors():
         configs = await connection.registry.list(caller.tenant)
     page, following = page_of(configs, lambda each: [each.model], query)
     models = [shown(each, whole=_tells_receivers(caller)) for each in page]
+    if query.view == "status":
+        statuses = await model_statuses(reading, page)
+        models = [model | status for model, status in zip(models, statuses, strict=True)]
     return list_response(request, {"models": models}, following)
 
 

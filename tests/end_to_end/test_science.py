@@ -206,6 +206,19 @@ def test_a_metric_that_has_no_curve_has_baselines(voted):
     assert all(each["value"] is not None for each in found["baselines"].values())
 
 
+def test_the_status_of_a_model_is_that_of_its_own_reads(voted):
+    deployment, _, _ = voted
+    listed = deployment.get("/v1/models", view="status", limit=1000)["models"]
+    [found] = [each for each in listed if each["model"] == "votes"]
+    metrics = deployment.get(f"{VOTED}/metrics", metrics="ece", window="P7D")
+    assert found["error"] == metrics["metrics"]["ece"] and found["error"]["null_q95"] > 0
+    temperature = deployment.get(f"{VOTED}/temperature", window="P7D")
+    assert found["temperature"] == temperature["temperature"] > 0
+    assert found["status"] == deployment.get(f"{VOTED}/drift")["status"]
+    assert (found["label_coverage"], found["map_version"], found["reason"]) == (1.0, None, None)
+    assert metrics["window"]["from"] <= found["last_seen"] < metrics["window"]["to"]
+
+
 def test_a_window_without_data_has_no_curve(voted):
     deployment, _, _ = voted
     window = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-02T00:00:00Z"}
@@ -228,8 +241,9 @@ def test_cases_are_those_of_the_library(scanned, options):
     plain = dict(options)
     asked = plain.pop("options", {})
     brackets = ",".join(f"{name}={value}" for name, value in asked.items())
-    found = deployment.get(f"{SCANS}/cases", **plain, metric=f"ml1_ece({brackets})")
     frequency_bins = plain.pop("frequency_bins", None)
+    figure = f"histogram(frequency_bins={frequency_bins})" if frequency_bins else "histogram"
+    found = deployment.get(f"{SCANS}/cases", **plain, figure=figure, metric=f"ml1_ece({brackets})")
     plain |= {name: asked.pop(name) for name in ("edges",) if name in asked}
     expected = cases_of(View(pane, PaneQuery(**plain, options=asked)), frequency_bins)
     expected["classes"] = [TISSUES[int(k)] for k in expected["classes"]]
@@ -350,11 +364,40 @@ def test_one_class_is_drawn_by_its_name(scanned):
     url = f"{SCANS}/cases"
     drawn = [
         deployment.client.get(url, params={"format": "svg", **more}).content
-        for more in ({}, {"class": "liver"}, {"class": "tumour"}, {"class": "2"})
+        for more in (
+            {},
+            {"figure": "histogram(class=liver)"},
+            {"figure": "histogram(class=tumour)"},
+            {"figure": "histogram(class=2)"},
+        )
     ]
     assert len(set(drawn)) == 3 and drawn[2] == drawn[3]
-    refused = deployment.client.get(url, params={"format": "svg", "class": "background"})
-    assert refused.status_code == 422
+    background = {"format": "svg", "figure": "histogram(class=background)"}
+    assert deployment.client.get(url, params=background).status_code == 422
+
+
+def test_cases_have_pages(scanned):
+    deployment, _, _ = scanned
+    url = f"{SCANS}/cases"
+    complete = deployment.client.get(url)
+    assert complete.json()["next"] is None and "link" not in complete.headers
+    pages, cursor = [], {}
+    while cursor is not None:
+        page = deployment.client.get(url, params={"limit": 5, **cursor})
+        found = page.json()
+        pages.append(found["cases"])
+        assert found["summary"] == complete.json()["summary"]
+        known = {"If-None-Match": page.headers["etag"]}
+        again = deployment.client.get(url, params={"limit": 5, **cursor}, headers=known)
+        assert again.status_code == 304
+        cursor = {"cursor": found["next"]} if found["next"] else None
+        if cursor:
+            link, _, relation = page.headers["link"].partition("; ")
+            assert relation == 'rel="next"'
+            assert deployment.client.get(link.strip("<>")).json()["cases"][0] not in found["cases"]
+    assert [len(each) for each in pages] == [5, 5, 2]
+    assert [case for page in pages for case in page] == complete.json()["cases"]
+    assert deployment.client.get(url, params={"cursor": "x"}).status_code == 422
 
 
 @pytest.mark.parametrize("scope", ["top_label", "class:2"])

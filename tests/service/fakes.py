@@ -147,6 +147,7 @@ class FakeState:
 
     def __init__(self, version: str) -> None:
         self.version = version
+        self.panes: dict[bytes, bytes] = {}
 
     def name(self, window):
         return self.version
@@ -167,8 +168,9 @@ class FakeInbox:
         self.asked: list[tuple] = []
         self.alarms = FakeAlarms()
         self.orders: list[tuple] = []
-        self.answers: dict[str, dict] = {}
+        self.answers: dict[str, dict] = {"cases": {"cases": []}}
         self.held: list[str] = []
+        self.failing: dict[str, Exception] = {}
         self.waiting = (0, 0)
 
     def _stumble(self) -> None:
@@ -266,6 +268,8 @@ class FakeInbox:
     async def ask(self, query, model, window, deadline_s=None, slice_="", against=None):
         self._stumble()
         self.asked.append((query.kind, model.key, query.to_dict(), window, slice_))
+        if query.kind in self.failing:
+            raise self.failing[query.kind]
         body = {
             "model": model.model,
             "window": window.to_dict(),

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from calibrant_server.service.reads import model_list
 from calibrant_server.service.reads.durations import duration_of
+from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout
 from calibrant_server.workers.store.durations import parse_duration
 from tests.service.conftest import problem
 
@@ -31,6 +33,42 @@ async def test_a_model_is_made_read_listed_changed_and_deleted(client):
     assert (await client.delete(URL)).status_code == 204
     problem(await client.get(URL), 404, "model-unknown")
     problem(await client.delete(URL), 404, "model-unknown")
+
+
+async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox):
+    await client.put(URL, json={"classes": 3})
+    [plain] = (await client.get("/v1/models")).json()["models"]
+    assert not plain.keys() & {"status", "reason"} and not inbox.asked
+    inbox.answers["drift"] = {"status": "ok"}
+    inbox.answers["metrics"] = {
+        "n_predictions": 4,
+        "n_labelled": 3,
+        "metrics": {"ece": {"value": 0.5, "n": 3}},
+    }
+    inbox.failing["temperature"] = AnswerTimeout("late")
+    [found] = (await client.get("/v1/models?view=status")).json()["models"]
+    assert found == plain | {
+        "status": "ok",
+        "error": {"value": 0.5, "n": 3},
+        "temperature": None,
+        "map_version": None,
+        "label_coverage": 0.75,
+        "last_seen": None,
+        "reason": "not_ready",
+    }
+    inbox.failing["temperature"] = AnswerFailed("failed")
+    [found] = (await client.get("/v1/models?view=status")).json()["models"]
+    assert (found["temperature"], found["reason"]) == (None, "not_computed")
+    problem(await client.get("/v1/models?view=all"), 422, "invalid-query")
+
+
+async def test_the_statuses_of_a_page_have_one_deadline(client, inbox, monkeypatch):
+    monkeypatch.setattr(model_list, "STATUS_DEADLINE_S", 0.0)
+    for name in "abc":
+        await client.put(f"/v1/models/{name}", json={"classes": 3})
+    page = (await client.get("/v1/models?view=status&limit=2")).json()
+    assert [each["model"] for each in page["models"]] == ["a", "b"] and page["next"]
+    assert {each["reason"] for each in page["models"]} == {"not_ready"} and not inbox.asked
 
 
 async def test_unchanged_models_are_304(client):

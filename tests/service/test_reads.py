@@ -166,9 +166,14 @@ BAD_QUERIES = {
     "cases?metric=ml1_ece(average=micro)": ("/metric", "without `average`"),
     "cases?figure=pie": ("/figure", "boxes"),
     "cases?bins=101": ("/bins", "100"),
-    "cases?class=0": ("/class", "background=in"),
-    "cases?class=9": ("/class", "0 to 2"),
-    "cases?class=1&figure=boxes": ("/class", "histogram"),
+    "cases?figure=histogram(class=0)": ("/figure", "background=in"),
+    "cases?figure=case(class=9)&case=scan-1": ("/figure", "0 to 2"),
+    "cases?figure=boxes(class=1)": ("/figure", "it takes none"),
+    "cases?figure=histogram(frequency_bins=101)": ("/figure", "100"),
+    "cases?figure=histogram(frequency_bins)": ("/figure", "expected name=value"),
+    "cases?class=1": ("/class", "figure=histogram(class=...)"),
+    "cases?frequency_bins=20": ("/frequency_bins", "figure=histogram(frequency_bins=...)"),
+    "cases?limit=0": ("/limit", "1"),
     "reliability?bins=7": ("/bins", "8, 9, 10"),
 }
 

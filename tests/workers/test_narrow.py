@@ -7,7 +7,8 @@ import pytest
 
 from calibrant import Batch
 from calibrant_server.workers.ingest.float32 import sent_as_float32
-from calibrant_server.workers.ingest.retained_record import Facts, FactsError, rows_of
+from calibrant_server.workers.ingest.retained_record import Facts, FactsError
+from calibrant_server.workers.ingest.retained_rows import rows_of
 
 
 def softmax(n, k, dtype=np.float32):

@@ -15,7 +15,8 @@ from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import question_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows
-from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating, rows_of
+from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating
+from calibrant_server.workers.ingest.retained_rows import rows_of
 from calibrant_server.workers.queries import window_records
 from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import KINDS, Compute

@@ -19,7 +19,8 @@ from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.cohorts import RATER, DetectorCohort, Seen, detector_name
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.ingest.retained_record import Facts, Prediction, batches_of
+from calibrant_server.workers.ingest.retained_record import Facts, Prediction
+from calibrant_server.workers.ingest.retained_rows import batches_of
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.unsealed import ids_in
 from calibrant_server.workers.store.keys import PartitionKeys

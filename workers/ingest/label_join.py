@@ -25,9 +25,8 @@ from calibrant_server.workers.ingest.retained_record import (
     REVISED,
     STALE,
     Facts,
-    batches_of,
-    rows_of,
 )
+from calibrant_server.workers.ingest.retained_rows import batches_of, rows_of
 from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig

@@ -18,7 +18,7 @@ from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.requests import SHARED, takes
 from calibrant.report import shared_options
-from calibrant.segmentation.case_errors import MEMBERSHIP
+from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.registry import ModelConfig
 

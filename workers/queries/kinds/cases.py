@@ -13,7 +13,8 @@ from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.segmentation.case_comparison import compare_case_errors
-from calibrant.segmentation.case_errors import AVERAGE, BACKGROUND, case_errors
+from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.case_options import AVERAGE, BACKGROUND
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant.segmentation.case_sensitivity import sensitivity
 from calibrant_server.workers.queries.kind import (
@@ -31,10 +32,9 @@ MAX_BINS = 100
 PARTS = ("sensitivity",)
 
 
-class CasesQuery(Including):
+class CaseParameters(Including):
     """How cases are binned and which classes count."""
 
-    kind: ClassVar[str] = "cases"
     parts: ClassVar[tuple[str, ...]] = PARTS
 
     metric: str = Field(
@@ -47,23 +47,26 @@ class CasesQuery(Including):
         15, ge=1, le=MAX_BINS, description="Number of bins; a divisor of 600, for soft bins of 300."
     )
     raters: Raters = "pooled"
-    frequency_bins: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_BINS,
-        description="Bins of the histogram's observed frequency. Default: `bins`.",
-    )
     case: str | None = Field(
         None, max_length=200, description="One case, whose reliability table is added."
     )
     include: str | None = include_field(PARTS)
 
     def resolved(self, config: ModelConfig) -> Query:
+        """Return the query of the kind, with the canonical metric.
+
+        Raises
+        ------
+        CalibrationInputError
+            Not a metric of cases, or a part that cannot be included.
+        """
         request = self.request
         if not isinstance(request.metric, CaseMetric) or AVERAGE.name in dict(request.options):
             detail = "Expected one of ml1_ece, ml1_ace and ml1_mce without `average`: the response has every average."
             raise CalibrationInputError.at("/metric", "one_of", detail)
-        return self.own(metric=request.key, include=self.canonical_include())
+        fields = {name: getattr(self, name) for name in CaseParameters.model_fields}
+        fields |= {"metric": request.key, "include": self.canonical_include()}
+        return CasesQuery.model_construct(**fields)
 
     @property
     def request(self) -> MetricRequest:
@@ -79,6 +82,14 @@ class CasesQuery(Including):
         """Return the query of the tables of cases."""
         shared = PaneQuery(bins=self.bins, raters=self.raters, own_bins=True)
         return self.request.question(shared)
+
+
+class CasesQuery(CaseParameters):
+    """Which cases, and how fine the histogram of their frequencies is."""
+
+    kind: ClassVar[str] = "cases"
+
+    frequency_bins: int | None = Field(None, ge=1, le=MAX_BINS)
 
 
 def accumulators(query: CasesQuery) -> Iterable[str]:

@@ -1,0 +1,11 @@
+"""Results of the library: numbers that print, convert to plain values and plot.
+
+The dictionaries are those that the service returns under the same names.
+"""
+
+from calibrant.results.calibration_map import CalibrationMap
+from calibrant.results.reliability_table import ReliabilityTable
+from calibrant.results.report import Report
+from calibrant.results.temperature import Temperature
+
+__all__ = ["CalibrationMap", "ReliabilityTable", "Report", "Temperature"]

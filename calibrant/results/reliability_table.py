@@ -1,0 +1,134 @@
+"""Reliability table: the numbers behind the reliability diagram."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.metrics.estimate import number
+from calibrant.printing import html_table, text_table
+from calibrant.results.values import ResultValues, bounds_text, cell, counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+
+
+class ReliabilityTable(ResultValues):
+    """Per bin: count, mean confidence, accuracy and its interval; the numbers behind the reliability diagram.
+
+    Each column is an array with one entry per bin; means of empty bins are nan. The other results are attributes by
+    name: `scope`, `raters`, `bins`, `binning`, `edges`, `n`, `n_ratings`, `n_units`, `weight`, `mean_confidence`,
+    `accuracy`, `reason`.
+
+    Parameters
+    ----------
+    values : as the service returns them
+    """
+
+    def __len__(self) -> int:
+        return len(self._values["table"])
+
+    def column(self, name: str) -> Floats:
+        """Return a column by its name in `to_dict()["table"]`; nan where a bin has no value."""
+        values = [row[name] for row in self._values["table"]]
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+
+    @property
+    def lower(self) -> Floats:
+        """Lower edges of the bins."""
+        return self.column("lower")
+
+    @property
+    def upper(self) -> Floats:
+        """Upper edges of the bins."""
+        return self.column("upper")
+
+    @property
+    def bin_weight(self) -> Floats:
+        """Weight of the bins under the label policy: ratings for `pooled`, else predictions."""
+        return self.column("weight")
+
+    @property
+    def bin_count(self) -> Floats:
+        """Number of ratings in the bins."""
+        return self.column("count")
+
+    @property
+    def bin_confidence(self) -> Floats:
+        """Mean confidence of the bins."""
+        return self.column("mean_confidence")
+
+    @property
+    def bin_accuracy(self) -> Floats:
+        """Accuracy of the bins: share of ratings equal to the scored class."""
+        return self.column("accuracy")
+
+    @property
+    def bin_interval(self) -> Floats:
+        """Interval of the accuracy, (n_bins, 2)."""
+        bounds = [row["interval"] or (np.nan, np.nan) for row in self._values["table"]]
+        return np.array(bounds, np.float64).reshape(-1, 2)
+
+    @cached_property
+    def ece(self) -> float | None:
+        """Expected calibration error of these bins; None without data."""
+        weight = self.bin_weight
+        gaps = np.abs(np.nan_to_num(self.column("gap")))
+        return float((weight * gaps).sum() / weight.sum()) if len(self) and weight.sum() else None
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the reliability diagram: accuracy over confidence with intervals, and how the scores are distributed.
+
+        Parameters
+        ----------
+        ax : axes to draw into; new ones where None
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed; the extra `plot` brings it.
+        """
+        from calibrant.plots import plot_reliability
+
+        return plot_reliability(self, ax)
+
+    @property
+    def _caption(self) -> str:
+        values = self._values
+        caption = f"{counted(values)}; raters={values['raters']}, scope={values['scope']}, binning={values['binning']}"
+        return caption + ("" if self.ece is None else f"; ECE {number(self.ece)}")
+
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        header = (
+            "bin",
+            "weight",
+            "confidence",
+            "accuracy",
+            "gap",
+            f"{100 * self._values['ci']:g} % interval",
+        )
+        close = "[)" if self._values["edges"] == "left" else "(]"
+        rows = [
+            (
+                f"{close[0]}{row['lower']:.3f}, {row['upper']:.3f}{close[1]}",
+                f"{row['weight']:g}",
+                *(cell(row[name]) for name in ("mean_confidence", "accuracy", "gap")),
+                bounds_text(row["interval"]),
+            )
+            for row in self._values["table"]
+            if row["weight"]
+        ]
+        return header, rows
+
+    def __repr__(self) -> str:
+        if not self.ece and self._values.get("reason"):
+            return f"ReliabilityTable(no data, reason={self._values['reason']!r})"
+        return text_table(*self._table(), caption=f"ReliabilityTable of {self._caption}")
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._table(), caption=self._caption)

@@ -1,0 +1,133 @@
+"""Report of several metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from calibrant.metrics.estimate import Estimate, number
+from calibrant.printing import html_page, html_table, text_table
+from calibrant.results.values import MISSING, bounds_text, cell, counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Report(Mapping[str, Estimate]):
+    """Estimates by slug, with the counts of the data that they describe.
+
+    Parameters
+    ----------
+    estimates : by slug, with the options of the request
+    about : the counts, `raters`, `scope`, `bins` and `ci` of the request
+
+    Attributes
+    ----------
+    n_predictions, n_labelled, n_ratings, n_units : counts of the data
+    n_units_split : units that are split over batches or panes; each part counts as a unit of its own in `n_units`
+    """
+
+    def __init__(self, estimates: Mapping[str, Estimate], about: Mapping[str, Any]) -> None:
+        self._estimates, self.about = dict(estimates), dict(about)
+
+    def __getitem__(self, name: str) -> Estimate:
+        try:
+            return self._estimates[name]
+        except KeyError:
+            raise KeyError(f"the report has no {name!r}; it has {', '.join(self)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._estimates)
+
+    def __len__(self) -> int:
+        return len(self._estimates)
+
+    @property
+    def n_predictions(self) -> int:
+        """Number of predictions, labelled or not."""
+        return int(self.about["n_predictions"])
+
+    @property
+    def n_labelled(self) -> int:
+        """Number of predictions with at least one rating."""
+        return int(self.about["n_labelled"])
+
+    @property
+    def n_ratings(self) -> int:
+        """Number of ratings."""
+        return int(self.about["n_ratings"])
+
+    @property
+    def n_units(self) -> int:
+        """Number of independent units; of a unit that is split each part counts."""
+        return int(self.about["n_units"])
+
+    @property
+    def n_units_split(self) -> int:
+        """Number of units that are split over batches or panes, and so count more than once in `n_units`."""
+        return int(self.about["n_units_split"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON: the counts, and `metrics` as the service returns them."""
+        return self.about | {
+            "metrics": {name: estimate.to_dict() for name, estimate in self.items()}
+        }
+
+    def to_html(self) -> str:
+        """Return a complete page, which needs nothing from elsewhere."""
+        return html_page("Calibration report", self._repr_html_())
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw each value with its interval and the range that is usual for a calibrated model.
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed; the extra `plot` brings it.
+        """
+        from calibrant.plots import plot_report
+
+        return plot_report(self, ax)
+
+    @property
+    def _caption(self) -> str:
+        caption = (
+            f"{counted(self.about)}; raters={self.about['raters']}, scope={self.about['scope']}"
+        )
+        if self.n_units_split:
+            about = "about " if self.about.get("n_units_split_estimated") else ""
+            caption += f"\nunits split over batches or panes: {about}{self.n_units_split:,}; each part counts as a unit of its own"
+        return caption
+
+    def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        header = (
+            "metric",
+            "value",
+            f"{100 * self.about['ci']:g} % interval",
+            "null mean",
+            "null 95 %",
+        )
+        return header, [_row(name, estimate) for name, estimate in self.items()]
+
+    def __repr__(self) -> str:
+        return text_table(*self._table(), caption=f"Report of {self._caption}")
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._table(), caption=self._caption)
+
+
+def _row(name: str, estimate: Estimate) -> tuple[str, ...]:
+    if estimate.value is None:
+        return name, MISSING, str(estimate.reason), "", ""
+    interval = (
+        bounds_text(estimate.interval)
+        if estimate.interval
+        else str(estimate.extra.get("interval_reason", MISSING))
+    )
+    return (
+        name,
+        number(estimate.value),
+        interval,
+        cell(estimate.null_mean),
+        cell(estimate.null_q95),
+    )

@@ -1,0 +1,94 @@
+"""Options of calibration errors of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.options import Option
+from calibrant.segmentation.case_bins import MEMBERSHIPS
+from calibrant.segmentation.case_kernels import KERNELS
+
+AVERAGES = ("macro", "micro", "micro_pooled")
+MISSING = ("include", "skip_class", "skip_case")
+BACKGROUNDS = ("out", "in")
+AVERAGE = Option(
+    "average",
+    "macro",
+    "Over cases (macro), over all as the papers' code does (micro), or all pooled.",
+    AVERAGES,
+)
+MEMBERSHIP = Option(
+    "membership",
+    "hard",
+    "Bins with hard limits, triangular ones (soft), or with a cubic spline or Gaussian kernel (raw rows only).",
+    (*MEMBERSHIPS, *KERNELS),
+)
+BACKGROUND = Option("background", "out", "Whether to include class 0.", BACKGROUNDS)
+MISSING_CLASS = Option(
+    "missing",
+    "include",
+    "Handling of a class without ratings in a case: kept with 0, class left out, or case left out.",
+    MISSING,
+)
+CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS)
+
+
+@dataclass(frozen=True)
+class CaseOptions:
+    """Options of cases in addition to bins, edges and label policy.
+
+    Attributes
+    ----------
+    average : "macro", "micro" or "micro_pooled"
+    membership : "hard", "soft", or from raw rows "spline" or "gaussian"
+    background : whether to include class 0: "in" or "out"
+    missing : handling of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves
+        out that class of that case, "skip_case" the whole case
+    composites : name to classes, instead of the model's own classes; from raw rows only
+    """
+
+    average: str = "macro"
+    membership: str = "hard"
+    background: str = "out"
+    missing: str = "include"
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], n_classes: int) -> CaseOptions:
+        """Read the options of a query.
+
+        Raises
+        ------
+        CalibrationInputError
+            An unknown value.
+        """
+        given = {
+            each.name: each.read(options[each.name])
+            for each in CASE_OPTIONS
+            if each.name in options
+        }
+        composites = _composites(options.get("composites") or {}, n_classes)
+        return cls(**given, composites=composites)  # type: ignore[arg-type]
+
+    def classes(self, n_classes: int) -> list[int]:
+        """Return the classes that count; of a single class, that one."""
+        first = 0 if self.background == "in" or self.composites or n_classes == 1 else 1
+        return list(range(first, n_classes))
+
+
+def _composites(given: Any, n_classes: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    if not isinstance(given, Mapping):
+        raise CalibrationInputError.at(
+            "/composites", "object", "composites map names to lists of classes"
+        )
+    result = []
+    for name, members in given.items():
+        found = list(members) if isinstance(members, list | tuple) else []
+        if not found or any(type(k) is not int or not 0 <= k < n_classes for k in found):
+            detail = f"a composite is a list of classes, each in 0 to {n_classes - 1}"
+            raise CalibrationInputError.at(f"/composites/{name}", "class_range", detail)
+        result.append((str(name), tuple(dict.fromkeys(found))))
+    return tuple(result)

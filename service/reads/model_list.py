@@ -1,0 +1,180 @@
+"""The list of models, and what `view=status` adds to each: an overview that does not wait for slow results.
+
+A page asks one cached query per field and model. Results that are not ready in time are null; the workers finish and
+cache them, so that a later request finds them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, Field
+
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.errors import InvalidQuery
+from calibrant_server.service.http.lists import ListPage, PageQuery
+from calibrant_server.service.reads.estimates import Estimate
+from calibrant_server.service.reads.queries import WindowQuery, resolved_query
+from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.workers.queries.ask import (
+    AnswerFailed,
+    AnswerTimeout,
+    SubjectGone,
+    UnknownQuestion,
+)
+from calibrant_server.workers.queries.kinds.drift import DriftQuery
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
+from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.store.keys import LAST_CHANGE
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import rfc3339
+
+STATUS_WINDOW = "P7D"
+# A page waits this long for all of its results together.
+STATUS_DEADLINE_S = 5.0
+# Queries of one page that wait at the same time; the queue of workers is shared with all other reads.
+MAX_WAITING = 16
+NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
+
+
+class ModelListQuery(PageQuery):
+    """The requested page, and what it has of each model."""
+
+    view: Literal["settings", "status"] = Field(
+        "settings", description="status: adds how each model is doing in the last 7 days."
+    )
+
+
+class ModelResponse(BaseModel):
+    """A model with its settings."""
+
+    model: str
+    task: str
+    classes: list[str] | None
+    n_classes: int
+    grid: int
+    pane: str
+    retention: str | None
+    label_horizon: str | None
+    slices: dict[str, list[str] | None]
+    unit: str | None
+    listed_classes: list[int] | None
+    alarm: dict[str, Any] = Field(
+        description="Alarm settings; secrets are hidden. Keys without the scope `admin` receive scheme and host of receivers' URLs only."
+    )
+    revision: int
+    created_at: str | None
+    records: dict[str, int] | None = Field(
+        None, description="Retained by id: pending, waiting, joined, expired, conflicts and so on."
+    )
+    expected_delay: dict[str, Any] | None = Field(
+        None,
+        description="On a change: cohorts until a slope of 0.75 or an intercept of 0.4 alarms, of each class (four at most) "
+        "that is bet on.",
+    )
+
+
+class ListedModel(ModelResponse):
+    """A model of a list; the further fields are there with `view=status`."""
+
+    status: str | None = Field(
+        None, description="Of drift: insufficient_data, ok, watch or alarm; over all data."
+    )
+    error: Estimate | None = Field(
+        None, description="Expected calibration error of the last 7 days, with its null reference."
+    )
+    temperature: float | None = Field(
+        None, description="Temperature that fits the labels of the last 7 days."
+    )
+    map_version: int | None = Field(
+        None, description="Version of the current map; null if none was promoted."
+    )
+    label_coverage: float | None = Field(
+        None, description="Labelled share of the predictions of the last 7 days."
+    )
+    last_seen: str | None = Field(
+        None, description="Start of the newest pane that has data; null if none has."
+    )
+    reason: str | None = Field(
+        None,
+        description="Why a result is missing: `not_ready` within 5 s (repeat the request), or `not_computed`.",
+    )
+
+
+class ModelsResponse(ListPage):
+    """Models, sorted by id."""
+
+    models: list[ListedModel]
+
+
+async def model_statuses(
+    reading: ReadService, configs: Sequence[ModelConfig]
+) -> list[dict[str, Any]]:
+    """Return what `view=status` adds to each model, within the deadline."""
+    until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
+    turns = asyncio.Semaphore(MAX_WAITING)
+    with engine_errors():
+        return await asyncio.gather(*(_status(reading, each, turns, until) for each in configs))
+
+
+async def _status(
+    reading: ReadService, config: ModelConfig, turns: asyncio.Semaphore, until: float
+) -> dict[str, Any]:
+    """Return the status of one model; a part that is missing is null, with the reason of the first."""
+    week, always = WindowQuery(window=STATUS_WINDOW), WindowQuery()
+    asked: list[tuple[Query, WindowQuery]] = [
+        (DriftQuery(), always),
+        (MetricsQuery(metrics="ece"), week),
+        (TemperatureQuery(), week),
+    ]
+    results = await asyncio.gather(
+        *(_result(reading, config, query, view, turns, until) for query, view in asked)
+    )
+    (drift, metrics, temperature), reasons = zip(*results, strict=True)
+    current = await reading.inbox.maps.current(config.key)
+    is_current = current is not None and current.generation == config.generation
+    return {
+        "status": drift.get("status"),
+        "error": metrics.get("metrics", {}).get("ece"),
+        "temperature": temperature.get("temperature"),
+        "map_version": orjson.loads(current.body)["version"] if current and is_current else None,
+        "label_coverage": _labelled_share(metrics),
+        "last_seen": await _last_seen(reading, config),
+        "reason": next((each for each in reasons if each is not None), None),
+    }
+
+
+async def _result(
+    reading: ReadService,
+    config: ModelConfig,
+    query: Query,
+    view: WindowQuery,
+    turns: asyncio.Semaphore,
+    until: float,
+) -> tuple[dict[str, Any], str | None]:
+    """Return a result, or nothing and why."""
+    if asyncio.get_running_loop().time() >= until:
+        return {}, NOT_READY
+    try:
+        async with asyncio.timeout_at(until), turns:
+            found = await reading.ask(ReadQuery(resolved_query(query, config), config, view))
+    except (TimeoutError, AnswerTimeout):
+        return {}, NOT_READY
+    except (AnswerFailed, InvalidQuery, SubjectGone, UnknownQuestion):
+        return {}, NOT_COMPUTED
+    return orjson.loads(found.body), None
+
+
+def _labelled_share(metrics: dict[str, Any]) -> float | None:
+    n = metrics.get("n_predictions")
+    return metrics["n_labelled"] / n if n else None
+
+
+async def _last_seen(reading: ReadService, config: ModelConfig) -> str | None:
+    """Return the start of the newest pane."""
+    state = await reading.inbox.state(config, "")
+    starts = [int(start) for start in state.panes if start != LAST_CHANGE.encode()]
+    return rfc3339(datetime.fromtimestamp(max(starts), UTC)) if starts else None
