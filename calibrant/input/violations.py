@@ -46,12 +46,12 @@ class ViolationCollector:
         for row in np.flatnonzero(new)[:MAX_STORED]:
             self.row(column, int(row), rule, detail)
             new[row] = False
-        for_rest = int(np.count_nonzero(new))
-        if for_rest:
+        others = int(np.count_nonzero(new))
+        if others:
             known = self.bad_rows(max(len(bad), len(self._is_bad)))
             known[: len(new)] |= new
             self._is_bad = bytearray(known.tobytes())
-            self.n_rows += for_rest
+            self.n_rows += others
 
     def nulls(self, column: str, rows: NDArray[np.bool_] | None) -> None:
         """Note that the marked rows have null where a value is required."""

@@ -87,7 +87,9 @@ def _bound_depth(data: bytes, form: bytes) -> None:
         form = form.replace(b"[]", b"")  # the innermost level
         if not form:
             return
-    raise malformed(f"Received values nested more than {MAX_DEPTH} deep; expected fewer levels", None)
+    raise malformed(
+        f"Received values nested more than {MAX_DEPTH} deep; expected fewer levels", None
+    )
 
 
 def _loaded(data: bytes, line: int | None = None) -> Any:

@@ -332,7 +332,9 @@ def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
         if not isinstance(each, dict) or len(each) != len(names)
     ]
     if other:
-        detail = f"Received other slices; expected values of {some_of(names)}, as other records have."
+        detail = (
+            f"Received other slices; expected values of {some_of(names)}, as other records have."
+        )
         raise _at_all(other, "/slice", "slices", detail)
     return {name: [each[name] for each in column] for name in names}
 
