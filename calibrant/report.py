@@ -90,11 +90,6 @@ def raters_compared(
     }
 
 
-def shared_options(binning: str) -> frozenset[str]:
-    """Return the names of own options that a query's `binning` gives to all metrics: it may name a membership."""
-    return frozenset({MEMBERSHIP.name}) if binning in MEMBERSHIP.allowed else frozenset()
-
-
 def question_of(params: Mapping[str, Any]) -> PaneQuery:
     """The question that query parameters ask; those it does not know become its options.
 

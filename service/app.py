@@ -17,7 +17,8 @@ from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import routers
 from calibrant_server.service.security.admission import Admission
-from calibrant_server.service.security.keys import load_keyring
+from calibrant_server.service.security.key_file import load_keyring
+from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
 
@@ -39,6 +40,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         async with AsyncExitStack() as stack:
             if connection is None:
                 furnish(app, settings, await stack.enter_async_context(connected(settings)))
+            await stack.enter_async_context(refreshed(app.state.key_refresh))
             yield
 
     app = FastAPI(
@@ -75,6 +77,8 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     app.state.connection = connection
     app.state.reception = IngestService(settings, connection, app.state.admission)
     app.state.reading = ReadService(connection)
+    path = None if settings.keys else settings.keys_file
+    app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
 
 
 def _document_once(app: FastAPI) -> dict[str, Any]:

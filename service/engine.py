@@ -1,4 +1,4 @@
-"""The engine in the HTTP service: its settings, its two objects, and its errors as problems.
+"""The engine in the HTTP service: its settings, its two objects, models by their id, and its errors as problems.
 
 Without a Redis URL, the private store and the engine's threads run in this process. With one, this process
 only appends batches and sends queries, and workers run as separate processes.
@@ -24,13 +24,19 @@ from calibrant_server.service.http.errors import (
     RecordsFull,
     StoreUnavailable,
 )
+from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.ingest import inbox
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.registry import HalfImported, Registry
+from calibrant_server.workers.store.registry import HalfImported, ModelConfig, Registry
+
+STORE_FULL = (
+    "The store's memory is full: it takes no batch. Nothing of the request was written. Reads and deletions are served, "
+    "and waiting batches are merged."
+)
 
 
 @dataclass(frozen=True)
@@ -41,12 +47,19 @@ class Connection:
     registry: Registry
     engine: Engine | None = None
 
-    async def check(self) -> None:
-        """Raise StoreUnavailable unless batches can be accepted now and, if this process merges them, merged."""
+    async def check(self) -> bool:
+        """Return whether the store's memory is full: it then takes no batch, and serves reads and deletions.
+
+        Raises
+        ------
+        StoreUnavailable
+            The store takes no writes, or this process should merge and does not.
+        """
         with engine_errors():
-            await self.inbox.ping()
+            is_full = not await self.inbox.check_writable()
         if self.engine is not None and not self.engine.is_alive:
             raise StoreUnavailable("The engine of this process has stopped.")
+        return is_full
 
 
 def engine_settings(settings: Settings) -> EngineSettings:
@@ -88,11 +101,33 @@ def engine_errors() -> Iterator[None]:
     except inbox.RecordsFull as error:
         raise RecordsFull(f"No room: {error}", retry_after_s=error.retry_after_s) from error
     except inbox.StoreFull as error:
-        detail = "The store's memory is full. Nothing of the request was taken; what waits is merged meanwhile."
-        raise StoreUnavailable(detail, retry_after_s=error.retry_after_s) from error
+        raise StoreUnavailable(STORE_FULL, retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailable, RedisError) as error:
-        raise StoreUnavailable(retry_after_s=getattr(error, "retry_after_s", 2)) from error
+        raise _unavailable(error) from error
     except ask.SubjectGone as error:
         raise ModelUnknown(f"Not answered: {error}.") from error
     except ask.AnswerTimeout as error:
         raise AnswerLate() from error
+
+
+def _unavailable(error: Exception) -> StoreUnavailable:
+    """Return the problem of a store that cannot be reached, or that refused in its own words."""
+    found = error if isinstance(error, inbox.StoreUnavailable) else inbox.unavailable(error)
+    if isinstance(found, inbox.StoreFull):
+        return StoreUnavailable(STORE_FULL, retry_after_s=found.retry_after_s)
+    detail = f"T{str(found)[1:]}." if isinstance(found, inbox.StoreRefused) else None
+    return StoreUnavailable(detail, retry_after_s=found.retry_after_s)
+
+
+async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:
+    """Return the caller's model; one of another tenant, outside the key's models, or half imported is unknown."""
+    if not caller.may_use(model):
+        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
+    with engine_errors():
+        try:
+            config = await connection.registry.get(caller.tenant, model)
+        except HalfImported as error:
+            raise ModelUnknown(ImportUnfinished.message()) from error
+    if config is None:
+        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
+    return config

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import engine_settings
-from calibrant_server.service.security.keys import KeysUnreadable, is_loopback, load_keyring
+from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
+from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
 from calibrant_server.workers.memory import settle

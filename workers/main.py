@@ -13,15 +13,14 @@ from typing import Any
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as StoreTimeoutError
 
 from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch
 from calibrant_server.workers.store.embedded import EmbeddedServerError, store_of
+from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.supervisor import Supervisor
 
 __all__ = ["Engine", "main", "run"]
@@ -58,10 +57,10 @@ def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool
         try:
             crew.start()
             return True
-        except (StoreConnectionError, StoreTimeoutError) as error:
-            if time.monotonic() > deadline:
+        except RedisError as error:
+            if not is_worth_repeating(error) or time.monotonic() > deadline:
                 raise
-            log.warning("waiting for the store: %s", error)
+            crew.store.state.failed(error)
             stop.wait(0.2)
     return False
 

@@ -128,7 +128,9 @@ class Supervisor:
             try:
                 self._leases.beat()
                 self._last_beat_at = time.monotonic()
+                if self.store.state.problem:
+                    self.store.state.responded(wrote=True)
             except RedisError as error:
-                log.warning("heartbeat: %s", error)
+                self.store.state.failed(error)
             except Exception:
                 log.exception("heartbeat")

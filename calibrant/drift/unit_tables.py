@@ -204,28 +204,6 @@ def unit_tables(
     return {raters: unit_table(pane, raters, bins) for raters in policies}
 
 
-def label_counts(pane: Pane, bins: int = DRIFT_BINS) -> Ints:
-    """Predictions and labelled predictions by bin of the score, int64 (2, bins)."""
-    counts = pane["units"].blocks["bins"].counts
-    return np.asarray(counts.reshape(2, bins, UNIT_BINS // bins).sum(axis=2))
-
-
-def label_coverage(pane: Pane, bins: int = DRIFT_BINS) -> dict[str, Any]:
-    """Return the share of predictions that have a label, overall and by bin; None without predictions.
-
-    A share that increases or decreases with the score indicates that outcomes are checked selectively.
-    """
-    return coverage_of(label_counts(pane, bins))
-
-
-def coverage_of(counts: Ints) -> dict[str, Any]:
-    """Like `label_coverage`, from the result of `label_counts`."""
-    predictions, labelled = counts
-    by_bin = [float(n / m) if m else None for n, m in zip(labelled, predictions, strict=True)]
-    n, m = int(labelled.sum()), int(predictions.sum())
-    return {"n_predictions": m, "n_labelled": n, "labelled": n / m if m else None, "by_bin": by_bin}
-
-
 def pack_tables(tables: Mapping[str, UnitTable]) -> bytes:
     """Pack tables by name exactly."""
     arrays = {name: table.columns for name, table in tables.items()}

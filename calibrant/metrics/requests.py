@@ -17,6 +17,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.options import Option
 from calibrant.core.query import BINNINGS, MAX_BINS, PaneQuery
+from calibrant.segmentation.case_options import MEMBERSHIP
 
 if TYPE_CHECKING:
     from calibrant.metrics.base import Metric
@@ -88,6 +89,11 @@ def options_of(metric: Metric) -> dict[str, Option]:
     """Return the options that may stand in a metric's brackets: its own, and the shared ones that it takes."""
     shared = {name: option for name, option in SHARED.items() if takes(metric, name)}
     return {option.name: option for option in metric.own_options} | shared
+
+
+def shared_options(binning: str) -> frozenset[str]:
+    """Return the names of own options that a query's `binning` gives to all metrics: it may name a membership."""
+    return frozenset({MEMBERSHIP.name}) if binning in MEMBERSHIP.allowed else frozenset()
 
 
 def split(text: str) -> list[str]:

@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import RELATIVE_ERROR, Delays
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.core.pane import Pane
-from calibrant.drift.unit_tables import DRIFT_BINS, label_coverage
 
+Ints = NDArray[np.int64]
 PARTS = ("units", "delays")
+BINS = 15
 QUANTILES = {"median_s": 0.5, "q90_s": 0.9, "q99_s": 0.99}
 
 
-def coverage(pane: Pane, bins: int = DRIFT_BINS, ci: float = 0.95) -> dict[str, Any]:
+def coverage(pane: Pane, bins: int = BINS, ci: float = 0.95) -> dict[str, Any]:
     """Return the share of predictions with a label, overall and by equal bins of the score, its gradient, and delays of labels.
 
     Parameters
@@ -39,6 +41,28 @@ def coverage(pane: Pane, bins: int = DRIFT_BINS, ci: float = 0.95) -> dict[str, 
         "gradient": gradient(pane, ci),
         "delay": _delays(pane),
     }
+
+
+def label_counts(pane: Pane, bins: int = BINS) -> Ints:
+    """Return predictions and labelled predictions by bin of the score, int64 (2, bins)."""
+    counts = pane["units"].blocks["bins"].counts
+    return np.asarray(counts.reshape(2, bins, UNIT_BINS // bins).sum(axis=2))
+
+
+def label_coverage(pane: Pane, bins: int = BINS) -> dict[str, Any]:
+    """Return the share of predictions that have a label, overall and by bin; None without predictions.
+
+    A share that increases or decreases with the score indicates that outcomes are checked selectively.
+    """
+    return coverage_of(label_counts(pane, bins))
+
+
+def coverage_of(counts: Ints) -> dict[str, Any]:
+    """Like `label_coverage`, from the result of `label_counts`."""
+    predictions, labelled = counts
+    by_bin = [float(n / m) if m else None for n, m in zip(labelled, predictions, strict=True)]
+    n, m = int(labelled.sum()), int(predictions.sum())
+    return {"n_predictions": m, "n_labelled": n, "labelled": n / m if m else None, "by_bin": by_bin}
 
 
 def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:

@@ -3,13 +3,14 @@
     Problem
       400  MalformedBody, MalformedRequest
       401  KeyRequired, KeyUnknown
-      403  ScopeMissing, KeysNotConfigured
-      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, AlarmUnknown, MapUnknown
+      403  ScopeMissing, KeysNotConfigured, KeyLimitedToModels
+      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, AlarmUnknown, MapUnknown,
+           KeyIdUnknown
       405  MethodNotAllowed
       406  NotAcceptable
       408  BodyTooSlow
       409  BatchConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished, AlarmClosed, MapNotBetter,
-           MapsFull, WebhooksMissing
+           MapsFull, WebhooksMissing, KeyConfigured
       412  PreconditionFailed
       413  BodyTooLarge
       415  MediaTypeUnsupported, CodingUnsupported
@@ -17,7 +18,7 @@
       428  PreconditionRequired
       500  InternalError
       RetryLater
-        429  BacklogFull, IdsFull, RecordsFull
+        429  BacklogFull, IdsFull, RecordsFull, QuotaFull
         503  Saturated, StoreUnavailable, AnswerLate
 
 The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems are raised
@@ -142,6 +143,12 @@ class KeysNotConfigured(Problem):
     status = 403
 
 
+class KeyLimitedToModels(Problem):
+    """The key is limited to some models, and this operation concerns all of them: use a key without this limit."""
+
+    status = 403
+
+
 class PathUnknown(Problem):
     """No operation exists at this path; the API document lists all paths."""
 
@@ -168,6 +175,12 @@ class BaselineUnknown(Problem):
 
 class AlarmUnknown(Problem):
     """There is no alarm with this id among the models of your key."""
+
+    status = 404
+
+
+class KeyIdUnknown(Problem):
+    """There is no key with this id among the keys of your tenant."""
 
     status = 404
 
@@ -234,6 +247,12 @@ class AlarmClosed(Problem):
 
 class MapNotBetter(Problem):
     """This version is not better than the current one on later labels; send `override: true` to promote it anyway."""
+
+    status = 409
+
+
+class KeyConfigured(Problem):
+    """The key is in the keys file or in CALIBRANT_KEYS: remove it there; the service rereads the file."""
 
     status = 409
 
@@ -306,6 +325,12 @@ class BacklogFull(RetryLater):
 
 class IdsFull(RetryLater):
     """The service stores the maximum number of batch ids; ids are never removed before they expire."""
+
+    status = 429
+
+
+class QuotaFull(RetryLater):
+    """Your tenant has reached a limit of this service: remove what is not needed, or ask the operator for a larger limit."""
 
     status = 429
 

@@ -67,16 +67,16 @@ def page_of(
     InvalidQuery
         This list did not return the cursor.
     """
-    after = None if query.cursor is None else _read(query.cursor)
+    after = None if query.cursor is None else sort_key_of(query.cursor)
     found = sorted(entries, key=key)
     if after is not None:
         try:
             found = [each for each in found if key(each) > after]
         except TypeError as error:
-            raise _invalid_cursor() from error
+            raise invalid_cursor() from error
     page = found[: query.limit]
     more = len(found) > len(page)
-    return page, _written(key(page[-1])) if more else None
+    return page, cursor_of(key(page[-1])) if more else None
 
 
 def list_response(
@@ -99,22 +99,31 @@ def link_to(request: Request, cursor: str) -> str:
     return f'<{request.url.path}?{urlencode([*query, ("cursor", cursor)])}>; rel="next"'
 
 
-def _written(key: SortKey) -> str:
+def cursor_of(key: SortKey) -> str:
+    """Return the cursor of the page behind the entry with this sort key."""
     return urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode()
 
 
-def _read(cursor: str) -> SortKey:
+def sort_key_of(cursor: str) -> SortKey:
+    """Return the sort key in a cursor.
+
+    Raises
+    ------
+    InvalidQuery
+        This list did not return the cursor.
+    """
     padded = cursor + "=" * (-len(cursor) % 4)
     try:
         key = orjson.loads(urlsafe_b64decode(padded.encode("ascii")))
     except (binascii.Error, UnicodeEncodeError, orjson.JSONDecodeError) as error:
-        raise _invalid_cursor() from error
+        raise invalid_cursor() from error
     if not isinstance(key, list) or not key:
-        raise _invalid_cursor()
+        raise invalid_cursor()
     return key
 
 
-def _invalid_cursor() -> InvalidQuery:
+def invalid_cursor() -> InvalidQuery:
+    """Return the problem of a cursor that a list did not return."""
     detail = (
         "Received a cursor that this list did not return; expected `next` of a page of this list. "
         "Leave it out to read the first page."

@@ -12,6 +12,7 @@ from calibrant.core.errors import Violation
 from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.security.audit_record import record
 
 log = logging.getLogger("service.access")
 
@@ -37,7 +38,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started = time.perf_counter()
-        answer = Answering(send, without_body=scope["method"] == "HEAD")
+        answer = Answering(send, scope, without_body=scope["method"] == "HEAD")
         if answer.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
@@ -66,16 +67,25 @@ class RequestMiddleware:
 
 
 class Answering:
-    """Sender of messages that adds security headers and records the status."""
+    """Sender of messages that adds security headers and records the status; changes are in the audit log before it sends."""
 
-    def __init__(self, send: Send, without_body: bool = False) -> None:
+    def __init__(self, send: Send, scope: Scope, without_body: bool = False) -> None:
         self.send = send
+        self.scope = scope
         self.without_body = without_body
         self.status: int | None = None
+        self.is_replaced = False
 
     async def __call__(self, message: Message) -> None:
         """Send one message."""
+        if self.is_replaced:
+            return
         if message["type"] == "http.response.start":
+            problem = await record(self.scope, message["status"]) if "audit" in self.scope else None
+            if problem is not None:
+                await _refuse(problem, self.scope, self)
+                self.is_replaced = True
+                return
             self.status = message["status"]
             message = {**message, "headers": _with_security(message.get("headers", []))}
         elif self.without_body:
@@ -102,6 +112,7 @@ def _slash() -> InvalidName:
 
 async def _refuse(problem: Problem, scope: Scope, send: Send) -> None:
     headers = [(b"content-type", b"application/problem+json")]
+    headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     body = orjson.dumps(problem.body(scope["path"]))
     await send({"type": "http.response.body", "body": body})

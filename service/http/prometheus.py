@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from calibrant_server.service.security.admission import Admission
-from calibrant_server.workers.ingest.parked import Troubles
+from calibrant_server.workers.ingest.troubles import Troubles
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -119,20 +119,38 @@ class DriftMeters(Collector):
         )
 
 
+OPERATION = {
+    "calibrant_parked_entries": ("Batches kept for a replay, not merged.", "parked_entries"),
+    "calibrant_unsealed_models": (
+        "Models with a cohort that a damaged pane keeps unsealed.",
+        "unsealed_models",
+    ),
+    "calibrant_dead_letters": ("Batches that could not be merged.", "dead_letters"),
+    "calibrant_stalled_partitions": (
+        "Partitions with a backlog that does not advance.",
+        "stalled_partitions",
+    ),
+    "calibrant_partitions_without_lease": (
+        "Partitions that no worker serves.",
+        "partitions_without_lease",
+    ),
+    "calibrant_workers": ("Worker processes with a recent heartbeat.", "workers"),
+    "calibrant_backlog_entries": ("Batches that wait to be merged.", "backlog_entries"),
+    "calibrant_backlog_bytes": ("Bytes that wait to be merged.", "backlog_bytes"),
+    "calibrant_merge_lag_seconds": ("Age of the oldest batch that waits.", "merge_lag_s"),
+}
+
+
 class OperationMeters(Collector):
-    """Conditions that need an operator."""
+    """The backlog, and conditions that need an operator."""
 
     def __init__(self, troubles: Troubles) -> None:
         self.troubles = troubles
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        for name, text, value in (
-            ("calibrant_parked_entries", "Batches kept for a replay, not merged.", self.troubles.parked_entries),
-            ("calibrant_unsealed_models", "Models with a cohort that a damaged pane keeps unsealed.",
-             self.troubles.unsealed_models),
-        ):  # fmt: skip
-            yield GaugeMetricFamily(name, text, value=value)
+        for name, (text, field) in OPERATION.items():
+            yield GaugeMetricFamily(name, text, value=getattr(self.troubles, field))
 
 
 def registry_of_operation(troubles: Troubles) -> CollectorRegistry:

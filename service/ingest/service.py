@@ -16,7 +16,7 @@ from fastapi import Depends, Request, Response
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, engine_settings
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.errors import ImportUnfinished, ModelUnknown
+from calibrant_server.service.http.errors import ModelUnknown
 from calibrant_server.service.http.headers import IdempotencyKey, Prefer, only, preferred_wait
 from calibrant_server.service.http.identifiers import ModelId, agreed_batch_id
 from calibrant_server.service.http.threads import aside
@@ -27,7 +27,7 @@ from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import IngestBatch, Places
 from calibrant_server.workers.ingest.inbox import Receipt
 from calibrant_server.workers.store.keys import model_key
-from calibrant_server.workers.store.registry import HalfImported, ModelConfig
+from calibrant_server.workers.store.registry import ModelConfig
 
 ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
@@ -204,15 +204,3 @@ def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
         if getattr(receipt, name):
             body[name] = getattr(receipt, name)
     return body if receipt.stale is None else {**body, "stale": receipt.stale}
-
-
-async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:
-    """Return the caller's model; a model of another tenant, or a half imported one, is unknown."""
-    with engine_errors():
-        try:
-            config = await connection.registry.get(caller.tenant, model)
-        except HalfImported as error:
-            raise ModelUnknown(ImportUnfinished.message()) from error
-    if config is None:
-        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
-    return config

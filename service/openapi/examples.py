@@ -77,6 +77,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ScoredRecord": {"probability": [0.7, 0.2, 0.1], "label": [0, 1], "rater": ["ann", "bob"]},
     "NewMap": {"method": "temperature", "window": "P28D", "note": "before the release"},
     "Promotion": {"version": 1, "reason": "better on later labels"},
+    "NewKey": {
+        "name": "site-a",
+        "scopes": ["ingest"],
+        "models": ["site-a.*"],
+        "expires_at": "2027-11-20T00:00:00Z",
+    },
     "ClockQuery": {"window": "P28D"},
-    "Acknowledgement": {"by": "Kim", "note": "new scanner at site A; a refit is on its way"},
+    "Acknowledgement": {"note": "new scanner at site A; a refit is on its way"},
 }

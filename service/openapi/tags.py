@@ -18,6 +18,7 @@ TAGS: dict[str, str] = {
     "raters": "Disagreement of raters, metrics per rater, posterior class probabilities.",
     "stability": "How an estimate changes as data shrink.",
     "score": "Metrics of one posted batch; nothing is stored.",
+    "keys": "Keys of callers, the audit log, limits and usage of your tenant.",
     "problems": "The meaning of each error.",
     "operations": "Health, version and Prometheus metrics of the service.",
 }

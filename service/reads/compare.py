@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.service.engine import Connection, engine_errors
-from calibrant_server.service.ingest.service import model_of
+from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.ingest.inbox import Inbox

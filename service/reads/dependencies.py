@@ -5,11 +5,10 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request, Response
 
-from calibrant_server.service.engine import Connection
+from calibrant_server.service.engine import Connection, model_of
 from calibrant_server.service.http.dependencies import MapReader, Reader, TheConnection, TheReading
 from calibrant_server.service.http.headers import IfNoneMatch, Prefer
 from calibrant_server.service.http.identifiers import ModelId
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.reads.compare import comparison_of
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query

@@ -78,8 +78,8 @@ def valid(model: type[Any], document: dict[str, Any]) -> Any:
 
 
 def who_is(caller: Caller) -> str:
-    """Return the name of the caller's key, if it has one."""
-    return caller.name or caller.tenant
+    """Return the name of the caller's key or its id; without keys, the tenant."""
+    return caller.name or caller.key_id or caller.tenant
 
 
 @contextmanager

@@ -141,7 +141,7 @@ async def _status(
         "error": metrics.get("metrics", {}).get("ece"),
         "temperature": temperature.get("temperature"),
         "map_version": orjson.loads(current.body)["version"] if current and is_current else None,
-        "label_coverage": _labelled_share(metrics),
+        "label_coverage": metrics.get("label_coverage", {}).get("coverage"),
         "last_seen": await _last_seen(reading, config),
         "reason": next((each for each in reasons if each is not None), None),
     }
@@ -166,11 +166,6 @@ async def _result(
     except (AnswerFailed, InvalidQuery, SubjectGone, UnknownQuestion):
         return {}, NOT_COMPUTED
     return orjson.loads(found.body), None
-
-
-def _labelled_share(metrics: dict[str, Any]) -> float | None:
-    n = metrics.get("n_predictions")
-    return metrics["n_labelled"] / n if n else None
 
 
 async def _last_seen(reading: ReadService, config: ModelConfig) -> str | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from unicodedata import category
 
+import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -215,6 +216,30 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "listed_classes": config.listed_classes,
         "alarm": _named_classes(config),
     }
+
+
+MAX_CHANGE_CHARACTERS = 2000
+
+
+def changes_between(current: ModelConfig, wanted: ModelConfig) -> dict[str, Any]:
+    """Return each setting that differs, as `from` and `to`; settings of the alarm by name, without secrets and paths of URLs.
+
+    A value that is too long for the audit log is left out.
+    """
+    before, after = _flat(current), _flat(wanted)
+    changed = {}
+    for name in sorted(before.keys() | after.keys()):
+        pair = {"from": before.get(name), "to": after.get(name)}
+        if pair["from"] != pair["to"]:
+            short = len(orjson.dumps(pair)) <= MAX_CHANGE_CHARACTERS
+            changed[name] = pair if short else {"from": None, "to": None, "reason": "too long"}
+    return changed
+
+
+def _flat(config: ModelConfig) -> dict[str, Any]:
+    settings = declared(config)
+    alarm = hidden(settings.pop("alarm"), whole=False)
+    return settings | {f"alarm.{name}": value for name, value in alarm.items()}
 
 
 def _named_classes(config: ModelConfig) -> dict[str, Any]:

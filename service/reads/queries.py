@@ -194,7 +194,10 @@ def refuse_unread(request: Request) -> None:
     seen: set[str] = set()
     for name, value in given:
         known = _parameters(request.scope["route"])
-        place, shown = f"/{escaped(name)}", name[:60]
+        if name in known and name not in seen and value:
+            seen.add(name)
+            continue
+        place = f"/{escaped(name)}"
         if name not in known:
             instead = replacement(name, request.scope["route"].operation_id, known)
             if instead is not None:
@@ -202,15 +205,14 @@ def refuse_unread(request: Request) -> None:
                 raise unanswerable(place, "removed_parameter", detail)
             listed = f"known: {', '.join(known)}" if known else "this path takes none"
             raise unanswerable(
-                place, "unknown_parameter", f"There is no query parameter {shown!r}; {listed}."
+                place, "unknown_parameter", f"There is no query parameter {name[:60]!r}; {listed}."
             )
         if name in seen:
-            raise unanswerable(place, "repeated_parameter", f"{name} stands twice in the query.")
-        if not value:
-            raise unanswerable(
-                place, "empty", f"{name} has no value; leave it out for what it is by itself."
-            )
-        seen.add(name)
+            detail = f"Received {name} more than once; expected it once."
+            raise unanswerable(place, "repeated_parameter", detail)
+        raise unanswerable(
+            place, "empty", f"Received {name} without a value; leave it out to use the default."
+        )
 
 
 def replacement(name: str, operation: str, known: list[str]) -> str | None:

@@ -34,6 +34,7 @@ from calibrant_server.service.http.lists import (
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import object_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.alarm_reader import AlarmBook
@@ -110,11 +111,6 @@ class Acknowledgement(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     note: str | None = Field(None, max_length=2000)
-    by: str | None = Field(
-        None,
-        max_length=200,
-        description="Who acknowledged the alarm. Default: the name of your key.",
-    )
 
 
 @router.get(
@@ -139,7 +135,8 @@ async def list_alarms(
     chosen = [
         each
         for each in found
-        if query.state in (None, each.state)
+        if caller.may_use(each.model)
+        and query.state in (None, each.state)
         and query.acknowledged in (None, each.is_acknowledged)
         and query.model in (None, each.model)
     ]
@@ -174,12 +171,12 @@ async def stream_alarms(
     with engine_errors():
         now = await book.numbers()
     after = _numbers(last_event_id, len(now)) or now
-    events = _events(book, caller.tenant, after, LOOK_INTERVAL_S)
+    events = _events(book, caller, after, LOOK_INTERVAL_S)
     return EventStream(events, streams, settings.max_streams)
 
 
 async def _events(
-    book: AlarmBook, tenant: str, after: list[int], pause_s: float
+    book: AlarmBook, caller: Caller, after: list[int], pause_s: float
 ) -> AsyncIterator[bytes]:
     """Yield every change after `after` as an event, with comments as heartbeats."""
     yield b"retry: %d\n\n" % RETRY_MS
@@ -188,8 +185,10 @@ async def _events(
         now = await book.numbers()
         if now != after:
             # Numbers first, then what changed: a change in between is sent now, and its number passed next time.
-            for partition, each in await book.changed_since(tenant, after):
+            for partition, each in await book.changed_since(caller.tenant, after):
                 after[partition] = max(after[partition], each.number)
+                if not caller.may_use(each.model):
+                    continue
                 yield _event(after, each)
                 said_at = time.monotonic()
             after = [max(pair) for pair in zip(after, now, strict=True)]
@@ -230,7 +229,7 @@ async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -
         202: answers(AlarmResponse, "Accepted, not yet in effect"),
         **problems(408, 409, 413, 415, 422),
     },
-    openapi_extra=takes("The user and a note", json=Acknowledgement),
+    openapi_extra=takes("A note", json=Acknowledgement),
 )
 async def acknowledge_alarm(
     alarm: AlarmId,
@@ -254,7 +253,7 @@ async def acknowledge_alarm(
             config = await connection.registry.get(caller.tenant, episode.model)
             if config is None or config.generation != episode.generation:
                 raise AlarmClosed()
-            order = acknowledgement(alarm, said.by or caller.name or caller.tenant, said.note)
+            order = acknowledgement(alarm, who_is(caller), said.note)
             await connection.inbox.order(config, order)
     while _waits(episode) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
@@ -280,7 +279,7 @@ def _acknowledgement(document: dict[str, Any]) -> Acknowledgement:
 async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:
     with engine_errors():
         found = await connection.inbox.alarms.episode(caller.tenant, alarm)
-    if found is None:
+    if found is None or not caller.may_use(found.model):
         raise AlarmUnknown()
     return found
 

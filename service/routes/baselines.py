@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
@@ -32,7 +32,7 @@ from calibrant_server.service.http.lists import (
 )
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import object_of
-from calibrant_server.service.ingest.service import IngestService, digest_of, model_of
+from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import ClockQuery

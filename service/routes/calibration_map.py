@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant import calibrators as maps
-from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.figures.calibration_map import draw_map
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import (
@@ -25,7 +25,6 @@ from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.figures import Format, or_drawn

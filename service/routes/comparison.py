@@ -6,9 +6,9 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from calibrant.metrics import requested
+from calibrant_server.service.engine import model_of
 from calibrant_server.service.figures.radar import draw_radar
 from calibrant_server.service.http.identifiers import PATTERN
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimates, WindowShown

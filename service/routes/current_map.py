@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.engine import Connection, engine_errors
+from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
@@ -29,7 +29,6 @@ from calibrant_server.service.http.errors import (
 )
 from calibrant_server.service.http.headers import IfMatch, IfNoneMatch, entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.raters.alpha_calibration import compared as compared_ways
 from calibrant.raters.rated_rows import MAX_FEATURE
+from calibrant_server.service.engine import model_of
 from calibrant_server.service.figures.disagreement import draw_disagreement
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import (
@@ -29,7 +30,6 @@ from calibrant_server.service.ingest.columns import (
 )
 from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.schemas import Label
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn

@@ -2,7 +2,6 @@
 
 import asyncio
 import platform
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -20,6 +19,7 @@ from calibrant_server.service.version import API_VERSION, VERSION
 router = APIRouter(tags=["operations"], default_response_class=Response)
 READY_TIMEOUT_S = 2.0
 JSON = "application/json"
+READY_COUNTS = ("parked_entries", "unsealed_models", "dead_letters", "stalled_partitions")
 
 
 class StatusResponse(BaseModel):
@@ -29,13 +29,20 @@ class StatusResponse(BaseModel):
 
 
 class ReadyAnswer(StatusResponse):
-    """Whether requests can be served, and the number of entries that wait for an operator."""
+    """Whether requests can be served, and what waits for an operator."""
 
     parked_entries: int = Field(
         description="Acknowledged batches that could not be merged and wait for a replay"
     )
     unsealed_models: int = Field(
         description="Models of which a damaged pane keeps a cohort from being sealed"
+    )
+    dead_letters: int = Field(description="Acknowledged batches that could not be merged")
+    stalled_partitions: int = Field(
+        description="Parts of the queue that have a backlog and do not advance"
+    )
+    store_full: bool = Field(
+        description="The store's memory is full: batches are rejected; reads and deletions are served"
     )
 
 
@@ -60,19 +67,21 @@ async def get_live() -> Response:
 @router.get(
     "/readyz",
     operation_id="getReady",
-    responses={200: answers(ReadyAnswer, "The store responds"), **problems()},
+    responses={200: answers(ReadyAnswer, "The store takes writes"), **problems()},
 )
 async def get_ready(connection: TheConnection) -> Response:
-    """Return whether the store responds, so that requests can be served."""
+    """Return whether the store takes writes, so that requests can be served."""
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
-            await connection.check()
+            is_full = await connection.check()
             with engine_errors():
                 troubles = await connection.inbox.troubles()
     except TimeoutError as error:
         raise StoreUnavailable() from error
-    # Not a reason to turn requests away: every other batch is taken and merged.
-    return Response(orjson.dumps({"status": "ready", **asdict(troubles)}), media_type=JSON)
+    # Not a reason to turn requests away: every other request is served.
+    body = {name: getattr(troubles, name) for name in READY_COUNTS}
+    body = {"status": "ready", **body, "store_full": is_full}
+    return Response(orjson.dumps(body), media_type=JSON)
 
 
 @router.get(

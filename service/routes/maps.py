@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
@@ -29,7 +29,6 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,

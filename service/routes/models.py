@@ -10,7 +10,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
@@ -36,7 +36,7 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.ingest.columns import object_of, refuse_unknown
-from calibrant_server.service.ingest.service import IngestService, model_of
+from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,
@@ -48,11 +48,13 @@ from calibrant_server.service.reads.model_settings import (
     Change,
     ModelSettings,
     change_of,
+    changes_between,
     declared,
     patched,
     settings_of,
     shown,
 )
+from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
 from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
@@ -86,7 +88,8 @@ async def list_models(
 ) -> Response:
     """List the models of your key, sorted by id; `view=status` adds how each is doing."""
     with engine_errors():
-        configs = await connection.registry.list(caller.tenant)
+        found = await connection.registry.list(caller.tenant)
+    configs = [each for each in found if caller.may_use(each.model)]
     page, following = page_of(configs, lambda each: [each.model], query)
     models = [shown(each, whole=_tells_receivers(caller)) for each in page]
     if query.view == "status":
@@ -257,6 +260,7 @@ async def _put(
         )
     if declared(current) == declared(wanted):
         return _answer(current)
+    audit_of(request).details = {"changed": changes_between(current, wanted)}
     if "if-match" not in request.headers:
         raise PreconditionRequired()
     with _revisions():

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.raters import posterior
-from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import (
     AppSettings,
@@ -30,7 +30,6 @@ from calibrant_server.service.ingest.columns import (
 )
 from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.schemas import Label
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery

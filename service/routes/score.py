@@ -15,7 +15,8 @@ from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, OPTIONS, requested
 from calibrant.metrics.label_distribution import INSTANCES
-from calibrant.report import score_batch, shared_options
+from calibrant.metrics.requests import shared_options
+from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import NDJSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
@@ -30,9 +30,10 @@ from calibrant_server.service.http.errors import (
     Problem,
 )
 from calibrant_server.service.http.identifiers import ModelId
-from calibrant_server.service.ingest.service import IngestService, digest_of, model_of
+from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.model_settings import redeclared
+from calibrant_server.service.security.audit import audit_of
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
 from calibrant_server.workers.ingest.inbox import IngestBatch, ModelGone, Receipt
 from calibrant_server.workers.lifecycle.transfer import END, FORMAT, MODEL, export_lines
@@ -56,6 +57,10 @@ class ExportQuery(BaseModel):
         False,
         description="Also the records retained by id, without which later labels find no prediction.",
     )
+    secrets: bool = Field(
+        False,
+        description="Also the secrets that sign messages to webhooks. Without them the import creates new ones.",
+    )
 
 
 class ExportLine(BaseModel):
@@ -73,6 +78,10 @@ class ImportResponse(BaseModel):
     lines: int
     panes: int
     records: int
+    webhook_secrets: list[dict[str, str]] | None = Field(
+        None,
+        description="New secrets of webhooks whose secrets the export left out: `url` and `secret`. Returned only here.",
+    )
 
 
 @router.get(
@@ -88,19 +97,32 @@ class ImportResponse(BaseModel):
 )
 async def export_model(
     model: ModelId,
+    request: Request,
     caller: Admin,
     query: Annotated[ExportQuery, Query()],
     connection: TheConnection,
 ) -> Response:
     """Stream a model: its configuration, panes, baselines and, on request, retained records."""
     config = await model_of(connection, caller, model)
-    inbox = connection.inbox
+    inbox, audit = connection.inbox, audit_of(request)
+    audit.is_due, audit.details = True, query.model_dump()
 
     async def lines() -> AsyncIterator[bytes]:
         async for line in export_lines(inbox.client, inbox.keys, config, query.records):
-            yield orjson.dumps(line) + b"\n"
+            shown = line if query.secrets else without_secrets(line)
+            yield orjson.dumps(shown) + b"\n"
 
     return StreamingResponse(lines(), media_type=NDJSON, headers={"Cache-Control": "no-store"})
+
+
+def without_secrets(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of an export without the secrets of webhooks."""
+    alarm = line.get("configuration", {}).get("alarm", {})
+    if line["type"] != MODEL or not alarm.get("webhooks"):
+        return line
+    receivers = [{"url": each["url"]} for each in alarm["webhooks"]]
+    configuration = {**line["configuration"], "alarm": {**alarm, "webhooks": receivers}}
+    return {**line, "configuration": configuration}
 
 
 @router.post(
@@ -130,14 +152,28 @@ async def import_model(
         lines = body.data.strip().split(b"\n")
         config = config_in(lines, caller.tenant, model)
         is_new = await _restored(reception, config, lines)
-    told = {
+        new_secrets = await _new_secrets(reception, config, lines[0]) if is_new else []
+    told: dict[str, Any] = {
         "model": model,
         "lines": len(lines),
         "panes": sum(line.startswith(b'{"type":"pane"') for line in lines),
         "records": sum(map(_is_record, lines)),
     }
+    if new_secrets:
+        told["webhook_secrets"] = new_secrets
     headers = {"Location": f"/v1/models/{model}"}
     return Response(orjson.dumps(told), 201 if is_new else 200, headers, "application/json")
+
+
+async def _new_secrets(
+    reception: IngestService, config: ModelConfig, first: bytes
+) -> list[dict[str, str]]:
+    """Return the webhooks whose secrets the export left out; each got a new one, which is returned once."""
+    exported = orjson.loads(first)["configuration"].get("alarm", {}).get("webhooks") or []
+    missing = {each["url"] for each in exported if not each.get("secret")}
+    made = await reception.registry.found(config.tenant, config.model)
+    receivers = [] if made is None else made.alarm.get("webhooks", [])
+    return [each for each in receivers if each["url"] in missing]
 
 
 async def _restored(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> bool:

@@ -7,7 +7,7 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.errors import WebhooksMissing
 from calibrant_server.service.http.headers import IfNoneMatch
@@ -20,7 +20,6 @@ from calibrant_server.service.http.lists import (
     list_response,
     page_of,
 )
-from calibrant_server.service.ingest.service import model_of
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.workers.alarm.commands import trial
 from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery

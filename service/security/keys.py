@@ -1,45 +1,41 @@
-"""Who is calling: keys, tenants and scopes.
+"""Who is calling: keys, tenants, scopes and models.
 
-A keys document is `{"keys": [{"sha256": "...", "name": "...", "tenant": "...", "scopes": [...]}]}`.
-Only the SHA-256 of a key is kept: keys are 256 random bits, so a slow hash would protect nothing
-more. A key is looked for by comparing with every hash in constant time.
+Only the SHA-256 of a key is stored: keys are 256 random bits, so a slow hash would protect nothing more. Hashes are
+looked up under a secret of the process, so that the time of a look-up tells nothing about a stored hash.
 
-Scopes: `ingest` sends batches, `read` reads every answer, `maps:read` reads temperature and
-calibration maps only (for the process that applies them), `admin` changes models.
+Scopes: `ingest` sends batches, `read` reads every result, `maps:read` reads temperature and calibration maps only (for the
+process that applies them), `admin` changes models and manages keys.
 """
 
 import hashlib
 import hmac
 import ipaddress
-import os
 import secrets
-import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Annotated, Literal
 
-import orjson
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.errors import (
+    KeyLimitedToModels,
     KeyRequired,
     KeysNotConfigured,
     KeyUnknown,
+    ModelUnknown,
     ScopeMissing,
 )
 from calibrant_server.service.http.headers import only
 from calibrant_server.service.reads.queries import refuse_unread
-from calibrant_server.service.settings import Settings
+from calibrant_server.service.security.audit import audit_of
 
 Scope = Literal["ingest", "read", "maps:read", "admin"]
 SCOPES: tuple[Scope, ...] = ("ingest", "read", "maps:read", "admin")
 DEFAULT_TENANT = "default"
-
-
-class KeysUnreadable(ValueError):
-    """The keys document cannot be used."""
+ID_DIGITS = 16
+MODEL_PATTERN = r"^(?:[A-Za-z0-9._:@-]{1,128}|[A-Za-z0-9._:@-]{0,127}\*)$"
 
 
 class Key(BaseModel):
@@ -48,17 +44,22 @@ class Key(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    name: str = ""
+    name: str = Field("", max_length=200)
     tenant: str = Field(DEFAULT_TENANT, pattern=r"^[A-Za-z0-9._:@-]{1,128}$")
     scopes: tuple[Scope, ...] = SCOPES
+    models: tuple[Annotated[str, Field(pattern=MODEL_PATTERN)], ...] | None = None
+    expires_at: AwareDatetime | None = None
+    created_at: AwareDatetime | None = None
+    created_by: str | None = None
 
+    @property
+    def id(self) -> str:
+        """Public name of the key: it reveals nothing of 256 random bits."""
+        return f"k_{self.sha256[:ID_DIGITS]}"
 
-class KeysDocument(BaseModel):
-    """Content of the keys file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    keys: tuple[Key, ...] = Field(min_length=1)
+    def has_expired(self) -> bool:
+        """Return whether the key's time is over."""
+        return self.expires_at is not None and self.expires_at <= datetime.now(UTC)
 
 
 @dataclass(frozen=True)
@@ -68,72 +69,78 @@ class Caller:
     tenant: str
     scopes: frozenset[str]
     name: str = ""
+    key_id: str = ""
+    models: tuple[str, ...] | None = None
+
+    def may_use(self, model: str) -> bool:
+        """Return whether the key covers a model; a pattern ends in `*`."""
+        return self.models is None or any(covers(pattern, model) for pattern in self.models)
+
+
+def covers(pattern: str, model: str) -> bool:
+    """Return whether a pattern covers a model, or everything that another pattern covers."""
+    if pattern.endswith("*"):
+        return model.startswith(pattern[:-1])
+    return model == pattern
 
 
 OPEN_CALLER = Caller(DEFAULT_TENANT, frozenset(SCOPES))
 
 
 class Keyring:
-    """The keys of this service; without keys it is open, on loopback only."""
+    """The keys of this service; without configured keys it is open, on loopback only.
 
-    def __init__(self, keys: tuple[Key, ...] = ()) -> None:
-        self.keys = keys
+    Parameters
+    ----------
+    configured : keys of the keys file or of the variable
+    """
+
+    def __init__(self, configured: Iterable[Key] = ()) -> None:
+        self._secret = secrets.token_bytes(32)
+        self.configured: tuple[Key, ...] = tuple(configured)
+        self.created: tuple[Key, ...] = ()
+        self._callers: dict[bytes, tuple[Key, Caller]] = {}
+        self._index()
 
     @property
     def is_open(self) -> bool:
         """Whether the service runs without keys."""
-        return not self.keys
+        return not self.configured
+
+    def replace(
+        self, configured: Iterable[Key] | None = None, created: Iterable[Key] | None = None
+    ) -> None:
+        """Use other configured or created keys from now on."""
+        self.configured = self.configured if configured is None else tuple(configured)
+        self.created = self.created if created is None else tuple(created)
+        self._index()
 
     def caller(self, key: str) -> Caller:
         """Return the caller with `key`."""
         digest = hashlib.sha256(key.encode()).hexdigest()
-        held = [each for each in self.keys if hmac.compare_digest(each.sha256, digest)]
-        if not held:
+        found = self._callers.get(self._place(digest))
+        if found is None or not hmac.compare_digest(found[0].sha256, digest):
             raise KeyUnknown()
-        return Caller(held[0].tenant, frozenset(held[0].scopes), held[0].name)
+        if found[0].has_expired():
+            raise KeyUnknown("Received a key that has expired. Send another key.")
+        return found[1]
+
+    def n_tenants(self) -> int:
+        """Return the number of tenants that have a key."""
+        return len({each.tenant for each in (*self.configured, *self.created)})
+
+    def _place(self, digest: str) -> bytes:
+        return hashlib.blake2b(digest.encode(), key=self._secret, digest_size=16).digest()
+
+    def _index(self) -> None:
+        self._callers = {
+            self._place(each.sha256): (each, _caller(each))
+            for each in (*self.created, *self.configured)
+        }
 
 
-def load_keyring(settings: Settings) -> Keyring:
-    """Read the configured keys; make a first one where that is asked for."""
-    if settings.keys:
-        return Keyring(_parsed(settings.keys.encode(), "CALIBRANT_KEYS"))
-    if settings.keys_file is None:
-        return Keyring()
-    try:
-        if settings.create_key and not settings.keys_file.exists():
-            create_first_key(settings.keys_file)
-        return Keyring(_parsed(settings.keys_file.read_bytes(), str(settings.keys_file)))
-    except OSError as error:
-        reason = f"{(error.strerror or str(error)).lower()}: {error.filename or settings.keys_file}"
-        raise KeysUnreadable(f"the keys file cannot be read or made: {reason}") from error
-
-
-def _parsed(document: bytes, source: str) -> tuple[Key, ...]:
-    try:
-        return KeysDocument.model_validate_json(document).keys
-    except ValidationError as error:
-        # Without the values: whoever mistook the form may have put a key there.
-        told = error.errors(include_input=False)[0]
-        place = "".join(f"/{part}" for part in told["loc"])
-        raise KeysUnreadable(
-            f"{source} is not a keys document: {place} {told['msg']}".replace(":  ", ": ")
-        ) from None
-
-
-def create_first_key(path: Path) -> None:
-    """Write a keys file with one new key that carries every scope, and print the key once."""
-    key = "ck_" + secrets.token_urlsafe(32)
-    entry = {
-        "sha256": hashlib.sha256(key.encode()).hexdigest(),
-        "name": "first",
-        "tenant": DEFAULT_TENANT,
-        "scopes": list(SCOPES),
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(orjson.dumps({"keys": [entry]}, option=orjson.OPT_INDENT_2) + b"\n")
-    print(f"Calibrant made its first key. It is shown only now:\n\n    {key}\n", file=sys.stderr)
+def _caller(key: Key) -> Caller:
+    return Caller(key.tenant, frozenset(key.scopes), key.name, key.id, key.models)
 
 
 def is_loopback(host: str) -> bool:
@@ -179,18 +186,40 @@ def _only_from_this_machine(request: Request) -> None:
         )
 
 
-def needs(*scopes: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    """Return a dependency that lets a caller pass who carries one of `scopes`."""
+def needs(*scopes: Scope, every_model: bool = False) -> Callable[[Request], Awaitable[Caller]]:
+    """Return a dependency that lets a caller pass who carries one of `scopes`.
+
+    A request that changes something and needs `admin` is recorded in the audit log.
+
+    Parameters
+    ----------
+    every_model : reject keys that are limited to some models
+    """
 
     async def authorised(request: Request) -> Caller:
         caller = caller_of(request)
+        request.scope["caller"] = caller
         if caller.scopes.isdisjoint(scopes):
             raise ScopeMissing(
                 f"Received a key without the scope; expected {' or '.join(scopes)}. Use another key."
             )
+        _check_models(request, caller, every_model)
         if request.scope["query_string"]:
             refuse_unread(request)  # behind the key, before everything else that an operation reads
+        if scopes == ("admin",) and request.method != "GET":
+            audit_of(request).is_due = True
         return caller
 
     authorised.scopes = scopes  # type: ignore[attr-defined]  # for the document
     return authorised
+
+
+def _check_models(request: Request, caller: Caller, every_model: bool) -> None:
+    """Reject a key that is limited to other models than the one in the path."""
+    if caller.models is None:
+        return
+    if every_model:
+        raise KeyLimitedToModels()
+    model = request.path_params.get("model")
+    if model is not None and not caller.may_use(model):
+        raise ModelUnknown(f"There is no model {model!r} among the models of your key.")

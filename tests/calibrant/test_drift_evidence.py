@@ -22,13 +22,13 @@ from calibrant.drift.score_shift import log_shift_evidence, pack_watch, see, unp
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import (
     UnitTable,
-    label_coverage,
     merged,
     pack_tables,
     unit_table,
     unit_tables,
     unpack_tables,
 )
+from calibrant.raters.label_coverage import label_coverage
 
 BINS = 15
 BETS = bets_of(BINS)

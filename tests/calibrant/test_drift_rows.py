@@ -19,7 +19,8 @@ from calibrant.drift.mapped_scores import scalar, scores_of, side_of, table_at
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.score_bounds import bounded_table
 from calibrant.drift.tolerance import Tolerance
-from calibrant.drift.unit_tables import UnitTable, label_counts, merged, unit_table
+from calibrant.drift.unit_tables import UnitTable, merged, unit_table
+from calibrant.raters.label_coverage import label_counts
 
 BINS = 15
 PLATT = {

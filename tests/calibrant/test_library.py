@@ -17,7 +17,7 @@ import pytest
 import calibrant as cal
 from calibrant.library import DATA
 from calibrant.metrics import requested
-from calibrant.report import shared_options
+from calibrant.metrics.requests import shared_options
 from scripts.library_names import PAGE, STUB, page, stub
 from tests.waiting import PATIENCE_S
 

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 
 MAX_FILES_OF_A_POST = 40
 MAX_FILES_OF_A_GET = 32
-MAX_FILES_OF_THE_LIBRARY = 32
+MAX_FILES_OF_THE_LIBRARY = 22
 THREADS = ("MainThread", "compute-", "AnyIO")
 ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]], "labels": [0, 1]}
 ROOT = Path(__file__).parents[2]

@@ -248,9 +248,7 @@ def test_alarm_and_maps_move_along(watched, embedded):
     twins = [each for each in embedded.get("/v1/alarms")["alarms"] if each["model"] == "twin"]
     assert len(twins) == len(alarms[0])
     assert not {each["id"] for each in twins} & {each["id"] for each in alarms[0]}
-    acknowledged = embedded.client.post(
-        f"/v1/alarms/{twins[0]['id']}/acknowledge", json={"by": "me"}
-    )
+    acknowledged = embedded.client.post(f"/v1/alarms/{twins[0]['id']}/acknowledge", json={})
     assert acknowledged.status_code == 200, acknowledged.text
     assert [
         each for each in embedded.get("/v1/alarms")["alarms"] if each["model"] == "watched"

@@ -12,7 +12,7 @@ from calibrant_server.workers.ingest.inbox import (
     Receipt,
     StoreUnavailable,
 )
-from calibrant_server.workers.ingest.parked import Troubles
+from calibrant_server.workers.ingest.troubles import Troubles
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
 from calibrant_server.workers.store.registry import (
@@ -140,6 +140,57 @@ class FakeMaps:
         self.records.setdefault(config.key, []).append(orjson.loads(record))
 
 
+class FakeAccessKeys:
+    """Keys in a dict."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, dict] = {}
+        self.n_changes = 0
+
+    async def changes(self):
+        return self.n_changes
+
+    async def all(self):
+        return self.n_changes, self.entries
+
+    async def add(self, tenant, key_id, entry):
+        self.entries[key_id] = entry
+        self.n_changes += 1
+
+    async def revoke(self, tenant, key_id):
+        if self.entries.get(key_id, {}).get("tenant") != tenant:
+            return False
+        del self.entries[key_id]
+        self.n_changes += 1
+        return True
+
+
+class FakeAudit:
+    """Audit logs in lists; `trouble` is raised by the next entry."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, list[dict]] = {}
+        self.trouble: Exception | None = None
+
+    async def append(self, tenant, entry):
+        if self.trouble:
+            raise self.trouble
+        log = self.logs.setdefault(tenant, [])
+        log.append({"id": f"{1000 + len(log)}-0", **entry})
+
+    async def newest(self, tenant, before, limit):
+        found = [
+            each
+            for each in self.logs.get(tenant, [])
+            if before is None or int(each["id"][:-2]) < int(before[:-2])
+        ]
+        return found[::-1][:limit]
+
+    async def oldest_first(self, tenant):
+        for each in self.logs.get(tenant, []):
+            yield each
+
+
 class FakeState:
     """State that is named by a number, whatever the window."""
 
@@ -159,6 +210,8 @@ class FakeInbox:
     def __init__(self, registry: FakeRegistry) -> None:
         self.registry = registry
         self.maps = FakeMaps()
+        self.access_keys = FakeAccessKeys()
+        self.audit = FakeAudit()
         self.deliveries: list[IngestBatch] = []
         self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
         self.merges_at_once = False
@@ -172,13 +225,15 @@ class FakeInbox:
         self.held: list[str] = []
         self.failing: dict[str, Exception] = {}
         self.waiting = (0, 0)
+        self.is_full = False
 
     def _stumble(self) -> None:
         if self.trouble:
             raise self.trouble
 
-    async def ping(self):
+    async def check_writable(self):
         self._stumble()
+        return not self.is_full
 
     async def troubles(self):
         self._stumble()

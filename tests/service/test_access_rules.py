@@ -54,7 +54,7 @@ class Operation:
             parameter = resolved(self.described, given)
             if parameter["in"] == "path":
                 value = "1" if parameter["schema"].get("type") == "integer" else "x1"
-                url = url.replace("{%s}" % parameter["name"], value)
+                url = url.replace("{" + parameter["name"] + "}", value)
         return url + ("?unknown=1" if self.streams else "")
 
     def body(self) -> dict[str, Any]:

@@ -89,6 +89,9 @@ async def test_health_and_version(client):
         "status": "ready",
         "parked_entries": 0,
         "unsealed_models": 0,
+        "dead_letters": 0,
+        "stalled_partitions": 0,
+        "store_full": False,
     }
     assert (await client.get("/version")).json()["api"] == "1"
     text = (await client.get("/metrics")).text
@@ -100,7 +103,13 @@ async def test_what_waits_for_an_operator_is_told(client, inbox):
     inbox.waiting = (3, 1)
     ready = await client.get("/readyz")
     assert ready.status_code == 200
-    assert ready.json() == {"status": "ready", "parked_entries": 3, "unsealed_models": 1}
+    waiting = {
+        "parked_entries": 3,
+        "unsealed_models": 1,
+        "dead_letters": 0,
+        "stalled_partitions": 0,
+    }
+    assert ready.json() == {"status": "ready", **waiting, "store_full": False}
     text = (await client.get("/metrics")).text
     assert (
         "\ncalibrant_parked_entries 3.0\n" in text and "\ncalibrant_unsealed_models 1.0\n" in text

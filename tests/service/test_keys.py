@@ -8,7 +8,8 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.security.keys import KeysUnreadable, is_loopback, load_keyring
+from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
+from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.settings import Settings
 from tests.service.conftest import PREDICTIONS, client_of, problem
 

@@ -41,8 +41,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
     assert not plain.keys() & {"status", "reason"} and not inbox.asked
     inbox.answers["drift"] = {"status": "ok"}
     inbox.answers["metrics"] = {
-        "n_predictions": 4,
-        "n_labelled": 3,
+        "label_coverage": {"coverage": 0.75},
         "metrics": {"ece": {"value": 0.5, "n": 3}},
     }
     inbox.failing["temperature"] = AnswerTimeout("late")

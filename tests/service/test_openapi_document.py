@@ -13,7 +13,7 @@ from calibrant_server.service.openapi.schema import _documented
 from calibrant_server.service.openapi.tags import TAGS
 from calibrant_server.service.settings import Settings
 
-MAX_BYTES = 240_000
+MAX_BYTES = 300_000
 BODILESS = {"204", "304"}
 
 

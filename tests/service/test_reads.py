@@ -82,8 +82,8 @@ async def test_the_workers_are_asked_for_what_the_query_says(digits, inbox):
 
 BAD_QUERIES = {
     "metrics?metrics=ecce": ("/metrics", "ece"),
-    "metrics?metrics=": ("/metrics", "no value"),
-    "metrics?scope=": ("/scope", "no value"),
+    "metrics?metrics=": ("/metrics", "without a value"),
+    "metrics?scope=": ("/scope", "without a value"),
     "metrics?from_=2026-01-01T00:00:00Z": ("/from_", "from, "),
     "metrics?ci=0.4": ("/ci", "0.5"),
     "metrics?from=2016-12-31T23:59:60Z": ("/from", "leap second"),

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from calibrant_server.service.security.keys import KeysUnreadable, load_keyring
+from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
 from calibrant_server.workers.settings import EngineSettings, SettingsError

@@ -11,9 +11,9 @@ from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.summary import summary
-from calibrant.drift.unit_tables import coverage_of, merged
+from calibrant.drift.unit_tables import merged
 from calibrant.drift.verdict import verdict
-from calibrant.raters.label_coverage import coverage
+from calibrant.raters.label_coverage import coverage, coverage_of
 from calibrant_server.workers.alarm.advancing import advised, since_change, title_of, who_alarms
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED

@@ -25,7 +25,8 @@ from calibrant.core.view import NotAnswerable, View
 from calibrant.drift.histogram_tables import has_histograms, posted_table
 from calibrant.drift.mapped_scores import OWN_SCORE, Fitted, scalar
 from calibrant.drift.score_bounds import bounded_table
-from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, label_counts, unit_table
+from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, unit_table
+from calibrant.raters.label_coverage import label_counts
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name
 from calibrant_server.workers.alarm.settings import AlarmSettings

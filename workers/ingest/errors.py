@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redis.exceptions import ResponseError
+
+from calibrant_server.workers.store.transient_errors import (
+    CONFIGURED_CODES,
+    TRANSIENT_CODES,
+    code_of,
+    store_message,
+)
+
 if TYPE_CHECKING:
     from calibrant_server.workers.store.registry import ModelConfig
 
@@ -37,11 +46,19 @@ class RecordsFull(Saturated):
 
 
 class StoreUnavailable(RuntimeError):
-    """The store cannot be reached, or cannot write (503). The batch may have been accepted: repeat it under its id."""
+    """The store cannot be reached (503). The batch may have been accepted: repeat it under its id."""
 
     def __init__(self, detail: str, retry_after_s: int = 2):
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class StoreRefused(StoreUnavailable):
+    """The store responds and rejects the request because of its own state (503); `reason` is its message."""
+
+    def __init__(self, reason: str, retry_after_s: int = 5):
+        super().__init__(f"the store refused: {reason}", retry_after_s)
+        self.reason = reason
 
 
 class StoreFull(StoreUnavailable):
@@ -62,3 +79,17 @@ class ModelGone(RuntimeError):
 
 class UnknownBatch(LookupError):
     """There is no record of the batch id: it was never accepted, or its record has expired."""
+
+
+def unavailable(error: Exception) -> StoreUnavailable:
+    """Return the error for callers; it quotes the store's message on its own state only, which names no data."""
+    code = code_of(error)
+    if code == "OOM":
+        return StoreFull("the store's memory is full", 5)
+    if code in CONFIGURED_CODES:
+        return StoreRefused(f"{code} (the log of the service has its message)")
+    if code in TRANSIENT_CODES:
+        return StoreRefused(store_message(error), 2 if code == "LOADING" else 5)
+    if code or isinstance(error, ResponseError):
+        return StoreRefused("an unexpected error (the log of the service has it)")
+    return StoreUnavailable("the store cannot be reached")

@@ -13,9 +13,7 @@ from collections.abc import Awaitable, Callable
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from redis.exceptions import ConnectionError as StoreConnectionError
-from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
-from redis.exceptions import TimeoutError as StoreTimeoutError
+from redis.exceptions import RedisError
 
 from calibrant_server.workers.alarm.alarm_reader import AlarmBook
 from calibrant_server.workers.ingest.append import BatchAppender
@@ -29,20 +27,26 @@ from calibrant_server.workers.ingest.errors import (
     RecordsFull,
     Saturated,
     StoreFull,
+    StoreRefused,
     StoreUnavailable,
     UnknownBatch,
+    unavailable,
 )
-from calibrant_server.workers.ingest.parked import Troubles, read_troubles
 from calibrant_server.workers.ingest.retained_store import read_tallies, whole_tallies
+from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
 from calibrant_server.workers.queries.query import Needs, Query
 from calibrant_server.workers.queries.versions import PANES, SliceState, Versions
 from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.access_keys import AccessKeys
+from calibrant_server.workers.store.audit_log import AuditLog
 from calibrant_server.workers.store.batch_records import BatchRecord, Receipt
-from calibrant_server.workers.store.connection import connect_async, join
+from calibrant_server.workers.store.connection import connect_async, join, run_async
 from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.store_state import StoreState
+from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.store.watermarks import Watermarks, is_live
 from calibrant_server.workers.store.windows import Window
 
@@ -58,8 +62,10 @@ __all__ = [
     "RecordsFull",
     "Saturated",
     "StoreFull",
+    "StoreRefused",
     "StoreUnavailable",
     "UnknownBatch",
+    "unavailable",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -67,7 +73,6 @@ T = TypeVar("T")
 INGEST_DEADLINE_S = 5.0
 # After this no caller waits for a result any longer. The worker finishes and caches it all the same.
 ANSWER_DEADLINE_S = 20.0
-_PASSING = (StoreConnectionError, StoreTimeoutError, ConnectionError, asyncio.TimeoutError)
 _FIRST_PAUSE_S = 0.01
 _MAX_PAUSE_S = 0.25
 
@@ -87,9 +92,12 @@ class Inbox:
         self.settings = settings
         self._ingest_deadline_s = ingest_deadline_s
         self.client = client or connect_async(settings)
+        self._state = StoreState()
         self.keys = Keys(settings.namespace, settings.partitions)
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
+        self.access_keys = AccessKeys(self.client, self.keys, self._kept_up)
+        self.audit = AuditLog(self.client, self.keys, self._kept_up)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
         self._asking = QueryClient(self.client, self.keys, self._versions)
@@ -118,7 +126,7 @@ class Inbox:
         BatchConflict, BacklogFull, IdsFull, RecordsFull, ModelMismatch, StoreUnavailable
         """
         nonce = token_hex(4)
-        return await self._kept_up(lambda: self._hand_over_once(batch, nonce))
+        return await self._kept_up(lambda: self._hand_over_once(batch, nonce), writes=True)
 
     async def record(self, model_key: str, batch_id: str) -> Receipt | None:
         """Return the receipt of a batch id, or None if there is no record of it."""
@@ -210,7 +218,7 @@ class Inbox:
                 pipe.incrby(keys.bytes_in, entry.n_bytes)
                 await pipe.execute()
 
-        await self._kept_up(once)
+        await self._kept_up(once, writes=True)
 
     @property
     def alarms(self) -> AlarmBook:
@@ -242,33 +250,52 @@ class Inbox:
         """Return the number of retained records by `tenant/model`, of the first `most` models by name."""
         return await self._kept_up(lambda: read_tallies(self.client, self.keys, most), 0.0)
 
-    async def ping(self) -> None:
-        """Raise StoreUnavailable unless the store responds now."""
-        await self._kept_up(self.client.ping, 0.0)
+    async def check_writable(self) -> bool:
+        """Return whether the store takes batches: False if its memory is full, which ends by itself or by deletions.
+
+        Raises
+        ------
+        StoreUnavailable
+            It cannot be reached, or takes no write at all: a read-only replica, a failing disk.
+        """
+        try:
+            await self._kept_up(
+                lambda: run_async(self.client, "probe", [self.keys.configuration]), 0.0, writes=True
+            )
+        except StoreFull:
+            return False
+        return True
 
     async def troubles(self) -> Troubles:
         """Return what requires an operator."""
-        return await self._kept_up(lambda: read_troubles(self.client, self.keys), 0.0)
+        return await self._kept_up(
+            lambda: read_troubles(self.client, self.keys, self.settings.lease_s), 0.0
+        )
 
     async def _kept_up(
-        self, once: Callable[[], Awaitable[T]], deadline_s: float | None = None
+        self,
+        once: Callable[[], Awaitable[T]],
+        deadline_s: float | None = None,
+        writes: bool = False,
     ) -> T:
-        """Retry after transient errors until the deadline; every call is safe to repeat."""
+        """Retry after transient errors until the deadline; every call is safe to repeat.
+
+        Connections to a server that lost its role are dropped by their pool, so each retry may reach another server.
+        """
         limit_s = self._ingest_deadline_s if deadline_s is None else deadline_s
         deadline = time.monotonic() + limit_s
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return await once()
-            except OutOfMemoryError as error:
-                raise StoreFull("the store's memory is full", 5) from error
-            except _PASSING as error:
-                if time.monotonic() + pause_s > deadline:
-                    raise StoreUnavailable(f"the store cannot be reached: {error}") from error
-            except ResponseError as error:
-                raise StoreUnavailable(f"the store refused: {error}", 5) from error
-            except RedisError as error:
-                raise StoreUnavailable(f"the store failed: {error}") from error
+                result = await once()
+            except (RedisError, OSError) as error:
+                self._state.failed(error)
+                if not is_worth_repeating(error) or time.monotonic() + pause_s > deadline:
+                    raise unavailable(error) from error
+            else:
+                if self._state.problem:
+                    self._state.responded(writes)
+                return result
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 

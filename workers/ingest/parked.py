@@ -25,7 +25,7 @@ from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import next_id
 from calibrant_server.workers.store.connection import Store, StoreMismatch
 from calibrant_server.workers.store.embedded import EmbeddedServerError, store_of
-from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.keys import PartitionKeys
 
 _A_READ = 8
 _OF_THE_PARKING = 3
@@ -113,30 +113,6 @@ def _parked(partition: int, entry_id: str, fields: Mapping[bytes, bytes]) -> Par
 
 def _as_it_came(fields: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     return dict(list(fields.items())[_OF_THE_PARKING:])
-
-
-@dataclass(frozen=True)
-class Troubles:
-    """Conditions that need an operator: data that wait for one.
-
-    Attributes
-    ----------
-    parked_entries : acknowledged, not merged, stored for a replay
-    unsealed_models : models with a damaged pane that prevents the sealing of a cohort
-    """
-
-    parked_entries: int
-    unsealed_models: int
-
-
-async def read_troubles(client: Any, keys: Keys) -> Troubles:
-    """Return the sums over all partitions, from the event loop."""
-    async with client.pipeline(transaction=False) as pipe:
-        for number in range(keys.partitions):
-            pipe.xlen(keys.partition(number).parked)
-            pipe.hlen(keys.partition(number).unsealable)
-        found = await pipe.execute()
-    return Troubles(sum(found[::2]), sum(found[1::2]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from itertools import takewhile
 
+from redis.exceptions import RedisError
+
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.commands import write_order
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item, arrived
@@ -42,9 +44,9 @@ from calibrant_server.workers.store.fencing_token import (
     FencingToken,
     StaleTokenError,
 )
-from calibrant_server.workers.store.leases import Leases
+from calibrant_server.workers.store.leases import RETRIES_A_LEASE, Leases
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
-from calibrant_server.workers.store.transient_errors import NO_VERDICT
+from calibrant_server.workers.store.transient_errors import NO_VERDICT, is_transient
 
 log = logging.getLogger(__name__)
 
@@ -109,9 +111,9 @@ class PartitionLoop:
                 if self._leases.take(self.partition):
                     self._term()
                 else:
-                    self._stop.wait(self._settings.lease_s / 4)
+                    self._stop.wait(self._settings.lease_s / RETRIES_A_LEASE)
             except NO_VERDICT as error:
-                log.warning("partition %d: %r", self.partition, error)
+                self._report(error)
                 self._stop.wait(0.2)
             except Exception:
                 log.exception("partition %d: starts again", self.partition)
@@ -145,12 +147,19 @@ class PartitionLoop:
             if isinstance(error, MemoryError):
                 self._count = 1
             if not isinstance(error, StaleTokenError):
-                log.warning("partition %d: %r", self.partition, error)
+                self._report(error)
                 self._tries = self._tries or Tries()
                 self._stop.wait(self._tries.failed(self._at_work, error))
             self._chain.reload()
         finally:
             self._leases.idle(self.partition)
+
+    def _report(self, error: BaseException) -> None:
+        """Log an error; a state of the store once for all partitions of the process."""
+        if is_transient(error) and isinstance(error, RedisError):
+            self._store.state.failed(error)
+        else:
+            log.warning("partition %d: %r", self.partition, error)
 
     def step(self) -> None:
         """Read the entries that are there, and commit them."""

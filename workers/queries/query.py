@@ -16,8 +16,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.metrics import MetricRequest, requested
-from calibrant.metrics.requests import SHARED, takes
-from calibrant.report import shared_options
+from calibrant.metrics.requests import SHARED, shared_options, takes
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.registry import ModelConfig

@@ -62,7 +62,7 @@ class QueryServer:
                 if popped is not None:
                     self._serve(popped[1], serve)
             except RedisError as error:
-                log.warning("questions: %s", error)
+                self._store.state.failed(error)
                 stop.wait(0.2)
             except Exception:
                 log.exception("query_failed")

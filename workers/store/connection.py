@@ -2,6 +2,10 @@
 
 All partitions are on one server. A cluster needs another `node` and nothing else. Retries of the client library are off:
 it would repeat writes silently. Callers repeat what is safe to repeat.
+
+After a failover the store's name or address leads to another server, but pooled connections stay with the old one, which
+rejects every write, or with a machine that is gone. So a connection that meets such an error makes its pool close all
+idle connections, and those in use when they are returned. The next request connects again.
 """
 
 from __future__ import annotations
@@ -15,10 +19,12 @@ from typing import Any
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, RedisError
 
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.store_state import StoreState
+from calibrant_server.workers.store.transient_errors import is_of_the_connection
 
 # A server on the same network accepts a connection within milliseconds, or not at all.
 CONNECT_TIMEOUT_S = 1.0
@@ -51,18 +57,87 @@ def _options(settings: EngineSettings) -> dict[str, Any]:
     }
 
 
+class _Watched:
+    """A connection that notes that its server no longer serves."""
+
+    gave_up = False
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().read_response(*args, **options)  # type: ignore[misc]
+        except (RedisError, OSError) as error:
+            self.gave_up |= is_of_the_connection(error)
+            raise
+
+
+class _WatchedAsync:
+    gave_up = False
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super().read_response(*args, **options)  # type: ignore[misc]
+        except (RedisError, OSError) as error:
+            self.gave_up |= is_of_the_connection(error)
+            raise
+
+
+@lru_cache
+def _watched(kind: type, watch: type) -> type:
+    return type(f"Watched{kind.__name__}", (watch, kind), {})
+
+
+class FailoverPool(redis.ConnectionPool):  # type: ignore[misc]
+    """Pool of a blocking client."""
+
+    def __init__(self, connection_class: type = redis.Connection, **options: Any):
+        super().__init__(connection_class=_watched(connection_class, _Watched), **options)
+
+    def release(self, connection: Any) -> None:
+        """Return a connection, and drop all if its server no longer serves."""
+        if connection.gave_up:
+            connection.gave_up = False
+            with self._lock:
+                for each in self._in_use_connections:
+                    each.mark_for_reconnect()
+                self.disconnect(inuse_connections=False)
+        super().release(connection)
+
+
+class AsyncFailoverPool(redis.asyncio.BlockingConnectionPool):  # type: ignore[misc]
+    """Pool of the event loop's client; calls above the number of connections wait."""
+
+    def __init__(
+        self,
+        *arguments: Any,
+        connection_class: type = redis.asyncio.Connection,
+        **options: Any,
+    ):
+        watched = _watched(connection_class, _WatchedAsync)
+        super().__init__(*arguments, connection_class=watched, **options)
+
+    async def release(self, connection: Any) -> None:
+        """Return a connection, and drop all if its server no longer serves."""
+        if connection.gave_up:
+            connection.gave_up = False
+            for each in self._in_use_connections:
+                each.mark_for_reconnect()
+            await self.disconnect(inuse_connections=False)
+        await super().release(connection)
+
+
 def connect(settings: EngineSettings) -> Any:
     """Return a blocking client. Threads can share it; each call uses its own connection.
 
     Not typed: the library's types leave open whether replies are text, and here they are always bytes.
     """
     retry = redis.retry.Retry(NoBackoff(), 0)
-    return redis.Redis.from_url(_url(settings), retry=retry, **_options(settings))
+    pool = FailoverPool.from_url(_url(settings), retry=retry, **_options(settings))
+    return redis.Redis.from_pool(pool)
 
 
 def connect_async(settings: EngineSettings) -> Any:
     """Return a client for the event loop; calls above the number of connections wait."""
-    pool = redis.asyncio.BlockingConnectionPool.from_url(
+    pool = AsyncFailoverPool.from_url(
         _url(settings),
         max_connections=settings.max_connections,
         timeout=POOL_WAIT_S,
@@ -85,6 +160,7 @@ class Store:
         self.settings = settings
         self.keys = Keys(settings.namespace, settings.partitions)
         self.client = connect(settings)
+        self.state = StoreState()
         texts = script_texts or scripts()
         self._scripts = {
             name: (text, sha1(text.encode()).hexdigest()) for name, text in texts.items()
@@ -97,9 +173,12 @@ class Store:
     def run(
         self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()
     ) -> Any:
-        """Run a script of a partition; load it if the server does not have it."""
+        """Run a script of a partition."""
+        return self.run_on(self.node(partition), script, keys, args)
+
+    def run_on(self, node: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        """Run a script on one server; load it if the server does not have it."""
         text, digest = self._scripts[script]
-        node = self.node(partition)
         try:
             return node.evalsha(digest, len(keys), *keys, *args)
         except NoScriptError:
@@ -111,6 +190,13 @@ class Store:
         text, _ = self._scripts["fix_properties"]
         pairs = self.client.eval(text, 1, self.keys.configuration, *_flat(fixed))
         check_properties(fixed, pairs)
+
+    def check_properties(self) -> None:
+        """Raise StoreMismatch if the store has other properties, without changing it."""
+        found = self.client.hgetall(self.keys.configuration)
+        if found:
+            pairs = [part for pair in found.items() for part in pair]
+            check_properties(fixed_properties(self.settings), pairs)
 
     def close(self) -> None:
         self.client.close()
@@ -139,6 +225,15 @@ def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
 
 def _flat(fixed: Mapping[str, int]) -> list[str | int]:
     return [part for pair in fixed.items() for part in pair]
+
+
+async def run_async(client: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+    """Run a script from the event loop; load it if the server does not have it."""
+    text = scripts()[script]
+    try:
+        return await client.evalsha(sha1(text.encode()).hexdigest(), len(keys), *keys, *args)
+    except NoScriptError:
+        return await client.eval(text, len(keys), *keys, *args)
 
 
 async def join(client: Any, settings: EngineSettings) -> str:

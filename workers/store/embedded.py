@@ -150,6 +150,11 @@ class EmbeddedServer:
             self._shut_down()
         self._leave()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a server of this directory responds."""
+        return self._answers()
+
     def _let_go(self) -> None:
         """Wait for a server that another process stops, as its parent must."""
         process, self._process = self._process, None
@@ -342,3 +347,21 @@ def store_of(settings: EngineSettings) -> Iterator[EngineSettings]:
         yield settings.with_url(server.start())
     finally:
         server.stop()
+
+
+def running_store_of(settings: EngineSettings) -> EngineSettings:
+    """Return settings with a store that runs: the operator's, or the embedded server if a process uses it now.
+
+    Raises
+    ------
+    EmbeddedServerError
+        No embedded server runs on the data directory; none is started.
+    """
+    if settings.redis_url is not None:
+        return settings
+    server = EmbeddedServer(settings.store_dir)
+    if not server.is_running:
+        raise EmbeddedServerError(
+            f"no server responds in {settings.store_dir}: start the service, or set CALIBRANT_REDIS_URL"
+        )
+    return settings.with_url(server.url)

@@ -39,6 +39,8 @@ T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)     
 T:us                  hash    G -> the cohort that a damaged pane keeps from being sealed, and why      commit
 T:nr                  hash    records and bytes retained in the partition; on their way  inbox, commit
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
+ns:ak                 hash    key id -> JSON of a caller's key; `*` -> number of changes  key scripts
+ns:au:TENANT          stream  audit log: e (JSON)                                       service
 ns:w                  zset    live workers by time of their last heartbeat              worker
 ns:ask                list    questions that wait for a worker                          inbox
 ns:ask:slow           list    those whose answer may take seconds                      compute
@@ -227,6 +229,13 @@ class Keys:
     @property
     def configuration(self) -> str:
         return f"{self.namespace}:cfg"
+
+    @property
+    def access_keys(self) -> str:
+        return f"{self.namespace}:ak"
+
+    def audit(self, tenant: str) -> str:
+        return f"{self.namespace}:au:{tenant}"
 
     @property
     def workers(self) -> str:

@@ -17,6 +17,13 @@ log = logging.getLogger(__name__)
 
 # A worker that commits nothing for this long while entries wait releases its lease. The longest commits take seconds.
 STUCK_S = 60.0
+# Parts of `lease_s`. Another worker serves a dead worker's partitions within one `lease_s`: its lease ends after 3/4; by
+# then its name has not counted in the share for two beats; and the others try every 1/8 (`RETRIES_A_LEASE`).
+_HOLD = 0.75
+_COUNTS = 0.5
+RETRIES_A_LEASE = 8
+# A name stays in the list of workers this long, so that health can tell a late worker from one that left.
+_LEASES_LISTED = 2
 
 
 class Leases:
@@ -40,11 +47,12 @@ class Leases:
         with self._lock:
             if partition not in self._until and len(self._until) >= self._share:
                 return False
-        if not self._hold(partition, self._lease_ms):
+        until = time.monotonic() + self._hold_s
+        if not self._hold(partition, self._hold_ms):
             return False
         with self._lock:
             self._busy.pop(partition, None)
-            self._until[partition] = time.monotonic() + self._settings.lease_s
+            self._until[partition] = until
         return True
 
     def holds(self, partition: int) -> bool:
@@ -70,12 +78,13 @@ class Leases:
         self._share = math.ceil(self._settings.partitions / max(1, workers))
         self._drop_surplus()
         for partition in [each for each, until in list(self._until.items()) if until]:
+            until = time.monotonic() + self._hold_s
             if self._is_stuck(partition):
                 self._forget(partition)
                 log.error("partition %d: its worker makes no progress", partition)
                 self._on_stuck(partition)
-            elif self._hold(partition, self._lease_ms):
-                self._renewed(partition)
+            elif self._hold(partition, self._hold_ms):
+                self._renewed(partition, until)
             else:
                 self._forget(partition)
 
@@ -88,30 +97,29 @@ class Leases:
             self._until.pop(partition, None)
             self._busy.pop(partition, None)
 
-    def _renewed(self, partition: int) -> None:
+    def _renewed(self, partition: int, until: float) -> None:
         with self._lock:
             # Not if it was released, or is about to be.
             if self._until.get(partition):
-                self._until[partition] = time.monotonic() + self._settings.lease_s
+                self._until[partition] = until
 
     @property
-    def _lease_ms(self) -> int:
-        return int(self._settings.lease_s * 1000)
+    def _hold_s(self) -> float:
+        return self._settings.lease_s * _HOLD
+
+    @property
+    def _hold_ms(self) -> int:
+        return int(self._hold_s * 1000)
 
     def _hold(self, partition: int, milliseconds: int) -> bool:
         keys = self._store.keys.partition(partition)
         return bool(self._store.run(partition, "lease", [keys.lease], [self.name, milliseconds]))
 
     def _roll_call(self) -> int:
-        client, key = self._store.client, self._store.keys.workers
-        now = client.time()[0]
-        with client.pipeline(transaction=False) as pipe:
-            pipe.zadd(key, {self.name: now})
-            pipe.zremrangebyscore(key, "-inf", now - math.ceil(self._settings.lease_s * 2))
-            pipe.zcard(key)
-            # With full memory the first command is rejected; the count is still accurate enough.
-            count = pipe.execute(raise_on_error=False)[-1]
-        return count if isinstance(count, int) else 1
+        lease_s = self._settings.lease_s
+        arguments = [self.name, lease_s * _COUNTS, lease_s * _LEASES_LISTED]
+        store = self._store
+        return int(store.run_on(store.client, "roll_call", [store.keys.workers], arguments))
 
     def _drop_surplus(self) -> None:
         with self._lock:

@@ -7,9 +7,13 @@ The partition loop alone catches them: it discards what is in memory, reads the 
 
 from __future__ import annotations
 
+import re
+
 from redis.exceptions import (
     AskError,
+    BusyLoadingError,
     ClusterDownError,
+    MasterDownError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -26,14 +30,28 @@ NO_VERDICT = (RedisError, OSError, MemoryError)
 # States of the store, or rights that the deployment lacks. Each rejects every command alike, whatever the entry is.
 TRANSIENT_CODES = frozenset({
     "ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOGOODSLAVE", "NOPERM",
-    "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE", "WRONGPASS",
+    "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNBLOCKED", "UNKILLABLE", "WRONGPASS",
 })  # fmt: skip
 
 _TRANSIENT_CLASSES = (
     StoreConnectionError, StoreTimeoutError, OSError, OutOfMemoryError, ReadOnlyError, NoPermissionError,
     ClusterDownError, TryAgainError, AskError,
 )  # fmt: skip
+_UNREACHABLE_CLASSES = (StoreConnectionError, StoreTimeoutError, OSError)
+# For errors that the client library raises without the code.
+_CODE_OF_CLASS: dict[type, str] = {
+    OutOfMemoryError: "OOM", ReadOnlyError: "READONLY", BusyLoadingError: "LOADING", NoPermissionError: "NOPERM",
+    MasterDownError: "MASTERDOWN", ClusterDownError: "CLUSTERDOWN", TryAgainError: "TRYAGAIN",
+}  # fmt: skip
 _OF_A_PIPELINE = " caused error: "
+
+# Another server, or the same one after a failover, would not reject the request: connect again.
+_MOVED_ROLE = frozenset(
+    {"CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY"}
+)
+# Rights and addresses: no repeat within one request helps.
+CONFIGURED_CODES = frozenset({"ASK", "MOVED", "NOAUTH", "NOPERM", "WRONGPASS"})
+_CODE = re.compile(r"[A-Z][A-Z]+\Z")
 
 
 def is_transient(error: BaseException) -> bool:
@@ -45,9 +63,33 @@ def is_transient(error: BaseException) -> bool:
     # The client library strips the code from the text of those rejections that it has a class for.
     if isinstance(error, _TRANSIENT_CLASSES):
         return True
-    return isinstance(error, ResponseError) and _code(error) in TRANSIENT_CODES
+    return isinstance(error, ResponseError) and code_of(error) in TRANSIENT_CODES
 
 
-def _code(error: ResponseError) -> str:
-    """The store's code of a rejection, alone or in a pipeline."""
-    return str(error).rpartition(_OF_A_PIPELINE)[2].partition(" ")[0]
+def is_worth_repeating(error: BaseException) -> bool:
+    """Whether the same request may succeed within seconds. A full memory and missing rights take longer."""
+    return is_transient(error) and code_of(error) not in CONFIGURED_CODES | {"OOM"}
+
+
+def is_of_the_connection(error: BaseException) -> bool:
+    """Whether to connect again: the server does not respond, or no longer has the role to serve."""
+    code = code_of(error)
+    return code in _MOVED_ROLE if code else isinstance(error, _UNREACHABLE_CLASSES)
+
+
+def code_of(error: BaseException) -> str:
+    """Return the store's code of a rejection (`READONLY`), alone or in a pipeline; empty if it sent none."""
+    if not isinstance(error, RedisError):
+        return ""
+    code = getattr(error, "status_code", None) or _CODE_OF_CLASS.get(type(error), "")
+    if not code and isinstance(error, ResponseError):
+        code = str(error).rpartition(_OF_A_PIPELINE)[2].partition(" ")[0]
+    return code if _CODE.match(code) else ""
+
+
+def store_message(error: BaseException) -> str:
+    """Return the store's own message with its code, on one line and of bounded length."""
+    code, text = code_of(error), str(error).rpartition(_OF_A_PIPELINE)[2]
+    if code and not text.startswith(code):
+        text = f"{code} {text}"
+    return " ".join(text.split())[:300]

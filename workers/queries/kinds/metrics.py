@@ -10,9 +10,8 @@ from calibrant.core.pane import Pane
 from calibrant.core.view import View
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, compute_metrics
-from calibrant.metrics.requests import split
+from calibrant.metrics.requests import shared_options, split
 from calibrant.raters.label_coverage import PARTS, coverage
-from calibrant.report import shared_options
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,

@@ -1,0 +1,215 @@
+"""Keys of callers: created with scopes, models and an expiry, listed, revoked."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from calibrant.core.errors import Violation
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.dependencies import TheConnection, TheReception
+from calibrant_server.service.http.errors import (
+    InvalidInput,
+    KeyConfigured,
+    KeyIdUnknown,
+    KeysNotConfigured,
+    QuotaFull,
+)
+from calibrant_server.service.http.headers import IfNoneMatch
+from calibrant_server.service.http.lists import (
+    NOT_MODIFIED,
+    PAGE_HEADERS,
+    ListPage,
+    PageQuery,
+    list_response,
+    page_of,
+)
+from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.reads.frozen_maps import document, valid
+from calibrant_server.service.security.audit import audit_of
+from calibrant_server.service.security.key_file import hash_of, new_secret
+from calibrant_server.service.security.keys import (
+    MODEL_PATTERN,
+    SCOPES,
+    Caller,
+    Key,
+    Keyring,
+    Scope,
+    needs,
+)
+from calibrant_server.workers.store.access_keys import MAX_KEYS, TooManyKeys
+
+router = APIRouter(tags=["keys"], default_response_class=Response)
+
+FULL_RETRY_S = 60
+KeyId = Annotated[str, Path(description="Key id", pattern=r"^k_[0-9a-f]{16}$")]
+Models = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
+
+
+class NewKey(BaseModel):
+    """A key to create."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(
+        min_length=1, max_length=200, description="Name in logs and in the audit log."
+    )
+    scopes: list[Scope] = Field(min_length=1, max_length=len(SCOPES))
+    models: list[Models] | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="Ids of the models that the key covers; `*` at the end covers every id that begins so. Default: all.",
+    )
+    expires_at: AwareDatetime | None = Field(
+        None, description="From then on the key is rejected. Default: never."
+    )
+
+
+class KeyResponse(BaseModel):
+    """A key without its secret."""
+
+    id: str
+    name: str
+    scopes: list[Scope]
+    models: list[str] | None = Field(description="Null: all models of the tenant.")
+    expires_at: str | None
+    created_at: str | None = Field(description="Null for a configured key.")
+    created_by: str | None = Field(description="Id of the key that created this one.")
+    source: Literal["configured", "created"] = Field(
+        description="`configured`: in the keys file or variable; `created`: through this API."
+    )
+
+
+class CreatedKeyResponse(KeyResponse):
+    """A new key with its secret."""
+
+    secret: str = Field(description="The key itself. It is returned only here and not stored.")
+
+
+class KeysResponse(ListPage):
+    """Keys of your tenant, sorted by id."""
+
+    keys: list[KeyResponse]
+
+
+async def _keyring(request: Request) -> Keyring:
+    keyring: Keyring = request.app.state.keyring
+    if keyring.is_open:
+        raise KeysNotConfigured(
+            "The service runs without keys, so it manages none. Configure a first key: "
+            "`calibrant keys create` writes it to the keys file."
+        )
+    return keyring
+
+
+KeyAdmin = Annotated[Caller, Depends(needs("admin", every_model=True))]
+TheKeyring = Annotated[Keyring, Depends(_keyring)]
+
+
+@router.get(
+    "/v1/keys",
+    operation_id="listKeys",
+    responses={
+        200: answers(KeysResponse, "A page of keys", **PAGE_HEADERS),
+        304: NOT_MODIFIED,
+        **problems(422),
+    },
+)
+async def list_keys(
+    request: Request,
+    caller: KeyAdmin,
+    query: Annotated[PageQuery, Query()],
+    keyring: TheKeyring,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """List the keys of your tenant, sorted by id."""
+    with engine_errors():
+        await request.app.state.key_refresh.read_store()
+    found = [(each, "configured") for each in keyring.configured]
+    found += [(each, "created") for each in keyring.created]
+    mine = [(each, source) for each, source in found if each.tenant == caller.tenant]
+    page, following = page_of(mine, lambda each: [each[0].id, each[1]], query)
+    return list_response(request, {"keys": [_shown(*each) for each in page]}, following)
+
+
+@router.post(
+    "/v1/keys",
+    operation_id="createKey",
+    status_code=201,
+    responses={
+        201: answers(CreatedKeyResponse, "The key, with its secret", Location="The key."),
+        **problems(408, 413, 415, 422, 429),
+    },
+    openapi_extra=takes("The key", json=NewKey),
+)
+async def create_key(
+    request: Request,
+    caller: KeyAdmin,
+    keyring: TheKeyring,
+    connection: TheConnection,
+    reception: TheReception,
+) -> Response:
+    """Create a key of your tenant; the secret is returned once."""
+    wanted = valid(NewKey, await document(request, reception))
+    now = datetime.now(UTC)
+    if wanted.expires_at is not None and wanted.expires_at <= now:
+        detail = (
+            f"Received {wanted.expires_at.isoformat()}; expected a time after {now.isoformat()}."
+        )
+        raise InvalidInput(detail, errors=[Violation("/expires_at", "future", detail)])
+    secret = new_secret()
+    key = Key(
+        sha256=hash_of(secret),
+        name=wanted.name,
+        tenant=caller.tenant,
+        scopes=tuple(each for each in SCOPES if each in wanted.scopes),
+        models=None if wanted.models is None else tuple(dict.fromkeys(wanted.models)),
+        expires_at=wanted.expires_at,
+        created_at=now,
+        created_by=caller.key_id,
+    )
+    try:
+        with engine_errors():
+            await connection.inbox.access_keys.add(
+                caller.tenant, key.id, key.model_dump(mode="json")
+            )
+            await request.app.state.key_refresh.read_store()
+    except TooManyKeys as error:
+        detail = f"Your tenant has {MAX_KEYS} keys, the maximum. Revoke one first."
+        raise QuotaFull(detail, retry_after_s=FULL_RETRY_S) from error
+    shown = _shown(key, "created")
+    audit_of(request).details = shown
+    headers = {"Location": f"/v1/keys/{key.id}", "Cache-Control": "no-store"}
+    return Response(orjson.dumps({**shown, "secret": secret}), 201, headers, JSON)
+
+
+@router.delete(
+    "/v1/keys/{key}",
+    operation_id="revokeKey",
+    status_code=204,
+    responses={204: {"description": "The key is revoked"}, **problems(409, 422)},
+)
+async def revoke_key(
+    key: KeyId,
+    request: Request,
+    caller: KeyAdmin,
+    keyring: TheKeyring,
+    connection: TheConnection,
+) -> Response:
+    """Revoke a key: every process rejects it within 5 s."""
+    if any(each.id == key and each.tenant == caller.tenant for each in keyring.configured):
+        raise KeyConfigured()
+    with engine_errors():
+        if not await connection.inbox.access_keys.revoke(caller.tenant, key):
+            raise KeyIdUnknown()
+        await request.app.state.key_refresh.read_store()
+    return Response(status_code=204)
+
+
+def _shown(key: Key, source: str) -> dict[str, Any]:
+    told = key.model_dump(mode="json", include=set(KeyResponse.model_fields) - {"id", "source"})
+    return {"id": key.id, **told, "source": source}

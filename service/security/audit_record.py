@@ -1,0 +1,44 @@
+"""Record of a change in the audit log, written after the change and before its response is sent.
+
+A client that has received a success therefore finds the entry. If the process dies between the two, the change is made, the
+log has no entry, and the client has no response.
+"""
+
+from datetime import UTC, datetime
+from logging import getLogger
+
+from starlette.types import Scope
+
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.http.errors import Problem, StoreUnavailable
+from calibrant_server.service.security.audit import Audit
+
+UNRECORDED = "The change was made, but the store could not record it in the audit log. Read it again before you repeat it."
+
+log = getLogger("service.audit")
+
+
+async def record(scope: Scope, status: int) -> Problem | None:
+    """Append the entry of a request that succeeded, if one is due; return the problem if it cannot be stored."""
+    audit: Audit | None = scope.get("audit")
+    if audit is None or not audit.is_due or status >= 400:
+        return None
+    audit.is_due = False
+    caller, state = scope["caller"], scope["app"].state
+    entry = {
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "action": scope["route"].operation_id,
+        "subject": dict(scope["path_params"]),
+        "key": {"id": caller.key_id, "name": caller.name} if caller.key_id else None,
+        "client": scope["client"][0] if scope.get("client") else None,
+        "request_id": scope.get("request_id"),
+        "status": status,
+        "details": audit.details,
+    }
+    try:
+        with engine_errors():
+            await state.connection.inbox.audit.append(caller.tenant, entry)
+    except StoreUnavailable as problem:
+        log.error("audit_entry_lost entry=%s", entry)
+        return StoreUnavailable(UNRECORDED, retry_after_s=problem.retry_after_s)
+    return None

@@ -1,0 +1,228 @@
+"""A store that loses its role: requests are repeated on another server, and everything works again without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import closing
+
+import pytest
+import redis
+from redis.exceptions import ReadOnlyError
+
+from calibrant_server.workers.health import read_health
+from calibrant_server.workers.ingest.inbox import Inbox, StoreRefused, StoreUnavailable
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.store_state import StoreState
+from tests.stores import StoreServer
+from tests.switch import Switch
+from tests.waiting import PATIENCE_S, eventually
+from tests.workers.driving import Bench, delivery
+from tests.workers.ledger import pane_of
+
+
+@pytest.fixture
+def pair(server_binary, tmp_path):
+    """A master and a replica that has its data; both also listen on a loopback port."""
+    servers = [
+        StoreServer(server_binary, tmp_path / name, repl_diskless_sync_delay="0")
+        for name in ("first", "second")
+    ]
+    for each in servers:
+        each.listens = True
+        each.start()
+    yield servers
+    for each in servers:
+        each.close()
+
+
+def follow(replica, master):
+    with replica.client() as client:
+        client.replicaof("127.0.0.1", master.port)
+        eventually(lambda: client.info("replication")["master_link_status"] == "up")
+
+
+def has_everything(replica, master):
+    def offset(server, name):
+        with server.client() as client:
+            return client.info("replication")[name]
+
+    return offset(replica, "slave_repl_offset") >= offset(master, "master_repl_offset")
+
+
+def promote(server):
+    with server.client() as client:
+        client.replicaof("NO", "ONE")
+
+
+def reason(inbox):
+    """Why the store takes no writes; empty if it takes them."""
+
+    async def asked():
+        try:
+            await inbox.check_writable()
+        except StoreUnavailable as error:
+            return str(error)
+        return ""
+
+    return asked()
+
+
+def test_after_a_failover_the_same_processes_go_on(settings, pair, caplog):
+    first, second = pair
+    follow(second, first)
+    switch = Switch(first.socket)
+    settings = settings.replace(redis_url=switch.url, namespace="failover")
+    try:
+        with Bench(settings, ingest_deadline_s=0.3) as bench, caplog.at_level(logging.INFO):
+            bench.put_model()
+            engine = bench.engine()
+            host = engine._leases.name.partition(":")[0]
+            bench.deliver(delivery("b1", [1]))
+            assert bench.merged("b1").status == "merged"
+            eventually(lambda: has_everything(second, first))
+
+            # The old master becomes a replica of the new one; connections to it stay open.
+            promote(second)
+            follow(first, second)
+            assert "READONLY" in bench.run(reason(bench.inbox))
+            with pytest.raises(StoreRefused, match="READONLY"):
+                bench.deliver(delivery("b2", [2]))
+            eventually(lambda: "store_rejects error=READONLY" in caplog.text)
+
+            switch.target = second.socket
+            eventually(lambda: bench.run(reason(bench.inbox)) == "")
+
+            async def until_taken():
+                inbox = bench.inbox
+                async with asyncio.timeout(PATIENCE_S):
+                    while True:
+                        try:
+                            return await inbox.hand_over(delivery("b2", [2]))
+                        except StoreUnavailable:
+                            await asyncio.sleep(0.02)
+
+            assert not bench.run(until_taken()).is_final
+            assert bench.merged("b2").status == "merged"
+            with redis.Redis(unix_socket_path=second.socket) as client:
+                assert client.exists(bench.store.keys.of_model("default/m").cursor)
+            assert bench.pane().numbers == pane_of([1, 2]).numbers
+            assert bench.dead_letters() == []
+            with closing(Store(settings)) as store:
+                eventually(lambda: not read_health(store, host).is_red)
+            rejections = [
+                each.message for each in caplog.records if "store_rejects" in each.message
+            ]
+            # One for the service's part of the process and one for the workers', however often they asked. A request that
+            # was under way on an old connection may end after the first one that succeeded.
+            assert 2 <= len(rejections) <= 4
+    finally:
+        switch.close()
+
+
+def test_a_replica_that_becomes_master_again_needs_nothing(settings, pair):
+    """The same server, the same connections: only its role changes."""
+    first, second = pair
+    settings = settings.replace(redis_url=first.url, namespace="role")
+    with Bench(settings, ingest_deadline_s=0.2) as bench:
+        bench.put_model()
+        bench.deliver(delivery("b1", [1]))
+        follow(second, first)
+        eventually(lambda: has_everything(second, first))
+        promote(second)
+        follow(first, second)
+        with pytest.raises(StoreRefused, match="READONLY"):
+            bench.deliver(delivery("b2", [2]))
+        promote(first)
+        bench.engine()
+        bench.deliver(delivery("b2", [2]))
+        assert {bench.merged(each).status for each in ("b1", "b2")} == {"merged"}
+        assert bench.pane().numbers == pane_of([1, 2]).numbers
+
+
+@pytest.mark.parametrize("error", [
+    ReadOnlyError("You can't write against a read only replica."), redis.ResponseError("MISCONF disk full"),
+    redis.exceptions.BusyLoadingError("loading"), redis.ResponseError("MASTERDOWN link down"),
+    redis.exceptions.ClusterDownError("the cluster is down", status_code="CLUSTERDOWN"), redis.ConnectionError("gone"),
+])  # fmt: skip
+def test_a_request_is_repeated_while_the_state_passes(bench, error):
+    """Within one call: the first attempt meets the state, the second does not."""
+    bench.put_model()
+    look, raised = bench.inbox._appender._look, []
+
+    async def once(batch):
+        if not raised:
+            raised.append(error)
+            raise error
+        return await look(batch)
+
+    bench.inbox._appender._look = once
+    [receipt] = bench.deliver(delivery("b1", [1]))
+    assert raised and not receipt.duplicate
+
+
+def test_missing_rights_are_not_repeated(bench):
+    calls = []
+
+    async def refused():
+        calls.append(1)
+        raise redis.exceptions.NoPermissionError("no permissions to run 'evalsha' for user-7")
+
+    with pytest.raises(StoreRefused, match="NOPERM") as caught:
+        bench.run(bench.inbox._kept_up(refused))
+    assert len(calls) == 1 and "user-7" not in str(caught.value)
+
+
+def test_connections_to_a_server_that_refuses_its_role_are_closed(bench):
+    """All of the pool: another one would meet the same server."""
+    inbox = Inbox(bench.settings)
+
+    async def several():
+        await asyncio.gather(*(inbox.client.blpop(["nothing"], timeout=0.05) for _ in range(4)))
+        pool = inbox.client.connection_pool
+        before = [each for each in pool._available_connections if each.is_connected]
+        script = "return redis.error_reply('READONLY the role')"
+        with pytest.raises(ReadOnlyError):
+            await inbox.client.eval(script, 0)
+        after = [each for each in pool._available_connections if each.is_connected]
+        await inbox.close()
+        return len(before), len(after)
+
+    assert bench.run(several()) == (4, 0)
+    client = bench.store.client
+    with pytest.raises(ReadOnlyError):
+        client.eval("return redis.error_reply('READONLY the role')", 0)
+    assert not any(each.is_connected for each in client.connection_pool._available_connections)
+    assert client.ping()
+
+
+class TestWhatIsLogged:
+    def lines(self, caplog):
+        return [each.message for each in caplog.records]
+
+    def test_each_change_once_in_the_stores_words(self, caplog):
+        state = StoreState()
+        with caplog.at_level(logging.INFO):
+            for _ in range(3):
+                state.failed(
+                    redis.ResponseError(
+                        "MISCONF Errors writing to the AOF file: No space left on device"
+                    )
+                )
+                state.responded()  # a read
+            state.failed(ReadOnlyError("You can't write against a read only replica."))
+            state.responded(wrote=True)
+            state.responded(wrote=True)
+        assert self.lines(caplog) == [
+            "store_rejects error=MISCONF Errors writing to the AOF file: No space left on device",
+            "store_rejects error=READONLY You can't write against a read only replica.",
+            "store_serves_again after=READONLY",
+        ]
+
+    def test_a_store_that_is_away_is_back_at_the_first_response(self, caplog):
+        state = StoreState()
+        with caplog.at_level(logging.INFO):
+            state.failed(redis.TimeoutError("Timeout reading"))
+            state.failed(redis.ConnectionError("Error 111"))
+            state.responded()
+        assert len(self.lines(caplog)) == 2

@@ -1,0 +1,72 @@
+"""Keys of callers that were created through the API: one hash for all tenants, read whole by every service process.
+
+Only the SHA-256 of a key is stored. A counter in the same hash changes with every change, so that a process that looks
+every few seconds reads one field while nothing changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.keys import Keys
+
+MAX_KEYS = 1000  # per tenant
+CHANGES = "*"
+
+KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class TooManyKeys(RuntimeError):
+    """The tenant has the maximum number of keys."""
+
+
+class AccessKeys:
+    """Keys of callers, for the event loop. `kept_up` repeats a call after transient errors."""
+
+    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
+        self._client, self._kept_up = client, kept_up
+        self._name = keys.access_keys
+        self._add = client.register_script(scripts()["add_key"])
+
+    async def changes(self) -> int:
+        """Return the number of changes so far."""
+        return int(await self._kept_up(lambda: self._client.hget(self._name, CHANGES)) or 0)
+
+    async def all(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Return the number of changes so far, and every key by its id."""
+        found = await self._kept_up(lambda: self._client.hgetall(self._name))
+        n_changes = int(found.pop(CHANGES.encode(), 0))
+        return n_changes, {name.decode(): json.loads(text) for name, text in found.items()}
+
+    async def add(self, tenant: str, key_id: str, entry: dict[str, Any]) -> None:
+        """Store a key; the same key again changes nothing.
+
+        Raises
+        ------
+        TooManyKeys
+        """
+        mark = f'"tenant":{json.dumps(tenant)}'
+        text = json.dumps(entry, separators=(",", ":"))
+        added = await self._kept_up(
+            lambda: self._add(keys=[self._name], args=[key_id, text, mark, MAX_KEYS])
+        )
+        if not added:
+            raise TooManyKeys(tenant)
+
+    async def revoke(self, tenant: str, key_id: str) -> bool:
+        """Remove a key of a tenant; tell whether there was one."""
+        text = await self._kept_up(lambda: self._client.hget(self._name, key_id))
+        if text is None or key_id == CHANGES or json.loads(text)["tenant"] != tenant:
+            return False
+
+        async def once() -> None:
+            async with self._client.pipeline(transaction=True) as pipe:
+                pipe.hdel(self._name, key_id)
+                pipe.hincrby(self._name, CHANGES, 1)
+                await pipe.execute()
+
+        await self._kept_up(once)
+        return True
