@@ -20,7 +20,7 @@ MAX_RATERS = 200
 MAX_NAMED = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabelRow:
     """Labels for one prediction id.
 

@@ -240,7 +240,7 @@ def _from_list(
         raise error.each(
             lambda found: replace(found, pointer=f"/{RECORDS}{found.pointer}")
         ) from error
-    spelled = set().union(*map(set, records))
+    spelled = set().union(*set(map(tuple, records)))
     return replace(
         found,
         batch_id=batch_id_of(document),
