@@ -75,8 +75,8 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
     app.state.connection = connection
-    app.state.reception = IngestService(settings, connection, app.state.admission)
-    app.state.reading = ReadService(connection)
+    app.state.ingest = IngestService(settings, connection, app.state.admission)
+    app.state.reads = ReadService(connection)
     path = None if settings.keys else settings.keys_file
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
 

@@ -328,12 +328,12 @@ class View:
         )
         return unique, merged_counts, np.stack([np.bincount(index, s, len(unique)) for s in sums])
 
-    def _class_cells(self, klass: int) -> tuple[Ints, Ints, Floats]:
-        if klass not in self.spec.kept_classes:
+    def _class_cells(self, class_index: int) -> tuple[Ints, Ints, Floats]:
+        if class_index not in self.spec.kept_classes:
             listed = "the first 64 classes have separate tables only if the model has no more; list others when you create the model"
             raise NotAnswerable("class_not_kept", listed)
         width = self.spec.class_grid.n_positions
-        start = self.spec.kept_classes.index(klass) * width
+        start = self.spec.kept_classes.index(class_index) * width
         places, counts, sums = self.once("classes", self.pane["classes"].blocks["cells"].filled)
         first, last = np.searchsorted(places, [start, start + width])
         return places[first:last] - start, counts[:, first:last], sums[:, first:last]

@@ -42,8 +42,8 @@ def description(table: UnitTable, seed: int = SEED) -> dict[str, Any] | None:
     Examples
     --------
     >>> one = np.ones(1)
-    >>> told = description(UnitTable(4 * one, 2 * one, 3 * one, 4 * one, 4 * one))
-    >>> told["ece"]["value"], told["brier"]["reliability"], told["brier"]["uncertainty"]
+    >>> found = description(UnitTable(4 * one, 2 * one, 3 * one, 4 * one, 4 * one))
+    >>> found["ece"]["value"], found["brier"]["reliability"], found["brier"]["uncertainty"]
     (0.25, 0.0625, 0.1875)
     """
     filled = table.weight > 0

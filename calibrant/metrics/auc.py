@@ -78,9 +78,9 @@ def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
 def _classes(view: View) -> dict[str, object]:
     """Return the area of each class against the rest, None where it has one outcome only, and their mean."""
     by_class: list[float | None] = []
-    for klass in range(view.spec.n_classes):
+    for class_index in range(view.spec.n_classes):
         try:
-            cells, _ = roc_cells(view, f"class:{klass}")
+            cells, _ = roc_cells(view, f"class:{class_index}")
             by_class.append(float(area(*hits_and_misses(cells))))
         except NotAnswerable:
             by_class.append(None)

@@ -107,11 +107,14 @@ def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
     if split and not view.is_raw:
         raise NotAnswerable("needs_rows", "only ties of raw rows can be split")
     view.refuse_histograms()
-    return [_class_ranges(view, klass, epsilon, split) for klass in range(view.spec.n_classes)]
+    return [
+        _class_ranges(view, class_index, epsilon, split)
+        for class_index in range(view.spec.n_classes)
+    ]
 
 
-def _class_ranges(view: View, klass: int, epsilon: float | None, split: bool) -> Ranges:
-    scope, bins = f"class:{klass}", view.question.bins
+def _class_ranges(view: View, class_index: int, epsilon: float | None, split: bool) -> Ranges:
+    scope, bins = f"class:{class_index}", view.question.bins
     if split:
         rows = view.row_cells(scope)
         return by_rank(above(rows.kept(rows.weight > 0), epsilon)[0], bins)

@@ -38,22 +38,22 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started = time.perf_counter()
-        answer = Answering(send, scope, without_body=scope["method"] == "HEAD")
-        if answer.without_body:
+        response = Answering(send, scope, without_body=scope["method"] == "HEAD")
+        if response.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
             if _hides_slash(scope):
-                await _refuse(_slash(), scope, answer)
+                await _refuse(_slash(), scope, response)
             else:
                 unchanged = await not_modified(scope) if scope["method"] == "GET" else None
-                await (unchanged or self.app)(scope, receive, answer)
+                await (unchanged or self.app)(scope, receive, response)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            if answer.status is not None:
+            if response.status is not None:
                 raise  # a part of the response was sent: closing the connection shows that it is incomplete
-            await _refuse(InternalError(), scope, answer)
+            await _refuse(InternalError(), scope, response)
         finally:
-            self._note(scope, answer.status or 499, time.perf_counter() - started)
+            self._note(scope, response.status or 499, time.perf_counter() - started)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")

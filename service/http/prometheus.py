@@ -20,11 +20,11 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         labels = ("operation", "status")
         self.requests = Counter(
-            "calibrant_requests", "Requests answered.", labels, registry=self.registry
+            "calibrant_requests", "Requests with a response.", labels, registry=self.registry
         )
         self.seconds = Histogram(
             "calibrant_request_seconds",
-            "Time to answer.",
+            "Time to the response.",
             ("operation",),
             buckets=SECONDS,
             registry=self.registry,

@@ -108,7 +108,9 @@ class IngestAccess:
     ) -> Response:
         """Read, prepare and append a batch; return its receipt. A costly one is prepared in a thread whatever its size."""
         service, key = self.service, model_key(self.caller.tenant, self.model)
-        service.admission.check(key)
+        if has_body:
+            # A recent rejection of a batch says nothing about a deletion, which needs no room.
+            service.admission.check(key)
         with (
             service.admission.hold() as hold,
             service.admission.remembering(key),
@@ -168,7 +170,7 @@ async def _access(
     prefer: Prefer = None,
     idempotency_key: IdempotencyKey = None,
 ) -> IngestAccess:
-    service: IngestService = request.app.state.reception
+    service: IngestService = request.app.state.ingest
     return IngestAccess(service, request, caller, model)
 
 

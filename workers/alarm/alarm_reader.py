@@ -17,6 +17,7 @@ from calibrant_server.workers.alarm.episodes import (
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -83,10 +84,10 @@ class AlarmBook:
         keys = self._keys.of_model(model.key)
 
         async def once() -> list[Any]:
-            async with self._client.pipeline(transaction=True) as pipe:
-                pipe.hvals(keys.deliveries)
-                pipe.hvals(keys.delivery_log(model.key, model.generation))
-                return list(await pipe.execute())
+            reads = ReadTogether()
+            reads.hvals(keys.deliveries)
+            reads.hvals(keys.delivery_log(model.key, model.generation))
+            return await reads.run_async(self._client)
 
         waiting, done = await self._kept_up(once)
         found = [WebhookDelivery.from_json(text) for text in (*waiting, *done)]

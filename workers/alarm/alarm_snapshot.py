@@ -15,6 +15,7 @@ from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import Episode
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import plain_slice
 from calibrant_server.workers.store.windows import Window
@@ -72,12 +73,12 @@ def read_view(
 ) -> AlarmView:
     """Read the alarm of a model; `scope` names a class if classes are watched."""
     name = detector_name(scope or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
-    with node.pipeline(transaction=True) as pipe:
-        pipe.hgetall(keys.detectors(config.key, config.generation))
-        pipe.hgetall(keys.looks(config.key, config.generation, name))
-        pipe.hgetall(keys.rater_looks(config.key, config.generation))
-        pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
-        found, looks, raters, duplicates = pipe.execute()
+    reads = ReadTogether()
+    reads.hgetall(keys.detectors(config.key, config.generation))
+    reads.hgetall(keys.looks(config.key, config.generation, name))
+    reads.hgetall(keys.rater_looks(config.key, config.generation))
+    reads.hget(keys.tallies(config.key, config.generation), DUPLICATES)
+    found, looks, raters, duplicates = reads.run(node)
     detectors = read_detectors(found)
     return AlarmView(
         alarm_version(found.get(LAST_CHANGE.encode()), duplicates),

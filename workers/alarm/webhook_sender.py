@@ -101,10 +101,9 @@ class WebhookSender:
             order = attempt(delivery, time.time(), status, error)
             entry = alarm_order(delivery.model, delivery.generation, order)
             keys = self._store.keys.partition(partition)
-            with self._store.node(partition).pipeline(transaction=True) as pipe:
-                pipe.xadd(keys.stream, entry.to_fields())
-                pipe.incrby(keys.bytes_in, entry.n_bytes)
-                pipe.execute()
+            fields = [part for pair in entry.to_fields().items() for part in pair]
+            names = [keys.stream, keys.bytes_in]
+            self._store.run(partition, "append_order", names, [entry.n_bytes, *fields])
         except Exception:
             log.exception("the delivery %s", delivery.id)
 
@@ -157,11 +156,11 @@ def send(
     deadline.start()
     try:
         connection.request("POST", target.path, body, headers)
-        answer = connection.getresponse()
-        answer.read(_READ_BYTES)
+        response = connection.getresponse()
+        response.read(_READ_BYTES)
         if connection.is_late:
-            raise TimeoutError("no whole answer in time")
-        return answer.status
+            raise TimeoutError("no complete response in time")
+        return response.status
     finally:
         deadline.cancel()
         connection.close()

@@ -51,7 +51,12 @@ class BatchAppender:
         self._keys = keys
         self._settings = settings
         self._rates = DrainRates()
-        self._script = client.register_script(scripts()["append"])
+        text = scripts()["append"]
+        self._script = client.register_script(text)
+        # The same for entries that free memory, which a full store takes too.
+        self._script_if_full = client.register_script(
+            text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
+        )
 
     async def append(self, batch: IngestBatch, nonce: str) -> tuple[BatchRecord, bool]:
         """Append a batch unless its id is known; return the record, and whether it was there before.
@@ -178,7 +183,8 @@ class BatchAppender:
         )
         limits = (settings.retained_records, settings.retained_bytes)
         fields = [part for pair in batch.to_fields().items() for part in pair]
-        kind, *reply = await self._script(
+        script = self._script_if_full if batch.frees_memory else self._script
+        kind, *reply = await script(
             keys=[name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models],
             args=[*of_the_record, *of_the_entry, *limits, *fields],
         )

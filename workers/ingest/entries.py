@@ -156,6 +156,13 @@ class IngestEntry:
             raise EntryError(f"the entry cannot be read: {error}") from error
 
     @property
+    def frees_memory(self) -> bool:
+        """Whether the entry deletes data, so that a store whose memory is full takes it too."""
+        if self.kind == BASELINE:
+            return bool(json.loads(self.payload)["op"] == "remove")
+        return self.kind == REMOVAL
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the entry in the count of the backlog."""
         return fields_bytes({name.encode(): value for name, value in self.to_fields().items()})
@@ -231,8 +238,8 @@ def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
 
 def coming(fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return an entry's share in the count of retained records until it is consumed, readable or not."""
-    told = fields.get(b"r", b"")
-    n_records = int(told) if told.isdigit() else 0
+    reported = fields.get(b"r", b"")
+    n_records = int(reported) if reported.isdigit() else 0
     return {"coming": n_records, "coming_bytes": _record_bytes(n_records, fields.get(b"b", b""))}
 
 

@@ -212,13 +212,11 @@ class Inbox:
         """
         keys, entry = self.keys.of_model(model.key), alarm_order(model.key, model.generation, order)
 
-        async def once() -> None:
-            async with self.client.pipeline(transaction=True) as pipe:
-                pipe.xadd(keys.stream, entry.to_fields())
-                pipe.incrby(keys.bytes_in, entry.n_bytes)
-                await pipe.execute()
-
-        await self._kept_up(once, writes=True)
+        fields = [part for pair in entry.to_fields().items() for part in pair]
+        names, values = [keys.stream, keys.bytes_in], [entry.n_bytes, *fields]
+        await self._kept_up(
+            lambda: run_async(self.client, "append_order", names, values), writes=True
+        )
 
     @property
     def alarms(self) -> AlarmBook:

@@ -27,7 +27,7 @@ def pack_labels(rows: Sequence[LabelRow]) -> bytes:
 
 
 def _rows_as_json(rows: Sequence[LabelRow]) -> str:
-    plain = [[row.id, sorted(row.votes.items()), row.ratings] for row in rows]
+    plain = [[row.id, sorted(row.unnamed.items()), row.ratings] for row in rows]
     return json.dumps(plain, separators=(",", ":"))[1:-1]
 
 
@@ -40,10 +40,10 @@ def unpack_labels(payload: bytes) -> list[LabelRow]:
         return [
             LabelRow(
                 str(name),
-                {int(k): int(n) for k, n in votes},
+                {int(k): int(n) for k, n in unnamed},
                 [(str(r), int(k), v) for r, k, v in ratings],
             )
-            for name, votes, ratings in found["rows"]
+            for name, unnamed, ratings in found["rows"]
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise EntryError(f"the labels cannot be read: {error}") from error

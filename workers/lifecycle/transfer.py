@@ -23,6 +23,7 @@ from calibrant_server.workers.store.keys import (
     PaneKey,
     PartitionKeys,
 )
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 
 FORMAT = 1
@@ -92,16 +93,16 @@ class _Source:
     async def stamp(self) -> list[Any]:
         """Return a value that differs if related data changed."""
         slices = await self.slices()
-        async with self.client.pipeline(transaction=True) as pipe:
-            pipe.hgetall(self.keys.marks(*self.name))
-            pipe.hgetall(self.keys.tallies(*self.name))
-            pipe.hgetall(self.keys.baselines(*self.name))
-            pipe.hmget(self.keys.map_versions(*self.name), "n", "p")
-            pipe.hget(self.keys.detectors(*self.name), LAST_CHANGE)
-            pipe.hget(self.keys.gathered, "|".join(self.name))
-            for slice_ in slices:
-                pipe.hget(self.keys.versions(*self.name, slice_), LAST_CHANGE)
-            found = await pipe.execute()
+        reads = ReadTogether()
+        reads.hgetall(self.keys.marks(*self.name))
+        reads.hgetall(self.keys.tallies(*self.name))
+        reads.hgetall(self.keys.baselines(*self.name))
+        reads.hmget(self.keys.map_versions(*self.name), ("n", "p"))
+        reads.hget(self.keys.detectors(*self.name), LAST_CHANGE)
+        reads.hget(self.keys.gathered, "|".join(self.name))
+        for slice_ in slices:
+            reads.hget(self.keys.versions(*self.name, slice_), LAST_CHANGE)
+        found = await reads.run_async(self.client)
         return [slices, *found, await episodes_of(self.client, self.keys, self.config)]
 
     async def panes(self) -> AsyncIterator[dict[str, Any]]:
@@ -140,8 +141,8 @@ class _Source:
             yield {"type": UNIT, "unit": name, "ids": text.decode()}
 
     async def tallies(self) -> AsyncIterator[dict[str, Any]]:
-        held = await self.texts(self.keys.tallies(*self.name))
-        yield {"type": TALLY, "tallies": {name: int(held.get(name, 0)) for name in CARRIED}}
+        retained = await self.texts(self.keys.tallies(*self.name))
+        yield {"type": TALLY, "tallies": {name: int(retained.get(name, 0)) for name in CARRIED}}
 
     async def _scanned(self, name: str) -> AsyncIterator[tuple[str, bytes]]:
         """Return each field once, although a scan may return some twice while the table grows."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from calibrant_server.workers.queries.ask import (
     MAX_QUESTIONS,
@@ -21,7 +21,7 @@ from calibrant_server.workers.queries.ask import (
     REFUSED,
     QueryRequest,
     Reply,
-    answer_digest,
+    result_digest,
 )
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
@@ -72,42 +72,53 @@ class QueryServer:
         question = QueryRequest.from_json(raw)
         if time.time() > question.until_s:
             return
-        kept = self._store.client.get(self._keys.answer(question.digest))
-        if kept is not None:
-            self._send(question, Reply.from_bytes(kept), is_new=False)
+        stored = self._store.client.get(self._keys.cached_result(question.digest))
+        if stored is not None:
+            self._send(question, Reply.from_bytes(stored), is_new=False)
         else:
             serve(question, raw)
 
     def _quick(self, question: QueryRequest, raw: bytes) -> None:
-        client, line = self._store.client, self._keys.slow_questions
         if not self._compute.is_slow(question):
-            self._send(question, self._compute.answer(question))
-        elif client.exists(self._keys.claim(question.digest)):
+            self._send(question, self._compute.reply(question))
+        elif self._is_claimed(question):
             log.debug("query_claimed digest=%s", question.digest)
-        elif client.llen(line) < MAX_QUESTIONS:
-            client.lpush(line, raw)
+        else:
+            arguments = [raw, MAX_QUESTIONS, 0]
+            self._store.run_on(self._store.client, "push", [self._keys.slow_questions], arguments)
 
     def _slow(self, question: QueryRequest, raw: bytes) -> None:
         claim = self._keys.claim(question.digest)
-        if self._store.client.set(claim, b"", nx=True, ex=_CLAIM_S):
+        if self._store.run_on(self._store.client, "claim", [claim], [_CLAIM_S]):
             try:
-                self._send(question, self._compute.answer(question))
+                self._send(question, self._compute.reply(question))
             finally:
                 self._store.client.delete(claim)
 
     def _send(self, question: QueryRequest, reply: Reply, is_new: bool = True) -> None:
+        element = question.digest.encode() + b" " + reply.to_bytes()
+        call = ("push", [question.reply_to], [element, MAX_QUESTIONS, _REPLY_KEPT_S])
         with self._store.client.pipeline(transaction=False) as pipe:
             if is_new and reply.status in _CACHED:
                 self._keep(pipe, question, reply)
-            pipe.lpush(question.reply_to, question.digest.encode() + b" " + reply.to_bytes())
-            pipe.expire(question.reply_to, _REPLY_KEPT_S)
-            pipe.execute()
+            self._store.queue(pipe, *call)
+            # A full store has no room for a cache; the result is sent all the same.
+            sent = pipe.execute(raise_on_error=False)[-1]
+        if isinstance(sent, NoScriptError):
+            self._store.run_on(self._store.client, *call)
+        elif isinstance(sent, Exception):
+            raise sent
+
+    def _is_claimed(self, question: QueryRequest) -> bool:
+        """Whether a worker computes the result; a claim that lasts longer than two claims has no owner."""
+        left_ms: int = self._store.client.pttl(self._keys.claim(question.digest))
+        return 0 <= left_ms <= 2000 * _CLAIM_S
 
     def _keep(self, pipe: Any, question: QueryRequest, reply: Reply) -> None:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
         raw = reply.to_bytes()
         if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
-            digest = answer_digest(
+            digest = result_digest(
                 reply.state_version, question.kind, question.query, question.against
             )
-            pipe.set(self._keys.answer(digest), raw, ex=_CACHE_TTL_S)
+            pipe.set(self._keys.cached_result(digest), raw, ex=_CACHE_TTL_S)

@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
 from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of, is_live
 from calibrant_server.workers.store.windows import Window
@@ -135,25 +136,25 @@ class Versions:
     async def state(self, config: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
         """Return the state that results about a slice depend on now; one read if nothing has changed."""
         name, _, last, marks, alarm = await self._look(config, slice_, needs)
-        kept = self._known(name, last)
-        if kept is None:
+        stored = self._known(name, last)
+        if stored is None:
             keys = self._keys.of_model(config.key)
-            async with self._client.pipeline(transaction=True) as pipe:
-                pipe.hgetall(name)
-                pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
-                kept, marks = await pipe.execute()
-            self._kept[name] = kept
-        return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
+            reads = ReadTogether()
+            reads.hgetall(name)
+            reads.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
+            stored, marks = await reads.run_async(self._client)
+            self._kept[name] = stored
+        return SliceState.of(needs, config, slice_, stored, Watermarks.read(marks), alarm)
 
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
         """Return the state with one read, if model configuration and slice are unchanged since the last read; else None."""
         name, text, last, marks, alarm = await self._look(config, slice_, needs)
-        kept = self._known(name, last)
-        if kept is None or text != config.to_json():
+        stored = self._known(name, last)
+        if stored is None or text != config.to_json():
             return None
-        return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
+        return SliceState.of(needs, config, slice_, stored, Watermarks.read(marks), alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
         """Return the limits up to which the panes of a slice are sealed and merged into days."""
@@ -167,19 +168,19 @@ class Versions:
         and the alarm's last change at one moment."""
         keys = self._keys.of_model(config.key)
         name = keys.versions(config.key, config.generation, slice_)
-        async with self._client.pipeline(transaction=True) as pipe:
-            pipe.hget(keys.models, config.key)
-            pipe.hget(name, LAST_CHANGE)
-            pipe.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
-            if needs.alarm:
-                pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
-                pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
-            text, last, marks, *alarm = await pipe.execute()
+        reads = ReadTogether()
+        reads.hget(keys.models, config.key)
+        reads.hget(name, LAST_CHANGE)
+        reads.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
+        if needs.alarm:
+            reads.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
+            reads.hget(keys.tallies(config.key, config.generation), DUPLICATES)
+        text, last, marks, *alarm = await reads.run_async(self._client)
         return name, text, last, marks, alarm_version(*alarm) if alarm else b""
 
     def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
         """Return the panes' versions read before, if nothing has changed since."""
-        kept = self._kept.get(name)
-        if kept is None or last is None or kept.get(LAST_CHANGE.encode()) != last:
+        stored = self._kept.get(name)
+        if stored is None or last is None or stored.get(LAST_CHANGE.encode()) != last:
             return None
-        return kept
+        return stored

@@ -184,6 +184,10 @@ class Store:
         except NoScriptError:
             return node.eval(text, len(keys), *keys, *args)
 
+    def queue(self, pipe: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> None:
+        """Put a script into a pipeline. Its reply is NoScriptError if the server does not have it: then run it."""
+        pipe.evalsha(self._scripts[script][1], len(keys), *keys, *args)
+
     def fix_properties(self) -> None:
         """Record the fixed properties at creation, or reject a store with other ones."""
         fixed = fixed_properties(self.settings)
@@ -227,6 +231,15 @@ def _flat(fixed: Mapping[str, int]) -> list[str | int]:
     return [part for pair in fixed.items() for part in pair]
 
 
+def run_script(node: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+    """Run a script of the package on one server; load it if the server does not have it."""
+    text = scripts()[script]
+    try:
+        return node.evalsha(sha1(text.encode()).hexdigest(), len(keys), *keys, *args)
+    except NoScriptError:
+        return node.eval(text, len(keys), *keys, *args)
+
+
 async def run_async(client: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
     """Run a script from the event loop; load it if the server does not have it."""
     text = scripts()[script]
@@ -267,25 +280,25 @@ def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
     if server is None:
         return wanted
     if server.get("appendonly") != "yes":
-        kept = "none"
+        stored = "none"
     else:
-        kept = {"always": "fsync", "everysec": "everysec"}.get(
+        stored = {"always": "fsync", "everysec": "everysec"}.get(
             server.get("appendfsync", ""), "none"
         )
-    if wanted == "fsync" and kept != "fsync":
+    if wanted == "fsync" and stored != "fsync":
         raise StoreMismatch(
             "CALIBRANT_DURABILITY=fsync needs a server with appendonly yes and appendfsync always"
         )
-    return kept
+    return stored
 
 
 async def _read_durability(client: Any, wanted: str) -> str:
     """Read the server's durability; if a managed server hides it, rely on the setting."""
     try:
-        told = await client.config_get("append*")
+        reported = await client.config_get("append*")
     except redis.ResponseError:
         return durability_of(None, wanted)
-    return durability_of({_text(name): _text(value) for name, value in told.items()}, wanted)
+    return durability_of({_text(name): _text(value) for name, value in reported.items()}, wanted)
 
 
 def _text(value: bytes | str) -> str:

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Remove a model from the registry and append the entry that removes its data.
 --
 -- KEYS  1 models of the partition (T:m)   2 stream (T:q)   3 bytes appended (T:in)   4 current maps (T:mc)
@@ -7,7 +7,8 @@
 -- Reply {1, entry id} done; {0, configuration or false} the stored one differs.
 --
 -- One step: without the configuration no further batch is accepted, and the entry behind the last accepted one removes
--- what they filled. With two steps, a failure between them would leave panes without an owner.
+-- what they filled. With two steps, a failure between them would leave panes without an owner. Allowed when memory is full:
+-- deletions free memory.
 
 local found = redis.call('HGET', KEYS[1], ARGV[1])
 if not found or found ~= ARGV[2] then return {0, found} end

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Make a frozen version the current map of a model, unless another one was promoted meanwhile.
 --
 -- KEYS  1 models of the partition (T:m)   2 current maps of the partition (T:mc)   3 the model's map versions (T:mv:G)
@@ -11,6 +11,7 @@
 -- One step, because it is a comparison and a write of three fields: a reader sees a complete promotion with its record.
 -- The command that restarts the alarm's detectors under the map belongs to the same step. Otherwise a failure in between
 -- would leave them evaluating one map by the evidence of another.
+-- Allowed when memory is full: it replaces what is stored.
 
 local config = redis.call('HGET', KEYS[1], ARGV[1])
 if not config or cjson.decode(config)['generation'] ~= ARGV[2] then return {-1} end

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Write the configuration of a model unless it was changed meanwhile.
 --
 -- KEYS  1 models of the partition (T:m)
@@ -6,6 +6,7 @@
 -- Reply {1} written; {0, configuration or false} the stored one differs.
 --
 -- One step, because it is a comparison and a write.
+-- Allowed when memory is full: settings may free memory, as a shorter retention does.
 
 local found = redis.call('HGET', KEYS[1], ARGV[1])
 if (found or '') ~= ARGV[2] then return {0, found} end
