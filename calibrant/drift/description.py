@@ -80,9 +80,9 @@ def _errors(
         ("ece", _absolute, _absolute),
         ("debiased_ece", _root(bias), _root(null_bias)),
     ):
-        mean, q95 = gap_null(of_null, weight[None], variance[None], seed)
+        null = gap_null(of_null, weight[None], variance[None], seed)
         value = float(of_gap(weight[None], gap))
-        found[name] = {"value": value, "null_mean": mean, "null_q95": q95}
+        found[name] = {"value": value, "null_mean": null.mean, "null_q95": null.q95}
     return found
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells, rank_groups
 from calibrant.core.options import TIES, Option
 from calibrant.core.view import NotAnswerable, View
-from calibrant.inference.null_reference import gap_null
+from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.ace import mean_gap
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
@@ -164,8 +164,8 @@ def _reader(thresholded: bool) -> Callable[[View], MetricValue | None]:
     return read
 
 
-def _null(thresholded: bool) -> Callable[[View, MetricValue, int], tuple[float, float]]:
-    def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def _null(thresholded: bool) -> Callable[[View, MetricValue, int], NullReference]:
+    def null(view: View, reading: MetricValue, seed: int) -> NullReference:
         tables = _made(view, thresholded)
         weight, variance = _padded(tables, "weight"), _padded(tables, "null_variance")
         return gap_null(lambda w, g: mean_gap(w, g).mean(axis=-1), weight, variance, seed)

@@ -16,6 +16,10 @@ from calibrant_server.service.security.audit_record import record
 
 log = logging.getLogger("service.access")
 
+# Tags of routes that return a result.
+RESULTS = frozenset(
+    ("metrics", "reliability", "temperature", "maps", "drift", "cases", "raters", "stability")
+)
 SECURITY_HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
@@ -61,6 +65,10 @@ class RequestMiddleware:
         operation = next(filter(None, names))
         self.meters.requests.labels(operation, str(status)).inc()
         self.meters.seconds.labels(operation).observe(seconds)
+        if operation.startswith("ingest"):
+            self.meters.ingest_seconds.observe(seconds)
+        elif not RESULTS.isdisjoint(getattr(route, "tags", ())):
+            self.meters.query_seconds.observe(seconds)
         if self.log_requests:
             line = (scope["method"], scope["path"], status, seconds * 1000)
             log.info("%s %s %d %.1fms", *line)

@@ -126,6 +126,8 @@ class IngestAccess:
             else:
                 batch = prepare(body, context)
             receipt = await service.inbox.hand_over(batch)
+        if not receipt.duplicate:
+            self.request.app.state.meters.accepted.labels(batch.kind).inc(receipt.accepted)
         return await self._response(batch, receipt)
 
     async def _config(self) -> ModelConfig | None:

@@ -117,6 +117,7 @@ def summary_of(
         "threshold": settings.threshold(n),
         "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
         "sr_log10": None if state is None else log10_of(state.log_mixed_sr),
+        "first_cohort": None if main is None else main.begun,
         "cohort": None if main is None else main.last,
         "scope": settings.scopes[0],
         "bins": [] if main is None else main.total.columns[:3].tolist(),

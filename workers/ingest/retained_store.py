@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
@@ -155,19 +155,13 @@ def whole_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:
     return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
 
 
-async def read_tallies(client: Any, keys: Keys, most: int) -> dict[str, dict[str, int]]:
-    """Return counts by `tenant/model`, of the first `most` models by name; models without records are left out."""
-    async with client.pipeline(transaction=False) as pipe:
-        for number in range(keys.partitions):
-            pipe.hgetall(keys.partition(number).models)
-        partitions = await pipe.execute()
-    configs = [ModelConfig.from_json(text) for models in partitions for text in models.values()]
-    configs = sorted(configs, key=lambda config: config.key)[:most]
+async def read_tallies(
+    client: Any, keys: Keys, configs: Sequence[ModelConfig]
+) -> dict[str, dict[str, int]]:
+    """Return counts by `tenant/model`; models without records are left out."""
     async with client.pipeline(transaction=False) as pipe:
         for config in configs:
             pipe.hgetall(keys.of_model(config.key).tallies(config.key, config.generation))
         found = await pipe.execute()
-    reported = {
-        config.key: whole_tallies(each) for config, each in zip(configs, found, strict=True)
-    }
-    return {name: tallies for name, tallies in reported.items() if tallies}
+    tallies = {config.key: whole_tallies(each) for config, each in zip(configs, found, strict=True)}
+    return {name: each for name, each in tallies.items() if each}
