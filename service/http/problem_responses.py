@@ -45,7 +45,7 @@ RULES = {
 def problem_response(problem: Problem, request: Request) -> Response:
     """Respond with the problem as `application/problem+json`."""
     return Response(
-        orjson.dumps(problem.body(request.url.path)),
+        orjson.dumps(problem.body(request.url.path, request.scope.get("request_id"))),
         status_code=problem.status,
         media_type=PROBLEM_JSON,
         headers=problem.headers,
