@@ -11,7 +11,7 @@ OPENBLAS_NUM_THREADS ?= 1
 PROCESSES ?= 3
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow coverage check format wheels bench bench-drift openapi names lock clean
+.PHONY: help demo run kernel test test-slow coverage check format wheels bench bench-drift openapi names dashboards lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -24,6 +24,7 @@ help:
 	@echo "make wheels     build the distribution for Linux and macOS into dist/, with a compiler that pip installs"
 	@echo "make coverage   the tests, with the share of code that they run"
 	@echo "make names      write the type stub and the table of functions from the metrics"
+	@echo "make dashboards  write the Grafana dashboards into deploy/grafana"
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
 # Stamps: installed once, and again only when a lock or the project's own description changes.
@@ -98,6 +99,9 @@ openapi: $(VENV)/dev.stamp
 
 names: $(VENV)/dev.stamp
 	@$(BIN)/python -m scripts.library_names
+
+dashboards: $(VENV)/dev.stamp
+	@$(BIN)/python -m scripts.grafana_dashboards
 
 lock: $(VENV)/venv.stamp
 	@$(INSTALL) -r requirements/lock.txt

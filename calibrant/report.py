@@ -1,4 +1,4 @@
-"""One batch scored at once, from its raw rows: what `POST /v1/score` answers."""
+"""One batch scored at once, from its raw rows: what `POST /v1/score` returns."""
 
 from __future__ import annotations
 

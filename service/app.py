@@ -14,6 +14,7 @@ from calibrant_server.service.http.middleware import RequestMiddleware
 from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import routers
 from calibrant_server.service.security.admission import Admission
@@ -75,8 +76,9 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
     app.state.connection = connection
-    app.state.reception = IngestService(settings, connection, app.state.admission)
-    app.state.reading = ReadService(connection)
+    app.state.ingest = IngestService(settings, connection, app.state.admission)
+    app.state.reads = ReadService(connection)
+    app.state.model_series = ModelSeries(app.state.reads)
     path = None if settings.keys else settings.keys_file
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
 

@@ -39,5 +39,7 @@ class Settings(BaseSettings):
         256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
     )
     max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
-    metrics_models: int = Field(100, ge=0, description="Models with evidence in /metrics; 0: none.")
+    metrics_models: int = Field(
+        100, ge=0, description="Models of a tenant in /metrics/models, by name."
+    )
     log_requests: bool = Field(True, description="One line a request on standard error.")

@@ -54,8 +54,8 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
         for each in found:
             each.close()
         reason = (error.strerror or str(error)).lower()
-        told = f"{host}:{port} cannot be listened on: {reason}; CALIBRANT_HOST and CALIBRANT_PORT name another"
-        raise CannotListen(told) from error
+        detail = f"{host}:{port} cannot be listened on: {reason}; CALIBRANT_HOST and CALIBRANT_PORT name another"
+        raise CannotListen(detail) from error
     return found
 
 

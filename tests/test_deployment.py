@@ -45,9 +45,15 @@ def test_every_directive_is_accepted_and_in_force(store_server: StoreServer) -> 
     with store_server.client() as client:
         in_force = client.config_get("*")
         assert in_force["maxmemory"] == str(2**30)
-        # Sizes are told in bytes, users apart, and the test's own port is none.
+        # Sizes are reported in bytes and users apart; port and address are those of the test.
         plain = {name for name in directives() if name in in_force}
-        for name in plain - {"port", "maxmemory", "repl-backlog-size", "auto-aof-rewrite-min-size"}:
+        for name in plain - {
+            "port",
+            "bind",
+            "maxmemory",
+            "repl-backlog-size",
+            "auto-aof-rewrite-min-size",
+        }:
             assert in_force[name] == directives()[name].strip('"'), name
         with pytest.raises(NoPermissionError):
             client.flushall()

@@ -6,7 +6,8 @@ at most 20 classes, and the score sums. Together they are all of the data.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from calibrant.accumulators.ranges import (
     HITS,
     LOGIT_SPAN,
     MASS,
+    SQUARED_MASS,
     Ranges,
     bin_edges,
     in_cell,
@@ -24,6 +26,7 @@ from calibrant.accumulators.ranges import (
     within,
 )
 from calibrant.core.batch_sums import N_REPLICATES, Filling, Hits
+from calibrant.core.distinct import distinct
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
 from calibrant.core.spec import PaneSpec
@@ -56,6 +59,10 @@ SCORE_RANGES = {
     "nll": within("weight_finite", 0, LOGIT_SPAN),
     "correct": within("weight"),
 }
+NULL_SUMS = ("brier_null", "accuracy_null")
+PRODUCT_COUNTS = ("units", "predictions")
+PRODUCT_SUMS = ("product_pooled", "product")
+PRODUCT_RANGES = dict.fromkeys(PRODUCT_SUMS, SQUARED_MASS)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -65,19 +72,37 @@ def keeps_class_tables(spec: PaneSpec) -> bool:
 
 
 class Replicates(Accumulator):
-    """Blocks `tables` (64 x 60), `classes` (64 x classes x 15) and `scores` (64 x policies), flat in that order."""
+    """Blocks `tables` (64 x 60), `classes` (64 x classes x 15) and `scores` (64 x policies), flat in that order.
+
+    Format 2 added `score_nulls` (64 x policies): the expectation of Brier score and accuracy for labels drawn from the predictions.
+    It also added `unit_products` (`n_pairs(60)`) and `class_unit_products` (classes x `n_pairs(15)`), which belong to no replicate. For every
+    pair of bins they count the units with a prediction in both and sum the product of each unit's weights there. The sum of the
+    squared weights of units in any union of bins follows exactly. `predictions` are counted for each bin with itself.
+    """
 
     name = "replicates"
+    format = 2
+    later_blocks: ClassVar[Mapping[str, int]] = {
+        "score_nulls": 2,
+        "unit_products": 2,
+        "class_unit_products": 2,
+    }
 
     def zero(self) -> dict[str, Block]:
         blocks = {
             "tables": Block(1, len(TABLE_SUMS), N_REPLICATES * SCORE_BINS),
             "scores": Block(1, len(SCORE_SUMS), N_REPLICATES * N_POLICIES),
+            "score_nulls": Block(1, len(NULL_SUMS), N_REPLICATES * N_POLICIES),
+            "unit_products": Block(len(PRODUCT_COUNTS), len(PRODUCT_SUMS), n_pairs(SCORE_BINS)),
         }
         if keeps_class_tables(self.spec):
-            blocks["classes"] = Block(
-                1, len(TABLE_SUMS), N_REPLICATES * self.spec.n_classes * CLASS_BINS
-            )
+            n_classes = self.spec.n_classes
+            blocks |= {
+                "classes": Block(1, len(TABLE_SUMS), N_REPLICATES * n_classes * CLASS_BINS),
+                "class_unit_products": Block(
+                    len(PRODUCT_COUNTS), len(PRODUCT_SUMS), n_classes * n_pairs(CLASS_BINS)
+                ),
+            }
         return blocks
 
     def ranges(self) -> dict[str, Ranges]:
@@ -91,6 +116,15 @@ class Replicates(Accumulator):
                 totals={"predictions": "n_labelled"},
                 times=N_POLICIES,
             ),
+            "score_nulls": Ranges(
+                ("predictions",),
+                NULL_SUMS,
+                dict.fromkeys(NULL_SUMS, MASS),
+                totals={"predictions": "n_labelled"},
+                times=N_POLICIES,
+            ),
+            "unit_products": _ranges_of_products(1),
+            "class_unit_products": _ranges_of_products(self.spec.n_classes),
         }
         return {name: found[name] for name in self.blocks}
 
@@ -100,14 +134,22 @@ class Replicates(Accumulator):
         place = filling.replicate * SCORE_BINS + equal_width_bin(filling.score, SCORE_BINS)
         hits = filling.score_hits
         fill_table(self.blocks["tables"], filling, place, filling.score, hits, place[hits.row])
+        if "unit_products" in self.blocks:
+            _add_products(self.blocks["unit_products"], filling, place % SCORE_BINS, SCORE_BINS, 0)
         if "classes" in self.blocks:
             self._fill_classes(filling)
         self._fill_scores(filling)
 
     def _fill_classes(self, filling: Filling) -> None:
-        n_classes = self.spec.n_classes
-        start = (filling.replicate * n_classes + np.arange(n_classes)[:, None]) * CLASS_BINS
-        place = start + self._class_bins(filling)
+        n_classes, bins = self.spec.n_classes, self._class_bins(filling)
+        if "class_unit_products" in self.blocks:
+            for klass in range(n_classes):
+                start = klass * n_pairs(CLASS_BINS)
+                _add_products(
+                    self.blocks["class_unit_products"], filling, bins[klass], CLASS_BINS, start
+                )
+        first = (filling.replicate * n_classes + np.arange(n_classes)[:, None]) * CLASS_BINS
+        place = first + bins
         hits = filling.hits
         hit_place = place[hits.klass, hits.row]
         fill_table(
@@ -129,6 +171,76 @@ class Replicates(Accumulator):
             block.counts[0] += np.bincount(place, minlength=block.size)
             for i in range(len(SCORE_SUMS)):
                 block.sums[i] += np.bincount(place, sums[i, policy], block.size)
+        if "score_nulls" in self.blocks:
+            self._fill_nulls(filling)
+
+    def _fill_nulls(self, filling: Filling) -> None:
+        block, per_row = self.blocks["score_nulls"], (1.0 - filling.squares, filling.confidence)
+        for policy in range(N_POLICIES):
+            place = filling.replicate * N_POLICIES + policy
+            weight = filling.weights * (filling.n_ratings if policy == 0 else 1)
+            block.counts[0] += np.bincount(place, minlength=block.size)
+            for column, values in zip(block.sums, per_row, strict=True):
+                column += np.bincount(place, weight * values, block.size)
+
+
+def n_pairs(bins: int) -> int:
+    """Return the number of pairs of bins, each bin with itself included.
+
+    Examples
+    --------
+    >>> n_pairs(3)
+    6
+    """
+    return bins * (bins + 1) // 2
+
+
+def pair_places(first: Ints, second: Ints, bins: int) -> Ints:
+    """Return the place of pairs of bins, the first of each not above the second.
+
+    Examples
+    --------
+    >>> pair_places(np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 2, 1, 2, 2]), 3).tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    return first * bins - first * (first - 1) // 2 + second - first
+
+
+def _add_products(block: Block, filling: Filling, at: Ints, bins: int, start: int) -> None:
+    """Add the products of each unit's weights in every pair of bins.
+
+    Parameters
+    ----------
+    at : int64 (n,), bin of each row
+    start : place of the table's first pair
+    """
+    weights = filling.weights
+    columns = (weights * filling.n_ratings, weights)
+    place = start + pair_places(at, at, bins)
+    predictions = np.bincount(place, minlength=block.size)
+    block.counts[1] += predictions
+    if not filling.has_units:
+        block.counts[0] += predictions
+        for sums, weight in zip(block.sums, columns, strict=True):
+            sums += np.bincount(place, weight**2, block.size)
+        return
+    cell, index = distinct(filling.unit_index * bins + at, filling.n_units * bins)
+    unit, place = np.divmod(cell, bins)
+    of_cell = [np.bincount(index, weight).astype(np.float64) for weight in columns]
+    # Cells of a unit are adjacent, so that all pairs of its cells are found by their distance.
+    for distance in range(min(bins, len(cell))):
+        first = np.flatnonzero(unit[: len(unit) - distance] == unit[distance:])
+        if not len(first):
+            return
+        pair = start + pair_places(place[first], place[first + distance], bins)
+        block.counts[0] += np.bincount(pair, minlength=block.size)
+        for sums, weight in zip(block.sums, of_cell, strict=True):
+            sums += np.bincount(pair, weight[first] * weight[first + distance], block.size)
+
+
+def _ranges_of_products(tables: int) -> Ranges:
+    totals = {"predictions": "n_labelled"}
+    return Ranges(PRODUCT_COUNTS, PRODUCT_SUMS, PRODUCT_RANGES, totals=totals, times=tables)
 
 
 def ranges_of_table(tables: int, bins: int) -> Ranges:

@@ -7,21 +7,26 @@ exp(beta z), two exponentials give the complete grid.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
-from calibrant.accumulators.ranges import LOGIT_SPAN, MASS, Ranges, square_of, within
-from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
-from calibrant.accumulators.tempering import (
-    BETAS,
-    N_BETAS,
-    OCTAVES,
-    STEPS_PER_OCTAVE,
-    Ratings,
-    TemperedRows,
+from calibrant.accumulators.ranges import (
+    LOGIT_SPAN,
+    MASS,
+    MAX_MASS,
+    Range,
+    Ranges,
+    square_of,
+    within,
 )
+from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
+from calibrant.accumulators.squaring import BETAS, N_BETAS, OCTAVES, STEPS_PER_OCTAVE
+from calibrant.accumulators.tempering import Ratings, TemperedRows
 from calibrant.core.batch_sums import Filling
 from calibrant.core.grid import derived_bin, equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
@@ -38,6 +43,8 @@ CURVE_SUMS = (
     "brier",
     "brier_d1",
 )
+CURVATURE_SUMS = ("brier_d2", "brier_d1_squared")
+UNIT_COUNTS = ("predictions", "units", "correct_units", "incorrect_units")
 # Logits are multiplied by at most the largest beta, and so are their differences.
 _SPAN = LOGIT_SPAN * float(BETAS[-1])
 CURVE_RANGES = {
@@ -50,6 +57,10 @@ CURVE_RANGES = {
     "brier": within("weight_all", 0, 2),
     "brier_d1": within("weight_all", -4 * LOGIT_SPAN, 4 * LOGIT_SPAN),
 }
+CURVATURE_RANGES = {
+    "brier_d2": Range(-16 * LOGIT_SPAN**2 * MAX_MASS, 16 * LOGIT_SPAN**2 * MAX_MASS),
+    "brier_d1_squared": Range(0.0, 16 * LOGIT_SPAN**2 * MAX_MASS**2),
+}
 # Results of `TemperedRows.losses` by their place among the columns; `nll_d1_squared` is not a sum over rows.
 _LOSSES = (0, 1, 2, 3, 5, 6, 7)
 _CHUNK, _MAX_ROWS = 1 << 15, 1 << 11
@@ -60,59 +71,134 @@ Ints = NDArray[np.int64]
 
 
 class TemperatureProfile(Accumulator):
-    """Block `curve` (policies x betas) and block `tables` (betas x 60 bins of the score), flat in that order.
+    """Blocks `curve` and `curvature` (policies x betas), `tables` (betas x 60 bins of the score) and `units` (policies), flat in that order.
 
     The table at beta 1 bins the scores as they were sent, so that scores on an edge stay there. `nll_d1_squared` sums squares by unit,
     so that the standard error allows any dependence inside a unit of a batch. Ratings of a class at probability 0 are excluded from the
     NLL columns and are counted. `weight_all` is the weight of the Brier columns.
+
+    Format 2 added `curvature`, with the second derivative of the Brier score and the squares by unit of the first, and `units`: units
+    with a prediction of positive weight, and those of them with a rating that is the top class, and with one that is another.
     """
 
     name = "temperature"
+    format = 2
+    later_blocks: ClassVar[Mapping[str, int]] = {"curvature": 2, "units": 2}
 
     def zero(self) -> dict[str, Block]:
         return {
             "curve": Block(len(CURVE_COUNTS), len(CURVE_SUMS), N_POLICIES * N_BETAS),
             "tables": Block(1, len(TABLE_SUMS), N_BETAS * TABLE_BINS),
+            "curvature": Block(1, len(CURVATURE_SUMS), N_POLICIES * N_BETAS),
+            "units": Block(len(UNIT_COUNTS), 0, N_POLICIES),
         }
 
     def ranges(self) -> dict[str, Ranges]:
         totals = {"predictions": "n_labelled"}
-        curve = Ranges(CURVE_COUNTS, CURVE_SUMS, CURVE_RANGES, totals=totals, each=True)
-        return {"curve": curve, "tables": ranges_of_table(N_BETAS, TABLE_BINS)}
+        few = {name: within("predictions") for name in UNIT_COUNTS[1:]}
+        found = {
+            "curve": Ranges(CURVE_COUNTS, CURVE_SUMS, CURVE_RANGES, totals=totals, each=True),
+            "tables": ranges_of_table(N_BETAS, TABLE_BINS),
+            "curvature": Ranges(
+                CURVE_COUNTS[:1], CURVATURE_SUMS, CURVATURE_RANGES, totals=totals, each=True
+            ),
+            "units": Ranges(UNIT_COUNTS, (), {}, few, totals, each=True),
+        }
+        return {name: found[name] for name in self.blocks}
 
     def fill(self, filling: Filling) -> None:
         if not filling.n:
             return
         curve, tables = self.blocks["curve"], self.blocks["tables"]
         sums = curve.sums.reshape(len(CURVE_SUMS), N_POLICIES, N_BETAS)
-        by_unit = np.zeros((N_POLICIES, N_BETAS, filling.n_units)) if filling.has_units else None
+        bends = np.zeros((len(CURVATURE_SUMS), N_POLICIES, N_BETAS))
         ratings, table = Ratings(filling), _TableRows(filling)
+        squares = (
+            _SquaresByUnit(filling, len(ratings.of_policy))
+            if filling.has_units
+            else _SquaresByRow()
+        )
         rows = min(max(256, _CHUNK // self.spec.n_classes), _MAX_ROWS)
         for start in range(0, filling.n, rows):
             chosen = slice(start, min(start + rows, filling.n))
             part = ratings.part(chosen)
             curve.counts[0] += part.n
             curve.counts[1] += np.repeat(part.n_zero, N_BETAS)
-            for place, values in zip(_LOSSES, part.losses(), strict=True):
+            *losses, bend = part.losses()
+            for place, values in zip(_LOSSES, losses, strict=True):
                 sums[place] += values
-            if by_unit is None:
-                sums[4] += part.squared_gradient()
-            else:
-                _add_by_unit(by_unit, filling.unit_index[chosen], part)
+            bends[0] += bend
+            squares.add(chosen, part)
             table.fill(tables, chosen, part.moments.score)
-        if by_unit is not None:
-            sums[4] += np.einsum("pbu,pbu->pb", by_unit, by_unit)
+        sums[4] += squares.nll
+        bends[1] = squares.brier
+        self._fill_later_blocks(filling, bends)
+
+    def _fill_later_blocks(self, filling: Filling, bends: Floats) -> None:
+        if "curvature" in self.blocks:
+            curvature = self.blocks["curvature"]
+            curvature.counts[0] += filling.n
+            curvature.sums.reshape(bends.shape).__iadd__(bends)
+        if "units" in self.blocks:
+            self.blocks["units"].counts.__iadd__(_count_units(filling))
 
 
-def _add_by_unit(by_unit: Floats, units: Ints, part: TemperedRows) -> None:
-    """Add the derivative of each row's NLL to its unit's, so that units can be squared when complete."""
-    order = np.argsort(units, kind="stable")
-    sorted_units = units[order]
-    starts = np.flatnonzero(np.diff(sorted_units, prepend=-1))
-    gradients = part.gradients()
-    for policy in range(N_POLICIES):
-        gradient = np.take(gradients[policy], order, axis=1)
-        by_unit[policy][:, sorted_units[starts]] += np.add.reduceat(gradient, starts, axis=1)
+class _SquaresByRow:
+    """Sums of squared derivatives where every row is a unit, (policies, betas)."""
+
+    def __init__(self) -> None:
+        self.nll, self.brier = np.zeros((2, N_POLICIES, N_BETAS))
+
+    def add(self, rows: slice, part: TemperedRows) -> None:
+        self.nll += part.squared_gradient()
+        self.brier += part.squared_brier_gradient()
+
+
+class _SquaresByUnit:
+    """Derivatives of each unit, squared when the units are complete, (policies, betas)."""
+
+    def __init__(self, filling: Filling, policies: int) -> None:
+        self._units = filling.unit_index
+        self._of_unit = np.zeros((2, policies, N_BETAS, filling.n_units))
+        self._all_four: Callable[..., Floats] | None = None
+
+    def add(self, rows: slice, part: TemperedRows) -> None:
+        order = np.argsort(self._units[rows], kind="stable")
+        units = self._units[rows][order]
+        starts = np.flatnonzero(np.diff(units, prepend=-1))
+        for loss, gradients in enumerate((part.gradients(), part.brier_gradients())):
+            for policy, gradient in enumerate(gradients):
+                added = np.add.reduceat(np.take(gradient, order, axis=1), starts, axis=1)
+                self._of_unit[loss, policy][:, units[starts]] += added
+        self._all_four = part.policies.all_four
+
+    @property
+    def nll(self) -> Floats:
+        return self._squared(0)
+
+    @property
+    def brier(self) -> Floats:
+        return self._squared(1)
+
+    def _squared(self, loss: int) -> Floats:
+        assert self._all_four is not None
+        squared = np.einsum("pbu,pbu->pb", self._of_unit[loss], self._of_unit[loss])
+        return self._all_four(squared, power=2)
+
+
+def _count_units(filling: Filling) -> Ints:
+    """Return the columns of the block `units`, (4, policies)."""
+    hits, weighted = filling.hits, filling.weights > 0
+    result = np.full((len(UNIT_COUNTS), N_POLICIES), filling.n, np.int64)
+    result[1] = len(np.unique(filling.unit_index[weighted]))
+    is_top = hits.klass == filling.top_class[hits.row]
+    rated = np.ones(len(hits.row), bool)
+    for policy, chosen in enumerate((rated, rated, hits.majority, hits.single)):
+        counted = chosen & weighted[hits.row]
+        for column, own in ((2, is_top), (3, ~is_top)):
+            units = filling.unit_index[hits.row[counted & own]]
+            result[column, policy] = len(np.unique(units))
+    return result
 
 
 class _TableRows:

@@ -14,98 +14,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.rating_lanes import ALL, MAJORITY, SINGLE, Lane, Policies
+from calibrant.accumulators.squaring import (
+    BETAS,
+    N_BETAS,
+    STEPS_PER_OCTAVE,
+    even_steps,
+    powers,
+    squarings,
+)
 from calibrant.core.batch_sums import Filling
 from calibrant.core.logits import relative_logits
 
-STEPS_PER_OCTAVE = 2
-OCTAVES = 5
-BETAS = 2.0 ** (
-    np.arange(-OCTAVES * STEPS_PER_OCTAVE, OCTAVES * STEPS_PER_OCTAVE + 1) / STEPS_PER_OCTAVE
-)
-N_BETAS = len(BETAS)
 LOGS_AT_ONCE = 16
-ALL, MAJORITY, SINGLE = 0, 1, 2
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Lane:
-    """Ratings of some rows, each (slots, n): relative logits (minus infinity for probability 0) and counts, 0 where unused."""
-
-    zed: Floats
-    votes: Floats
-
-    @cached_property
-    def possible(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.zed)
-
-    @cached_property
-    def finite(self) -> Floats:
-        """Relative logits with 0 for minus infinity."""
-        return np.where(self.possible, self.zed, 0.0)
-
-    @cached_property
-    def total(self) -> Floats:
-        """Number of ratings of each row, (n,)."""
-        return np.asarray(self.votes.sum(axis=0))
-
-    @cached_property
-    def total_possible(self) -> Floats:
-        """The same without ratings for a class at probability 0."""
-        return (
-            self.total
-            if self.possible.all()
-            else np.asarray((self.votes * self.possible).sum(axis=0))
-        )
-
-    @cached_property
-    def zed_sum(self) -> Floats:
-        """Sum of z over each row's ratings of positive probability, (n,)."""
-        return np.asarray(np.einsum("sn,sn->n", self.votes, self.finite))
-
-    def sums(self, inverse: Floats) -> tuple[Floats, Floats]:
-        """Return sums of p and of p z over each row's ratings at every beta, (2 x) (betas, n)."""
-        if len(self.zed) == 1:
-            chosen = powers(self.zed[0], N_BETAS)
-            chosen *= inverse
-            if self.votes.max() > 1.0:
-                chosen *= self.votes[0]
-            return chosen, chosen * self.finite[0]
-        chosen, slope = np.empty((2, _even(N_BETAS), self.zed.shape[1]))
-        voted = self.votes * self.finite
-        for steps, power in _squarings(self.zed, N_BETAS):
-            np.einsum("jsn,sn->jn", power, self.votes, out=chosen[steps])
-            np.einsum("jsn,sn->jn", power, voted, out=slope[steps])
-        chosen, slope = chosen[:N_BETAS], slope[:N_BETAS]
-        chosen *= inverse
-        slope *= inverse
-        return chosen, slope
-
-
-@dataclass(frozen=True)
-class Policies:
-    """Lane and weight per rating (n,) of every policy that must be computed, and how all four follow from those.
-
-    Where all rows have equally many ratings c and weight one, `mean` is `pooled` divided by c. With one rating all four are equal.
-
-    Attributes
-    ----------
-    lanes, weights : of each policy that is computed
-    source, divisor : which of those each of the four policies is, and its divisor
-    even : all rows have the same weight
-    """
-
-    lanes: tuple[int, ...]
-    weights: tuple[Floats, ...]
-    source: tuple[int, ...]
-    divisor: Floats
-    even: bool
-
-    def all_four(self, sums: Floats, power: int = 1) -> Floats:
-        """Convert from (computed policies, ...) to (4, ...); `power` 2 for sums of squares."""
-        divisor = self.divisor.reshape(-1, *[1] * (sums.ndim - 1)) ** power
-        return np.asarray(sums[list(self.source)] / divisor)
 
 
 @dataclass
@@ -159,22 +82,24 @@ class TemperedRows:
 
         Returns
         -------
-        weight (4, 1), nll, nll_d1, nll_d2 (4, betas), weight of all ratings (4, 1), brier, brier_d1 (4, betas)
+        weight (4, 1), nll, nll_d1, nll_d2 (4, betas), weight of all ratings (4, 1), brier, brier_d1, brier_d2 (4, betas)
         """
         at, weight, weight_all = self.moments, self.row_weight, self.row_weight_all
         zed = self.row_zed.sum(axis=1, keepdims=True)
-        chosen, slope = self._chosen()
         squares = self._summed(weight_all, at.squares)
-        change = self._summed(weight_all, at.squares_zed - at.squares * at.mean)
+        change = self._summed(weight_all, at.squares_slope)
+        bend = self._summed(weight_all, at.squares_bend)
+        chosen, chosen_slope, chosen_bend = self._rated()
         total_all = weight_all.sum(axis=1, keepdims=True)
         columns = (
             weight.sum(axis=1, keepdims=True),
             self._summed_logs(weight) - zed * BETAS,
             self._summed(weight, at.mean) - zed,
-            self._summed(weight, at.mean_square - at.mean**2),
+            self._summed(weight, at.variance),
             total_all,
             total_all + squares - 2.0 * chosen,
-            2.0 * (change - slope),
+            2.0 * (change - chosen_slope),
+            2.0 * (bend - chosen_bend),
         )
         return tuple(map(self.policies.all_four, columns))
 
@@ -185,22 +110,48 @@ class TemperedRows:
         result = np.maximum(crossed + (zed**2).sum(axis=1, keepdims=True), 0.0)
         return self.policies.all_four(result, power=2)
 
-    def gradients(self) -> Floats:
-        """Return the derivative of each row's NLL, (4, betas, n)."""
-        gradient = self.row_weight[:, None] * self.moments.mean - self.row_zed[:, None]
-        return self.policies.all_four(gradient)
+    def squared_brier_gradient(self) -> Floats:
+        """Return the sum over rows of the squared derivative of a row's Brier score; (4, betas)."""
+        squared = [np.einsum("bn,bn->b", each, each) for each in self.brier_gradients()]
+        return self.policies.all_four(np.stack(squared), power=2)
 
-    def _chosen(self) -> tuple[Floats, Floats]:
-        """Return weighted sums over all ratings of p, and of its derivative p (z - mean); (computed policies, betas)."""
-        chosen, slope = np.empty((2, len(self.policies.lanes), N_BETAS))
-        for number, lane in enumerate(self.lanes):
+    def gradients(self) -> Iterator[Floats]:
+        """Yield the derivative of each row's NLL under each computed policy, (betas, n)."""
+        for weight, zed in zip(self.row_weight, self.row_zed, strict=True):
+            yield weight * self.moments.mean - zed
+
+    def brier_gradients(self) -> Iterator[Floats]:
+        """Yield the derivative of each row's Brier score under each computed policy, (betas, n)."""
+        policies = zip(self.policies.lanes, self.policies.weights, strict=True)
+        for weight_all, (lane, weight) in zip(self.row_weight_all, policies, strict=True):
+            gradient = weight_all * self.moments.squares_slope
+            gradient -= weight * self._lane_terms[lane][1]
+            gradient *= 2.0
+            yield gradient
+
+    @cached_property
+    def _lane_terms(self) -> list[tuple[Floats, Floats, Floats]]:
+        """Sums over each lane's ratings of p and its two derivatives in beta, by row, (betas, n)."""
+        at = self.moments
+        terms = []
+        for lane in self.lanes:
+            chosen, slope, bend = lane.sums(at.inverse)
+            # p'' = p ((z - mean)^2 - variance), and p' = p (z - mean).
+            bend -= 2.0 * at.mean * slope
+            bend += (at.mean**2 - at.variance) * chosen
+            slope -= at.mean * chosen
+            terms.append((chosen, slope, bend))
+        return terms
+
+    def _rated(self) -> tuple[Floats, Floats, Floats]:
+        """Return weighted sums over all ratings of p and its two derivatives; (computed policies, betas)."""
+        chosen, slope, bend = np.empty((3, len(self.policies.lanes), N_BETAS))
+        for number, terms in enumerate(self._lane_terms):
             own = [i for i, each in enumerate(self.policies.lanes) if each == number]
-            sums = lane.sums(self.moments.inverse)
             weights = np.stack([self.policies.weights[i] for i in own])
-            chosen[own] = weights @ sums[0].T
-            sums[0].__imul__(self.moments.mean)
-            slope[own] = weights @ sums[1].T - weights @ sums[0].T
-        return chosen, slope
+            for result, values in zip((chosen, slope, bend), terms, strict=True):
+                result[own] = weights @ values.T
+        return chosen, slope, bend
 
     def _summed(self, weight: Floats, values: Floats) -> Floats:
         """Return the weighted sum over rows of (betas, n); where all weights are equal, once for all policies."""
@@ -225,27 +176,19 @@ class TemperedRows:
 
 @dataclass(frozen=True)
 class Moments:
-    """Per beta and row: normaliser, its inverse, mean of z and z^2 under softmax(beta z), sums of p^2 and p^2 z."""
+    """Per beta and row: normaliser, its inverse, mean and variance of z under softmax(beta z), sum of p^2.
+
+    With it the first derivative of half that sum in beta (`squares_slope`), and the first of that (`squares_bend`).
+    """
 
     total: Floats
     inverse: Floats
     mean: Floats
-    mean_square: Floats
+    variance: Floats
     squares: Floats
-    squares_zed: Floats
+    squares_slope: Floats
+    squares_bend: Floats
     score: Floats
-
-
-def powers(zed: Floats, steps: int) -> Floats:
-    """Return exp(beta z) for the first betas of the grid, continued, by repeated squaring; (steps, n)."""
-    result = np.empty((steps, len(zed)))
-    for step in range(steps):
-        if step < STEPS_PER_OCTAVE:
-            np.exp(BETAS[step] * zed, out=result[step])
-        else:
-            earlier = result[step - STEPS_PER_OCTAVE]
-            np.multiply(earlier, earlier, out=result[step])
-    return result
 
 
 def _moments(part: TemperedRows) -> Moments:
@@ -258,41 +201,36 @@ def _moments(part: TemperedRows) -> Moments:
     square = inverse * inverse
     score = score * inverse if part.is_binary else inverse.copy()
     score[N_BETAS // 2] = part.score
+    mean = first[:N_BETAS] * inverse
+    variance = second[:N_BETAS] * inverse - mean**2
+    squares, squares_zed, squares_zed_zed = (
+        sums[STEPS_PER_OCTAVE:] * square for sums in (total, first, second)
+    )
+    squares_slope = squares_zed - squares * mean
+    # sum p^2 (2 (z - mean)^2 - variance)
+    squares_bend = 2.0 * (squares_zed_zed - mean * (squares_zed + squares_slope))
+    squares_bend -= variance * squares
     return Moments(
         total=total[:N_BETAS],
         inverse=inverse,
-        mean=first[:N_BETAS] * inverse,
-        mean_square=np.multiply(second, inverse, out=second),
-        squares=total[STEPS_PER_OCTAVE:] * square,
-        squares_zed=first[STEPS_PER_OCTAVE:] * square,
+        mean=mean,
+        variance=variance,
+        squares=squares,
+        squares_slope=squares_slope,
+        squares_bend=squares_bend,
         score=score,
     )
 
 
 def _sums(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
     """Return sums over classes of exp(beta z), with z and with z^2, and the second class's own."""
-    total, first = np.empty((2, _even(steps), part.n))
-    second, score = np.empty((_even(N_BETAS), part.n)), np.empty((0, part.n))
-    squared = part.finite**2
-    for at, power in _squarings(part.zed, steps):
+    total, first, second = np.empty((3, even_steps(steps), part.n))
+    squared, score = part.finite**2, np.empty((0, part.n))
+    for at, power in squarings(part.zed, steps):
         np.add.reduce(power, axis=1, out=total[at])
         np.einsum("jkn,kn->jn", power, part.finite, out=first[at])
-        if at.start < N_BETAS:
-            np.einsum("jkn,kn->jn", power, squared, out=second[at])
-    return total[:steps], first[:steps], second[:N_BETAS], score
-
-
-def _even(steps: int) -> int:
-    """Return the number of steps to compute where the steps of an octave are processed together."""
-    return -(-steps // STEPS_PER_OCTAVE) * STEPS_PER_OCTAVE
-
-
-def _squarings(zed: Floats, steps: int) -> Iterator[tuple[slice, Floats]]:
-    """Yield the steps of an octave, with exp(beta z) there, (steps of an octave, classes, n). The next overwrites the array."""
-    power = np.exp(BETAS[:STEPS_PER_OCTAVE, None, None] * zed)
-    for start in range(0, steps, STEPS_PER_OCTAVE):
-        yield slice(start, start + STEPS_PER_OCTAVE), power
-        np.multiply(power, power, out=power)
+        np.einsum("jkn,kn->jn", power, squared, out=second[at])
+    return total[:steps], first[:steps], second[:steps], score
 
 
 def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
@@ -301,7 +239,7 @@ def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats
     finite = part.finite.min(axis=0)
     first = other * finite
     score = np.where(part.zed[1] < 0.0, other[:N_BETAS], 1.0)
-    return 1.0 + other, first, first[:N_BETAS] * finite, score
+    return 1.0 + other, first, first * finite, score
 
 
 class Ratings:

@@ -17,7 +17,7 @@ import numpy as np
 from calibrant.calibrators import scaling_maps, vector
 from calibrant.calibrators.base import REASONS, Floats, Solved
 from calibrant.calibrators.cross_fitting import Halves
-from calibrant.calibrators.from_rows import held_out_rows, rows_of, scope_losses, told_held_out
+from calibrant.calibrators.from_rows import held_out_result, held_out_rows, rows_of, scope_losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
@@ -205,7 +205,7 @@ class Weighing:
             found = None
             if reason is None:
                 sums = self.losses[LEAVE], self.losses["temperature"]
-                found = told_held_out(self.rows, self.mapped["temperature"], self.scope, ci, sums)
+                found = held_out_result(self.rows, self.mapped["temperature"], self.scope, ci, sums)
         if found is None:
             return {"heldout": whole, "heldout_reason": reason if whole is None else None}
         shown = found | {"sample": self.sample, "whole_window": whole}

@@ -28,6 +28,8 @@ from calibrant.core.packing import PackingError
 from calibrant.core.spec import PaneSpec
 from calibrant.kernel import fill as kernel
 
+_UNLIKE_SUMS = frozenset({"logits", "sample"})
+
 
 class PaneState:
     """Accumulators of one pane by name, with the digest of their content."""
@@ -248,8 +250,10 @@ class PaneState:
         for name, part in other._parts.items():
             if not part.is_empty:
                 self[name].subtract(part)
-        if "sample" in self._parts and self["counts"].is_empty:
-            del self._parts["sample"]  # of no predictions every threshold gives the same sample
+        if self._parts.keys() & _UNLIKE_SUMS and self["counts"].is_empty:
+            # Of no predictions every threshold gives the same sample, and logits that an older pane lacks are no longer missing.
+            for name in _UNLIKE_SUMS:
+                self._parts.pop(name, None)
         self._add_digest(other._digest, -1)
         if self.is_empty:
             self._digest = 0  # known again, whatever was added and taken away

@@ -20,7 +20,7 @@ from calibrant.accumulators.uncertainty import (
 from calibrant.core.grid import equal_width_bin, on_edge
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NotAnswerable, View
-from calibrant.inference.null_reference import N_DRAWS, quantiles_of
+from calibrant.inference.null_reference import N_DRAWS, NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
 Floats = NDArray[np.float64]
@@ -126,7 +126,7 @@ def read(view: View) -> MetricValue | None:
     return MetricValue(float(uncertainty_error(held, uncertainty, error)), extra)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the null reference: errors of each bin drawn around one minus its confidence."""
     table = table_of(view)
     weight = table["weight"]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.ranges import HITS, MASS, in_cell
 from calibrant.accumulators.sparse import SparseBlock
 from calibrant.core.batch_sums import Filling, Hits
+from calibrant.core.distinct import distinct
 from calibrant.core.grid import Grid
 
 CELLS = 600
@@ -47,7 +48,6 @@ RANGES = {
     **HITS,
     **{name: in_cell(name.replace("product", "correct")) for name in SUMS[10:]},
 }
-MAX_DENSE = 1 << 22
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _Part = tuple[Ints, Ints, Ints, Floats]
@@ -75,7 +75,7 @@ class Layout:
     @classmethod
     def of_classes(cls, classes: Sequence[int], cells: int = CELLS) -> Layout:
         """Build the layout of each class separately."""
-        return cls(tuple((klass,) for klass in classes), cells)
+        return cls(tuple((class_index,) for class_index in classes), cells)
 
     @property
     def grid(self) -> Grid:
@@ -94,9 +94,9 @@ class Layout:
     def size(self) -> int:
         return self.n_classes * (self.width + 1)
 
-    def top_place(self, klass: int) -> int:
+    def top_place(self, class_index: int) -> int:
         """Return the place of the predictions whose top class it is."""
-        return self.n_classes * self.width + klass
+        return self.n_classes * self.width + class_index
 
     @cached_property
     def is_plain(self) -> bool:
@@ -167,7 +167,7 @@ def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits)
     """Return cases, places, counts and sums of one score per row; rows at place -1 are left out."""
     size = int(place.max()) + 2
     key = case * size + place + 1
-    keys, at = _compact(key, (int(case.max()) + 1) * size)
+    keys, at = distinct(key, (int(case.max()) + 1) * size)
     at_hits = at[hits.row]
     n, votes = len(keys), filling.n_ratings.astype(np.float64)
 
@@ -203,13 +203,3 @@ def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits)
         counts[:, there],
         np.stack(columns)[:, there],
     )
-
-
-def _compact(key: Ints, size: int) -> tuple[Ints, Ints]:
-    """Return distinct keys, sorted, and each key's place among them."""
-    if size > max(MAX_DENSE, 4 * len(key)):
-        keys, at = np.unique(key, return_inverse=True)
-        return keys, at.astype(np.int64)
-    seen = np.zeros(size, bool)
-    seen[key] = True
-    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[key]

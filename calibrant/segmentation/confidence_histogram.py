@@ -153,8 +153,8 @@ class ConfidenceHistogram:
         mine = filling.policy_weights[policy]
         right = np.zeros((self.n_classes, filling.n))
         right[hits.klass, hits.row] = mine
-        for klass, column in enumerate(filling.columns):
-            self._add(self.label[klass], self.fine_bin(column), weight, right[klass])
+        for class_index, column in enumerate(filling.columns):
+            self._add(self.label[class_index], self.fine_bin(column), weight, right[class_index])
         top = right[filling.top_class, rows]
         self._add(self.prediction, self.fine_bin(filling.confidence), weight, top)
         self._add(

@@ -16,6 +16,10 @@ from calibrant_server.service.security.audit_record import record
 
 log = logging.getLogger("service.access")
 
+# Tags of routes that return a result.
+RESULTS = frozenset(
+    ("metrics", "reliability", "temperature", "maps", "drift", "cases", "raters", "stability")
+)
 SECURITY_HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
@@ -38,22 +42,22 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started = time.perf_counter()
-        answer = Answering(send, scope, without_body=scope["method"] == "HEAD")
-        if answer.without_body:
+        response = Answering(send, scope, without_body=scope["method"] == "HEAD")
+        if response.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
             if _hides_slash(scope):
-                await _refuse(_slash(), scope, answer)
+                await _refuse(_slash(), scope, response)
             else:
                 unchanged = await not_modified(scope) if scope["method"] == "GET" else None
-                await (unchanged or self.app)(scope, receive, answer)
+                await (unchanged or self.app)(scope, receive, response)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            if answer.status is not None:
+            if response.status is not None:
                 raise  # a part of the response was sent: closing the connection shows that it is incomplete
-            await _refuse(InternalError(), scope, answer)
+            await _refuse(InternalError(), scope, response)
         finally:
-            self._note(scope, answer.status or 499, time.perf_counter() - started)
+            self._note(scope, response.status or 499, time.perf_counter() - started)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")
@@ -61,6 +65,10 @@ class RequestMiddleware:
         operation = next(filter(None, names))
         self.meters.requests.labels(operation, str(status)).inc()
         self.meters.seconds.labels(operation).observe(seconds)
+        if operation.startswith("ingest"):
+            self.meters.ingest_seconds.observe(seconds)
+        elif not RESULTS.isdisjoint(getattr(route, "tags", ())):
+            self.meters.query_seconds.observe(seconds)
         if self.log_requests:
             line = (scope["method"], scope["path"], status, seconds * 1000)
             log.info("%s %s %d %.1fms", *line)

@@ -148,8 +148,8 @@ def install(app: FastAPI) -> None:
     `calibrant_server.service.http.middleware`, the outermost layer, handles unexpected errors.
     """
 
-    async def answer(request: Request, error: Exception) -> Response:
+    async def respond(request: Request, error: Exception) -> Response:
         return problem_response(problem_of(error, request), request)
 
     for kind in FORESEEN:
-        app.add_exception_handler(kind, answer)
+        app.add_exception_handler(kind, respond)

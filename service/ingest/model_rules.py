@@ -125,9 +125,9 @@ def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> 
         return checked
     if not partial:
         raise CalibrationInputError(violations)
-    kept = np.flatnonzero(good)
+    stored = np.flatnonzero(good)
     return Checked(
-        checked.batch.take(kept), checked.violations + violations, checked.accepted_rows[kept]
+        checked.batch.take(stored), checked.violations + violations, checked.accepted_rows[stored]
     )
 
 

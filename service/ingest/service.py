@@ -124,6 +124,8 @@ class IngestAccess:
             else:
                 batch = prepare(body, context)
             receipt = await service.inbox.hand_over(batch)
+        if not receipt.duplicate:
+            self.request.app.state.meters.accepted.labels(batch.kind).inc(receipt.accepted)
         return await self._response(batch, receipt)
 
     async def _config(self) -> ModelConfig | None:
@@ -168,7 +170,7 @@ async def _access(
     prefer: Prefer = None,
     idempotency_key: IdempotencyKey = None,
 ) -> IngestAccess:
-    service: IngestService = request.app.state.reception
+    service: IngestService = request.app.state.ingest
     return IngestAccess(service, request, caller, model)
 
 

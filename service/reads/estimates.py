@@ -22,8 +22,35 @@ class Estimate(BaseModel):
 
     value: float | None
     interval: list[float | None] | None = None
+    interval_of: str | None = Field(
+        None,
+        description="What the interval contains with the requested probability. The estimate can be above it.",
+    )
+    n_effective: float | None = Field(
+        None,
+        description="Kish's effective number of independent samples: weights and dependent units lower it.",
+    )
     null_mean: float | None = None
     null_q95: float | None = None
+    null_q95_error: float | None = Field(
+        None, description="Standard error of `null_q95` from the number of draws; 0: closed form."
+    )
+    above_null: bool | None = Field(
+        None,
+        description="Whether the value is above `null_q95`; null within twice its standard error.",
+    )
+    null_worst_case: dict[str, Any] | None = Field(
+        None,
+        description="`mean` and `q95` of a calibrated model whose units are fully dependent inside, where units were named.",
+    )
+    design_effect: float | None = Field(
+        None,
+        description="Variance of the gaps relative to independent predictions, under the null.",
+    )
+    null_replicates: int | None = Field(
+        None,
+        description="Filled unit replicates of the null reference. Promised from 20, returned from 12.",
+    )
     n: int | None = None
     n_ratings: int | None = None
     reason: str | None = None

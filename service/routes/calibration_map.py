@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.identifiers import ModelId
@@ -107,7 +107,7 @@ async def get_calibration_map(
 ) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG the curve of the map."""
     ask = await read.ask(query)
-    return await read.answer(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
+    return await read.respond(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
 
 
 @router.post(
@@ -127,24 +127,24 @@ async def apply_calibration_map(
     caller: MapReader,
     query: Annotated[ApplyParameters, Query()],
     connection: TheConnection,
-    reading: TheReading,
-    reception: TheReception,
+    reads: TheReads,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
-    reception.admission.check(model_key(caller.tenant, model))
+    ingest.admission.check(model_key(caller.tenant, model))
     if query.is_frozen:
         query.check_frozen()
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold, engine_errors(), map_errors():
+    with ingest.admission.hold() as hold, engine_errors(), map_errors():
         body = await read_body(request, settings, hold)
         if query.is_frozen:
             fitted = await _frozen(connection, config, query.version)
         else:
             ask = ReadQuery(resolved_query(query, config), config, query)
-            fitted = orjson.loads((await reading.ask(ask)).body)
-        answer = await aside(applied, body, fitted, config, settings, query.partial)
-    return Response(answer, media_type="application/json")
+            fitted = orjson.loads((await reads.ask(ask)).body)
+        result = await aside(applied, body, fitted, config, settings, query.partial)
+    return Response(result, media_type="application/json")
 
 
 async def _frozen(
@@ -173,7 +173,7 @@ def applied(
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")
     mapped = np.ascontiguousarray(maps.apply(fitted, checked.batch))
-    answer = {
+    result = {
         "model": config.model,
         "version": fitted.get("version"),
         "method": fitted.get("method"),
@@ -185,4 +185,4 @@ def applied(
         ("probabilities" if mapped.ndim == 2 else "confidences"): mapped,
         "errors": [vars(violation) for violation in violations],
     }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)

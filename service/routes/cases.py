@@ -162,7 +162,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
     draw = drawing(query, name, options.get("class"), config)
     ask = await read.ask(query, figure=query.figure)
     if read.is_drawn(query.format):
-        return await read.answer(ask, query.format, draw)
+        return await read.respond(ask, query.format, draw)
     following: list[str] = []
 
     async def one_page(body: bytes) -> bytes:
@@ -172,7 +172,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
         return orjson.dumps(document | {"cases": page, "next": cursor})
 
     ask = replace(ask, shown=(str(query.limit), query.cursor))
-    response = await read.reading.answer(read.request, ask, JSON, one_page)
+    response = await read.reads.respond(read.request, ask, JSON, one_page)
     if following:
         response.headers["Link"] = link_to(read.request, following[0])
     return response

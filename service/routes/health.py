@@ -1,20 +1,18 @@
-"""What operators ask: alive, ready, which version, how much."""
+"""What operators ask: alive, ready, which version."""
 
 import asyncio
 import platform
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
-from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from calibrant import kernel
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.dependencies import AppSettings, TheConnection
+from calibrant_server.service.http.dependencies import TheConnection
 from calibrant_server.service.http.errors import StoreUnavailable
-from calibrant_server.service.http.prometheus import registry_of_models, registry_of_operation
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.version import API_VERSION, VERSION
 
@@ -111,47 +109,3 @@ async def get_version() -> Response:
         "kernel": asdict(kernel.status()),
     }
     return Response(orjson.dumps(body), media_type=JSON)
-
-
-@router.get(
-    "/metrics",
-    operation_id="getServiceMetrics",
-    responses={
-        200: {
-            "description": "Prometheus",
-            "content": {"text/plain": {"schema": {"type": "string"}}},
-        },
-        **problems(),
-    },
-)
-async def get_service_metrics(request: Request, settings: AppSettings) -> Response:
-    """Return the service's own metrics for Prometheus, with each model's records and the evidence of its alarm."""
-    text = generate_latest(request.app.state.meters.registry)
-    text += await _of_operation(request)
-    if settings.metrics_models:
-        most = settings.metrics_models
-        summaries, tallies = await _of_models(request, most)
-        text += generate_latest(registry_of_models(summaries, tallies, most))
-    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-async def _of_operation(request: Request) -> bytes:
-    """What waits for an operator; no series while the store is away, for a zero would be believed."""
-    try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            with engine_errors():
-                troubles = await request.app.state.connection.inbox.troubles()
-    except (TimeoutError, StoreUnavailable):
-        return b""
-    return generate_latest(registry_of_operation(troubles))
-
-
-async def _of_models(request: Request, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metrics of models' alarms and records; none while the store is unavailable, so that all others are still returned."""
-    inbox = request.app.state.connection.inbox
-    try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            with engine_errors():
-                return await inbox.alarms.summaries(), await inbox.all_tallies(most)
-    except (TimeoutError, StoreUnavailable):
-        return {}, {}

@@ -216,12 +216,12 @@ def _confidence(fields: dict[str, Any], config: ModelConfig, pointer: str) -> li
     plain = {name: fields[name] for name in ("raters", "n_units", "unit", "case") if name in fields}
     bins = config.spec().class_grid.cells
     nothing = dict.fromkeys(("count", "sum_confidence", "sum_correct"), [0.0] * bins)
-    told = Histogram.from_fields(
+    header = Histogram.from_fields(
         {"kind": "class", "class": 0, "bins": bins} | nothing | plain, config.spec(), pointer
     )
-    of = {"n_units": told.n_units, "unit": told.unit, "case": told.case}
+    of = {"n_units": header.n_units, "unit": header.unit, "case": header.case}
     try:
-        return [each.pack() for each in updates_of(histogram, config.spec(), told.policy, **of)]
+        return [each.pack() for each in updates_of(histogram, config.spec(), header.policy, **of)]
     except CalibrationInputError as error:
         violations = [replace(each, pointer=pointer + each.pointer) for each in error.violations]
         raise CalibrationInputError(violations) from error

@@ -88,5 +88,5 @@ async def get_metrics(read: TheRead, query: Annotated[MetricsParameters, Query()
     """Compute any set of metrics over a window."""
     ask = await read.ask(query)
     if query.by is not None:
-        return await read.reading.answer_each(read.request, ask, query.by)
-    return await read.reading.answer(read.request, ask)
+        return await read.reads.respond_each(read.request, ask, query.by)
+    return await read.reads.respond(read.request, ask)

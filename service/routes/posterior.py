@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.identifiers import ModelId, Name
 from calibrant_server.service.http.json_bodies import read_json
@@ -114,29 +114,29 @@ async def compute_posterior(
     caller: MapReader,
     query: Annotated[PosteriorParameters, Query()],
     connection: TheConnection,
-    reading: TheReading,
-    reception: TheReception,
+    reads: TheReads,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Return class probabilities of posted predictions given their ratings; nothing is stored."""
-    reception.admission.check(model_key(caller.tenant, model))
+    ingest.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold, engine_errors():
+    with ingest.admission.hold() as hold, engine_errors():
         body = await read_body(request, settings, hold, (JSON,))
         posted = await aside(_posted, body, settings)
         belief = query.belief or ("ensemble" if "members" in posted else "dirichlet")
         _check_belief(belief, posted)
         fitted = None
         if belief != "ensemble" and "concentration" not in posted:
-            fitted = await _fitted(reading, config, query)
-        answer = await aside(_answered, posted, belief, fitted, config, settings)
-    return Response(answer, media_type=JSON)
+            fitted = await _fitted(reads, config, query)
+        result = await aside(_answered, posted, belief, fitted, config, settings)
+    return Response(result, media_type=JSON)
 
 
-async def _fitted(reading: TheReading, config: ModelConfig, query: PosteriorParameters) -> float:
+async def _fitted(reads: TheReads, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
     ask = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
-    found = orjson.loads((await reading.ask(ask)).body)
+    found = orjson.loads((await reads.ask(ask)).body)
     if found.get("concentration") is None:
         detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no votes'}."
         raise CalibrationInputError([Violation("/concentration", "not_fitted", detail)])
@@ -192,7 +192,7 @@ def _answered(
         raise CalibrationInputError(
             [_as_sent(each, posted) for each in error.violations]
         ) from error
-    answer = {
+    result = {
         "model": config.model,
         "belief": belief,
         "concentration": given if belief != "ensemble" else None,
@@ -208,7 +208,7 @@ def _answered(
         "prior_disagreement": np.ascontiguousarray(before),
         "member_weights": None if found.weights is None else np.ascontiguousarray(found.weights.T),
     }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _as_sent(violation: Violation, posted: dict[str, Any]) -> Violation:

@@ -90,9 +90,9 @@ def refuse_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> C
     ]
     if not partial:
         raise CalibrationInputError([posted.place(violation) for violation in violations])
-    kept = np.flatnonzero(~missing)
+    stored = np.flatnonzero(~missing)
     return Checked(
-        checked.batch.take(kept), checked.violations + violations, checked.accepted_rows[kept]
+        checked.batch.take(stored), checked.violations + violations, checked.accepted_rows[stored]
     )
 
 

@@ -266,10 +266,33 @@ def null_scores(rows: list[Row], policy: str) -> dict[str, float]:
     return result
 
 
+def unit_products(
+    rows: list[Row], scope: str, bins: int
+) -> dict[tuple[int, int], tuple[float, ...]]:
+    """By pair of bins: units in both, predictions, sums of the products of their weights by ratings and by predictions."""
+    of_unit: dict[int, dict[int, list[float]]] = defaultdict(dict)
+    for row, score, _, _ in scored(rows, scope, "mean"):
+        sums = of_unit[row.unit].setdefault(bin_of(score, bins, "right"), [0.0, 0.0, 0.0])
+        for i, value in enumerate((1, row.weight * row.n_ratings, row.weight)):
+            sums[i] += value
+    result: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0] * 4)
+    for cells in of_unit.values():
+        for a in cells:
+            for b in cells:
+                if a <= b:
+                    pair = result[a, b]
+                    pair[0] += 1
+                    pair[1] += cells[a][0] if a == b else 0
+                    pair[2] += cells[a][1] * cells[b][1]
+                    pair[3] += cells[a][2] * cells[b][2]
+    return {pair: tuple(values) for pair, values in result.items()}
+
+
 def temperature_sums(rows: list[Row], policy: str, beta: float) -> dict[str, float]:
     """Losses of softmax(beta log p) and their derivatives by beta."""
     sums: dict[str, float] = defaultdict(float)
     by_unit: dict[int, float] = defaultdict(float)
+    brier_by_unit: dict[int, float] = defaultdict(float)
     for row in rows:
         finite = [v for v in row.log_p if v > -math.inf]
         top = max(finite)
@@ -287,6 +310,13 @@ def temperature_sums(rows: list[Row], policy: str, beta: float) -> dict[str, flo
             # d q_j / d beta = q_j (z_j - mean)
             slope = math.fsum(2.0 * (q[j] - (j == k)) * q[j] * (z[j] - mean) for j in range(len(q)))
             sums["brier_d1"] += weight * slope
+            brier_by_unit[row.unit] += weight * slope
+            # d2 q_j / d beta2 = q_j ((z_j - mean)^2 - variance)
+            sums["brier_d2"] += weight * math.fsum(
+                2.0 * (q[j] * (z[j] - mean)) ** 2
+                + 2.0 * (q[j] - (j == k)) * q[j] * ((z[j] - mean) ** 2 - variance)
+                for j in range(len(q))
+            )
             if row.log_p[k] > -math.inf:
                 sums["weight"] += weight
                 sums["nll"] += weight * (math.log(total) - beta * z[k])
@@ -295,7 +325,20 @@ def temperature_sums(rows: list[Row], policy: str, beta: float) -> dict[str, flo
         sums["nll_d1"] += gradient
         by_unit[row.unit] += gradient
     sums["nll_d1_squared"] = math.fsum(v * v for v in by_unit.values())
+    sums["brier_d1_squared"] = math.fsum(v * v for v in brier_by_unit.values())
     return sums
+
+
+def unit_counts(rows: list[Row], policy: str) -> list[int]:
+    """Labelled predictions; units with weight, those with a correct rating, those with an incorrect one."""
+    units: list[set[int]] = [set(), set(), set()]
+    for row in rows:
+        if row.weight > 0:
+            units[0].add(row.unit)
+            for k in range(len(row.p)):
+                if row.share(k, policy):
+                    units[1 if k == row.top else 2].add(row.unit)
+    return [len(rows), *map(len, units)]
 
 
 def scaled(rows: list[Row], beta: float) -> list[Row]:

@@ -21,7 +21,7 @@ LABELS = ("one label", "1 to 5 raters", "1 to 5 raters, weights")
 
 # Bytes that a filled cell takes before compression: of the fine grid, and of the equal-width tables beside it.
 CELL_BYTES = dict(zip(LABELS, ((26, 18), (70, 46), (114, 70)), strict=True))
-REST = 16 * 1024 + 84 * 72 + 60 * 104 + 4 * 64 * 48 + 4096
+REST = 16 * 1024 + 84 * 72 + 84 * 20 + 60 * 104 + 4 * 64 * 48 + 4096
 # Label uncertainty: its sums by replicate, the disagreement's cells and replicates, the concentrations.
 VOTES = 128 * 90 + 122 * 150 + 64 * 15 * 30 + 21 * 58
 
@@ -38,7 +38,8 @@ def bound(spec: PaneSpec, labels: str, *, every_position: bool = False) -> int:
     fine += top.n_positions if every_position else top.cells + 2 * top.refinement
     if not spec.keeps_all_classes:
         fine += classes.n_positions if every_position else classes.cells + 2 * classes.refinement
-    tables = 64 * (60 + 15 * (spec.n_classes if spec.n_classes <= 20 else 0)) + 21 * 60
+    # Pairs of bins of a unit: each bin with itself where rows are units.
+    tables = 65 * (60 + 15 * (spec.n_classes if spec.n_classes <= 20 else 0)) + 21 * 60
     per_cell, per_bin = CELL_BYTES[labels]
     votes = VOTES + (
         spec.n_classes * (121 if every_position else 62) * 90 if spec.keeps_all_classes else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators import cells, replicates, scores, temperature, units
+from calibrant.accumulators.block import Block
 from calibrant.accumulators.unit_sample import MAX_HASHES, UnitSample
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.pane_validation import check_pane
@@ -99,8 +101,30 @@ def test_replicates(spec: PaneSpec, options: dict[str, Any]) -> None:
             np.testing.assert_allclose(
                 blocks["scores"].sums[:, r * 4 + i], expected, rtol=1e-9, atol=1e-9
             )
+            expected = reference.as_array(reference.null_scores(own, policy), replicates.NULL_SUMS)
+            np.testing.assert_allclose(
+                blocks["score_nulls"].sums[:, r * 4 + i], expected, rtol=1e-9, atol=1e-9
+            )
+    assert_products(blocks["unit_products"], 0, reference.unit_products(rows, scope, 60), 60)
+    for k in range(spec.n_classes if "classes" in blocks else 0):
+        expected = reference.unit_products(rows, f"class:{k}", 15)
+        assert_products(blocks["class_unit_products"], k * 120, expected, 15)
     assert blocks["tables"].counts.sum() == len(rows)
     assert blocks["tables"].size == N_REPLICATES * 60
+
+
+def assert_products(
+    block: Block, start: int, expected: dict[tuple[int, int], tuple[float, ...]], bins: int
+) -> None:
+    """A table of pairs of bins against the naive one."""
+    n_pairs = bins * (bins + 1) // 2
+    wanted = np.zeros((4, n_pairs))
+    places = {pair: i for i, pair in enumerate(combinations_with_replacement(range(bins), 2))}
+    for pair, values in expected.items():
+        wanted[:, places[pair]] = values
+    at = slice(start, start + n_pairs)
+    np.testing.assert_array_equal(block.counts[:, at], wanted[:2])
+    np.testing.assert_allclose(block.sums[:, at], wanted[2:], rtol=1e-9, atol=1e-9)
 
 
 def assert_table(sums: np.ndarray, rows: list[reference.Row], scope: str, bins: int) -> None:
@@ -124,7 +148,10 @@ def test_temperature_profile(name: str, options: dict[str, Any]) -> None:
     rows = reference.rows_of(batch)
     blocks = pane_of(spec, batch)["temperature"].blocks
     curve = blocks["curve"].sums.reshape(len(temperature.CURVE_SUMS), 4, -1)
+    curvature = blocks["curvature"].sums.reshape(len(temperature.CURVATURE_SUMS), 4, -1)
     tables = blocks["tables"].sums.reshape(8, -1, 60)
+    for i, policy in enumerate(reference.POLICIES):
+        assert blocks["units"].counts[:, i].tolist() == reference.unit_counts(rows, policy)
     scope = "positive" if spec.task == "binary" else "top_label"
     for step in (0, 7, 10, 13, 20):
         beta = float(temperature.BETAS[step])
@@ -134,6 +161,10 @@ def test_temperature_profile(name: str, options: dict[str, Any]) -> None:
             scale = 1.0 + sum(abs(row.weight) * row.n_ratings for row in rows)
             np.testing.assert_allclose(
                 curve[:, i, step], wanted, rtol=1e-8, atol=1e-8 * scale, err_msg=policy
+            )
+            wanted = reference.as_array(expected, temperature.CURVATURE_SUMS)
+            np.testing.assert_allclose(
+                curvature[:, i, step], wanted, rtol=1e-8, atol=1e-8 * scale, err_msg=policy
             )
         # A score that rounding moves over an edge is another bin: compare what does not depend on it.
         own = reference.scaled(rows, beta)

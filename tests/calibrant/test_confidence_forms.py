@@ -134,7 +134,7 @@ def test_two_classes_need_no_prediction() -> None:
     found = read_arrays({"label": histogram.label.tolist()})
     assert np.allclose(found.prediction, histogram.prediction)
     binary = PaneSpec("binary", 2, grid=500)
-    kinds = [(each.kind, each.klass) for each in updates_of(found, binary)]
+    kinds = [(each.kind, each.class_index) for each in updates_of(found, binary)]
     assert kinds == [("class", 0), ("class", 1), ("positive", None), ("top_label", None)]
     pane = Pane(binary)
     for update in updates_of(found, binary):
@@ -253,7 +253,7 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
     updates = updates_of(ConfidenceHistogram.of_batch(batch, 14400), spec)
     for update in updates:
         sent.fill_histogram(update)
-        if update.klass != 1:
+        if update.class_index != 1:
             lacking.fill_histogram(update)
     question = left(20, "pooled")
     found, expected, nothing = (

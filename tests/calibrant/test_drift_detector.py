@@ -17,7 +17,7 @@ from calibrant.drift.detector import acknowledge, advance, fresh, pack_state, pr
 from calibrant.drift.effect import Recalibration, effect, recalibration
 from calibrant.drift.evidence import log_bets
 from calibrant.drift.expected_delay import Change, expected_delay
-from calibrant.drift.recommendation import misfit, recommended_action, told
+from calibrant.drift.recommendation import misfit, recommended_action, reported
 from calibrant.drift.score_shift import see, watch
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged, pack_tables
@@ -287,7 +287,7 @@ def test_the_advice_says_which_way_and_how_much():
         "not extreme enough; dividing the score's log-odds by 0.80"
         in recommended_action(expected_table(Change(slope=1.25)))["reason"]
     )
-    reversed_ = told("slope_intercept", {"intercept": 0.0, "slope": -0.5})["reason"]
+    reversed_ = reported("slope_intercept", {"intercept": 0.0, "slope": -0.5})["reason"]
     assert reversed_.endswith("check the data first.") and "dividing" not in reversed_
 
 

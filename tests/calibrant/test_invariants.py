@@ -30,8 +30,9 @@ FREE = {
     "all_labels": {"null_variance_pooled", "null_variance"},
     "concentration": {"weight", "nll_limit", "nll_d1_squared"},  # where a vote was impossible
     "label_bins": {"residual_squared", "ratings_squared"},
+    "replicates": {"product_pooled", "product"},  # without classes' tables
     "scores": {"brier_null", "brier_null_variance"},
-    "temperature": {"nll_d2", "nll_d1_squared", "brier_d1"},
+    "temperature": {"nll_d2", "nll_d1_squared", "brier_d1", "brier_d2", "brier_d1_squared"},
     "positive": {"null_variance_pooled", "null_variance"},
     "units": {
         "occupancy",
@@ -108,6 +109,9 @@ def in_range(pane: Pane) -> bool:
         ("temperature", "curve", temperature.CURVE_SUMS.index("nll"), slice(3, 4), 1.2, "otherwise than its slopes"),
         ("temperature", "curve", temperature.CURVE_SUMS.index("nll_d1"), slice(8, 9), 3.0, "otherwise than its slopes"),
         ("temperature", "curve", temperature.CURVE_SUMS.index("nll_d1_squared"), slice(None), 1e-3, "square of the slope"),
+        ("temperature", "curvature", 1, slice(None), 1e-4, "brier_d1_squared below the square"),
+        ("replicates", "unit_products", 1, slice(None), 1.1, "products of units differ between tables"),
+        ("replicates", "score_nulls", 0, slice(None), 1.01, "brier_null differs from scores"),
         ("temperature", "tables", temperature.TABLE_SUMS.index("correct_mean"), slice(0, 60), 0.5, "correct_mean differs"),
         ("concentration", "profile", concentration.SUMS.index("nll"), slice(4, 5), 1.3, "nll rises otherwise"),
         ("concentration", "profile", concentration.SUMS.index("nll_d1"), slice(9, 10), 3.0, "rises otherwise"),

@@ -375,7 +375,9 @@ def test_parts_of_the_score_lie_within_their_bounds(kind: str) -> None:
 
 @pytest.mark.parametrize("slug", OURS)
 def test_batches_and_order_do_not_matter(slug: str) -> None:
-    batch = batch_of(11, n=90)
+    # The chi-square test of unequal weights is rejected.
+    weights = slug != "hosmer_lemeshow"
+    batch = batch_of(11, n=90, weights=weights)
     order = np.random.default_rng(0).permutation(90)
     parts = [batch.take(order[:20]), batch.take(order[20:55]), batch.take(order[55:])]
     merged = Pane(PaneSpec("multiclass", 3))
@@ -385,7 +387,7 @@ def test_batches_and_order_do_not_matter(slug: str) -> None:
     found = compute_metrics(View(merged, PaneQuery()), [slug])[slug]["value"]
     assert found == pytest.approx(expected, abs=1e-9)
     assert value(batch.take(order), slug) == pytest.approx(value(batch, slug), abs=1e-9)
-    more = pane_of(batch_of(12, n=40))
+    more = pane_of(batch_of(12, n=40, weights=weights))
     less = merged.merge(more).subtract(more)
     assert compute_metrics(View(less, PaneQuery()), [slug])[slug]["value"] == pytest.approx(
         expected, abs=1e-8
@@ -394,8 +396,10 @@ def test_batches_and_order_do_not_matter(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", sorted(set(OURS) - {"kde_ece", "rater_statistic"}))
 def test_doubling_every_vote_changes_nothing(slug: str) -> None:
-    batch = batch_of(13)
-    columns = {"probabilities": batch.probabilities, "weights": batch.weights}
+    batch = batch_of(13, weights=slug != "hosmer_lemeshow")
+    columns = {"probabilities": batch.probabilities}
+    if batch.weights is not None:
+        columns["weights"] = batch.weights
     double = Batch.from_columns(columns | {"label_counts": 2 * batch.label_counts}).batch
     assert value(double, slug) == pytest.approx(value(batch, slug), abs=1e-9)
 
@@ -467,7 +471,7 @@ def test_every_answer_is_json_in_range(raw: bool, n: int) -> None:
 
 
 def test_intervals_hold_their_value_and_null_references_repeat() -> None:
-    batch = batch_of(16, n=400)
+    batch = batch_of(16, n=400, weights=False)
     first, again = asked(batch, OURS, False), asked(batch, OURS, False)
     assert first == again
     with_interval = [a for a in first.values() if a["interval"] is not None]
@@ -488,7 +492,8 @@ def test_intervals_hold_their_value_and_null_references_repeat() -> None:
         "zhang_kde_ece": "estimator_not_replicated",
     }
     for answer in with_interval:
-        assert answer["interval"][0] <= answer["value"] <= answer["interval"][1]
+        assert answer["interval"][0] <= answer["value"]
+        assert answer["value"] <= answer["interval"][1] or "above" in answer["interval_of"]
 
 
 def test_the_log_score_has_no_interval_of_its_miscalibration() -> None:

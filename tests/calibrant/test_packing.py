@@ -153,16 +153,42 @@ def test_golden_panes_are_what_is_filled_today(name: str) -> None:
     pane = Pane.unpack(golden()[name])
     today = make.pane(task).parts()
     held = {part: today[part] for part in pane.parts()}
-    assert_same(pane, Pane.from_parts(make.SPECS[task], held))
+    assert_same(pane, in_format_of(pane, Pane.from_parts(make.SPECS[task], held)))
     assert pane.counts["n_predictions"] == 80
     assert pane.units_split == {"n": 13, "estimated": False}
+
+
+def in_format_of(old: Pane, pane: Pane) -> Pane:
+    """The pane without the blocks that the old one's accumulators do not have."""
+    for name in old.names:
+        for block in set(pane[name].blocks) - set(old[name].blocks):
+            assert name == "cases" or pane[name].later_blocks[block] > old[name].kept_format
+            del pane[name].blocks[block]
+    return pane
+
+
+@pytest.mark.parametrize("name", golden_panes())
+def test_golden_panes_merge_with_those_of_today(name: str) -> None:
+    """The sum has what both have and is written in the older format; nothing of the older pane stays after it is subtracted."""
+    old, new = Pane.unpack(golden()[name]), make.pane(name.partition("-")[2].partition(".")[0])
+    both, other_way = new.copy().merge(old), old.copy().merge(new)
+    assert_same(both, other_way)
+    assert_same(Pane.unpack(both.pack()), both)
+    for part in old.names:
+        if part in old.parts():
+            formats = [pane[part].kept_format for pane in (both, old)]
+            assert formats[0] == formats[1]
+    assert_same(in_format_of(old, both.subtract(new)), in_format_of(old, old.copy()))
+    empty = both.subtract(old)
+    assert empty.is_empty
+    assert all(empty[part].kept_format == empty[part].format for part in empty.names)
 
 
 @pytest.mark.parametrize("task", make.SPECS)
 def test_the_last_golden_panes_hold_every_accumulator(task: str) -> None:
     pane = Pane.unpack(golden()[f"pane-{task}.{make.GENERATION}.packed"])
     check_pane(pane, make.SPECS[task])
-    without = set() if task == "segmentation" else {"cases"}
+    without = set() if task in ("segmentation", "logits") else {"cases"}
     assert set(pane.parts()) == set(pane.names) - without | {"digest"}
     assert set(pane.names) == {n for n, kind in accumulators().items() if kind.applies(pane.spec)}
 

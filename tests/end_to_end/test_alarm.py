@@ -376,7 +376,7 @@ def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_sc
 
 
 def test_meters_hold_the_sums_of_sealed_cohorts(watched):
-    text = watched.client.get("/metrics").text
+    text = watched.client.get("/metrics/models").text
     name = "calibrant_drift_bin_units_total{"
     lines = [line for line in text.splitlines() if line.startswith(name) and "steady" in line]
     assert sum(float(line.split()[-1]) for line in lines) == pytest.approx(A_DAY * YEAR)

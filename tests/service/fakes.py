@@ -225,6 +225,7 @@ class FakeInbox:
         self.held: list[str] = []
         self.failing: dict[str, Exception] = {}
         self.waiting = (0, 0)
+        self.tallies_by_model: dict[str, dict[str, int]] = {}
         self.is_full = False
 
     def _stumble(self) -> None:
@@ -243,9 +244,10 @@ class FakeInbox:
         self._stumble()
         return {}
 
-    async def all_tallies(self, most):
+    async def tallies_of(self, configs):
         self._stumble()
-        return {}
+        keys = [config.key for config in configs]
+        return {key: self.tallies_by_model[key] for key in keys if key in self.tallies_by_model}
 
     async def hand_over(self, delivery):
         self._stumble()

@@ -17,7 +17,7 @@ from calibrant.drift.effect import recalibration
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.advancing import advance_detectors, since_change, who_alarms
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
 from calibrant_server.workers.alarm.cohort_history import (
     KEPT_COHORTS,
@@ -74,7 +74,7 @@ class Sealing:
         self.chain.reload()
 
     def held(self):
-        return Held(self.node, self.keys, self.config)
+        return AlarmState(self.node, self.keys, self.config)
 
     def seal(self, day, panes, held=None):
         """Seal a day in one commit; returns the alarms that went off."""

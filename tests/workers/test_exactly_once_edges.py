@@ -13,7 +13,7 @@ from calibrant_server.workers.ingest.entries import PREDICTIONS, alarm_order
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.parked import parked_entries
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import FactsError
+from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle import housekeeping
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
@@ -123,7 +123,7 @@ class TestDamagedCohorts:
 
         def damaged(*args):
             if not hook:
-                raise FactsError("a record cannot be read")
+                raise RecordError("a record cannot be read")
 
         loop._housekeeping._sealing._hooks = [damaged]
         assert loop._housekeeping.seal() == 0 and self.sealed_to(bench, loop) == 0

@@ -237,8 +237,8 @@ def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
     assert coming() == [0, 0] and counts(bench)["n_predictions"] == 2
 
 
-def rated(batch_id, klass):
-    payload = pack_labels([LabelRow("i1", {}, [("anna", klass, None)])])
+def rated(batch_id, class_index):
+    payload = pack_labels([LabelRow("i1", {}, [("anna", class_index, None)])])
     return IngestBatch.of(MODEL, batch_id, LABELS, payload, batch_id.encode().ljust(16), 1)
 
 
@@ -260,7 +260,7 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
     steps(loop, 3)
     [fact] = loop._records.facts(MODEL, ["i1"]).values()
     assert bench.merged("b1").status == "merged" and [
-        each.klass for each in fact.ratings.values()
+        each.class_index for each in fact.ratings.values()
     ] == [1]
 
 

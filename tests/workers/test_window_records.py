@@ -15,7 +15,7 @@ from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import question_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows
-from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating
+from calibrant_server.workers.ingest.retained_record import Prediction, Rating, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import rows_of
 from calibrant_server.workers.queries import window_records
 from calibrant_server.workers.queries.ask import QueryRequest, Side
@@ -51,7 +51,7 @@ def prediction(hour, **changes):
 
 
 def rated(hour, klass=0, raters=("ann",), **changes):
-    return Facts(
+    return RetainedRecord(
         0, prediction(hour, **changes), ratings={name: Rating(klass, 0, 0) for name in raters}
     )
 
@@ -81,10 +81,10 @@ def test_records_are_found_by_their_time_slice_and_label(held):
         "b": rated(5, slices=(("site", "A"),)),
         "a": rated(6),
         "late": rated(7),
-        "unlabelled": Facts(0, prediction(5)),
+        "unlabelled": RetainedRecord(0, prediction(5)),
         "withdrawn": rated(5, WITHDRAWN),
-        "waiting": Facts(0, ratings={"ann": Rating(1, 0, 0)}),
-        "deleted": Facts(0, deleted=True),
+        "waiting": RetainedRecord(0, ratings={"ann": Rating(1, 0, 0)}),
+        "deleted": RetainedRecord(0, deleted=True),
     }
     window = Window(5 * HOUR_S, 7 * HOUR_S)
     assert names(held(facts, window)) == ["a", "b"]
@@ -149,9 +149,7 @@ def computed(bench):
         question = QueryRequest(
             "d", "raters", RatersQuery().to_dict(), Side(MODEL.key, "", (0, DAY_S)), "r", 0.0
         )
-        return json.loads(
-            Compute(bench.store, bench.ground, {"raters": kind}).answer(question).body
-        )
+        return json.loads(Compute(bench.store, bench.ground, {"raters": kind}).reply(question).body)
 
     return answer
 
@@ -240,7 +238,7 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
         ratings = {
             rater: Rating(klass, 0, 0) for rater, klass in zip(who[i], labels[i], strict=True)
         }
-        facts[name] = Facts(0, row, ratings=ratings)
+        facts[name] = RetainedRecord(0, row, ratings=ratings)
     told = []
     for slug, of_library in expected["metrics"].items():
         found = computed_of(Read(facts), metric=slug, bins=5)

@@ -20,7 +20,7 @@ from calibrant_server.workers.store.watermarks import RATED
 log = logging.getLogger(__name__)
 
 
-class Held:
+class AlarmState:
     """Detectors by name, read once. Cohort results and episodes are read on request.
 
     Read after the token: the store rejects the commit if anything changed since then.

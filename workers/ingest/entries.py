@@ -238,8 +238,8 @@ def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
 
 def coming(fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return an entry's share in the count of retained records until it is consumed, readable or not."""
-    told = fields.get(b"r", b"")
-    n_records = int(told) if told.isdigit() else 0
+    reported = fields.get(b"r", b"")
+    n_records = int(reported) if reported.isdigit() else 0
     return {"coming": n_records, "coming_bytes": _record_bytes(n_records, fields.get(b"b", b""))}
 
 

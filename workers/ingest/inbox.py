@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -244,9 +244,9 @@ class Inbox:
         name = self.keys.of_model(model.key).tallies(model.key, model.generation)
         return whole_tallies(await self._kept_up(lambda: self.client.hgetall(name)))
 
-    async def all_tallies(self, most: int) -> dict[str, dict[str, int]]:
-        """Return the number of retained records by `tenant/model`, of the first `most` models by name."""
-        return await self._kept_up(lambda: read_tallies(self.client, self.keys, most), 0.0)
+    async def tallies_of(self, configs: Sequence[ModelConfig]) -> dict[str, dict[str, int]]:
+        """Return the number of retained records of these models by `tenant/model`."""
+        return await self._kept_up(lambda: read_tallies(self.client, self.keys, configs), 0.0)
 
     async def check_writable(self) -> bool:
         """Return whether the store takes batches: False if its memory is full, which ends by itself or by deletions.

@@ -18,7 +18,7 @@ _HEAD = struct.Struct("<2sBxI")
 
 def pack_labels(rows: Sequence[LabelRow]) -> bytes:
     """Pack the payload of kind `labels`; equal rows give equal bytes."""
-    plain = [[row.id, sorted(row.votes.items()), row.ratings] for row in rows]
+    plain = [[row.id, sorted(row.unnamed.items()), row.ratings] for row in rows]
     return json.dumps({"format": _FORMAT, "rows": plain}, separators=(",", ":")).encode()
 
 
@@ -31,10 +31,10 @@ def unpack_labels(payload: bytes) -> list[LabelRow]:
         return [
             LabelRow(
                 str(name),
-                {int(k): int(n) for k, n in votes},
+                {int(k): int(n) for k, n in unnamed},
                 [(str(r), int(k), v) for r, k, v in ratings],
             )
-            for name, votes, ratings in found["rows"]
+            for name, unnamed, ratings in found["rows"]
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise EntryError(f"the labels cannot be read: {error}") from error

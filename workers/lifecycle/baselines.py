@@ -43,12 +43,12 @@ class Baselines:
             name, op = str(asked["name"]), asked["op"]
         except (ValueError, KeyError, TypeError) as error:
             raise EntryError(f"the entry of a baseline cannot be read: {error}") from error
-        held = self._node.hgetall(self._keys.baselines(item.config.key, item.config.generation))
+        existing = self._node.hgetall(self._keys.baselines(item.config.key, item.config.generation))
         if op == "remove":
             self._remove(item.config, name, commit)
-        elif name.encode() in held:
-            self._repeat(item, asked, json.loads(held[name.encode()]))
-        elif len(held) >= MAX_BASELINES:
+        elif name.encode() in existing:
+            self._repeat(item, asked, json.loads(existing[name.encode()]))
+        elif len(existing) >= MAX_BASELINES:
             item.refuse(
                 "too_many_baselines", f"a model has at most {MAX_BASELINES} baselines", "/name"
             )
@@ -76,9 +76,9 @@ class Baselines:
         )
         commit.add_member(self._keys.slices(*model), slice_)
         counts = getattr(pane, "counts", {})
-        kept = {each: asked[each] for each in _DEFINITION}
-        kept |= {"created_ms": item.entry.received_ms, "counts": counts}
-        commit.set_fields(self._keys.baselines(*model), {name: json.dumps(kept).encode()})
+        stored = {each: asked[each] for each in _DEFINITION}
+        stored |= {"created_ms": item.entry.received_ms, "counts": counts}
+        commit.set_fields(self._keys.baselines(*model), {name: json.dumps(stored).encode()})
 
     def _merged(self, config: ModelConfig, slice_: str, window: Window) -> Any:
         model = (config.key, config.generation)

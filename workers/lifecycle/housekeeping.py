@@ -18,7 +18,7 @@ from calibrant_server.workers.alarm.removal import remove_alarm
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.parked import parked_fields
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import FactsError
+from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.expiry import old_records, remove_records
 from calibrant_server.workers.lifecycle.sealing import Sealing
@@ -89,7 +89,7 @@ class Housekeeping:
             n_sealed += self._sealing.seal(config, now_s, progress)
             try:
                 self._close_gathered(config, now_s)
-            except (PackingError, FactsError) as error:
+            except (PackingError, RecordError) as error:
                 log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
         return n_sealed
 
@@ -226,8 +226,8 @@ class Housekeeping:
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
         keys = self._keys
-        kept = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
-        left += [each(model, generation) for each in kept]
+        stored = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
+        left += [each(model, generation) for each in stored]
         left += remove_alarm(self._node, self._keys, self._chain, model, generation)
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT

@@ -68,17 +68,17 @@ class Compute:
         except ValidationError:
             return False
 
-    def answer(self, question: QueryRequest) -> Reply:
+    def reply(self, question: QueryRequest) -> Reply:
         """Compute a result; errors are results too."""
         kind = self._kinds.get(question.kind)
         if kind is None:
-            return _told(UNKNOWN, "", f"there is no result kind {question.kind}")
+            return _failed(UNKNOWN, "", f"there is no result kind {question.kind}")
         version = ""
         try:
             query = kind.query.model_validate(question.query)
             config = self._config(question.side.model)
             if config is None:
-                return _told(GONE, "", "the model is gone")
+                return _failed(GONE, "", "the model is gone")
             state, inputs = self._inputs(kind, query, config, question)
             version = state.version
             if question.against is None:
@@ -107,7 +107,7 @@ class Compute:
                 body = json.dumps({"violations": [asdict(each) for each in violations]}).encode()
                 return Reply(REFUSED, version, body)
             log.exception("the result %s failed", question.kind)
-            return _told(FAILED, version, f"{type(error).__name__}: {error}")
+            return _failed(FAILED, version, f"{type(error).__name__}: {error}")
 
     def _inputs(
         self, kind: ResultKind[Any], query: Query, config: ModelConfig, question: QueryRequest
@@ -193,7 +193,7 @@ def _recorded(state: WindowState) -> WindowState:
     return replace(state, version=with_records(state.version, starts, state.marks))
 
 
-def _told(status: str, version: str, detail: str) -> Reply:
+def _failed(status: str, version: str, detail: str) -> Reply:
     return Reply(status, version, json.dumps({"detail": detail}).encode())
 
 

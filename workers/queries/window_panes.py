@@ -129,18 +129,18 @@ class WindowPanes:
     ) -> WindowState:
         """Return the panes separately."""
         place = _Place(config, slice_, window, wanted)
-        held: dict[int, tuple[bytes, LoadedPane]] = {}
-        seen = self._look(place, [], held)
+        loaded: dict[int, tuple[bytes, LoadedPane]] = {}
+        seen = self._look(place, [], loaded)
         for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
-            missing = self._missing(place, seen.versions.items(), held)
+            missing = self._missing(place, seen.versions.items(), loaded)
             if not missing:
                 state = seen.state(place, alarm)
                 for start, length in state.spans:
-                    version, each = held[start]
+                    version, each = loaded[start]
                     self._kept.put((*place.name, start, version), each)
                     state.panes.append(Dated(start, length, each.pane))
                 return state
-            seen = self._look(place, missing, held)
+            seen = self._look(place, missing, loaded)
         raise RuntimeError("the window changed faster than it could be read")
 
     def merged(
@@ -148,26 +148,26 @@ class WindowPanes:
     ) -> WindowState:
         """Return the merge of the panes. Results must not change it: it is cached."""
         place = _Place(config, slice_, window, wanted)
-        held: dict[int, tuple[bytes, LoadedPane]] = {}
+        loaded: dict[int, tuple[bytes, LoadedPane]] = {}
         merges: dict[Group, LoadedPane] = {}
-        seen = self._look(place, [], held)
+        seen = self._look(place, [], loaded)
         for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
             version = seen.state(place, b"").version
             whole = self._windows.get((version, wanted))
-            missing = [] if whole is not None else self._gather(place, seen, held, merges)
+            missing = [] if whole is not None else self._gather(place, seen, loaded, merges)
             if not missing:
                 if whole is None:
                     parts = [merges[group].pane for _, group in seen.groups(config.pane_s)]
                     whole = self._windows.put((version, wanted), self._merge(config, parts))
                 return seen.state(place, alarm, merged=whole)
-            seen = self._look(place, missing, held)
+            seen = self._look(place, missing, loaded)
         raise RuntimeError("the window changed faster than it could be read")
 
     def _gather(
         self,
         place: _Place,
         seen: _Seen,
-        held: dict[int, tuple[bytes, LoadedPane]],
+        loaded: dict[int, tuple[bytes, LoadedPane]],
         merges: dict[Group, LoadedPane],
     ) -> list[int]:
         """Merge the groups whose panes are all loaded; return the panes that others lack."""
@@ -179,11 +179,11 @@ class WindowPanes:
             name = (*place.name, group)
             merge = self._kept.get(name)
             if merge is None:
-                lacking = self._missing(place, group, held)
+                lacking = self._missing(place, group, loaded)
                 if lacking:
                     missing += lacking
                     continue
-                parts = [held.pop(start)[1] for start, _ in group]
+                parts = [loaded.pop(start)[1] for start, _ in group]
                 self._keep_changing(place, number, group, parts, number == groups[-1][0])
                 largest = max(each.n_bytes for each in parts)
                 size = min(sum(each.n_bytes for each in parts), _FULLEST * largest)
@@ -210,22 +210,22 @@ class WindowPanes:
         self,
         place: _Place,
         versions: Iterable[tuple[int, bytes]],
-        held: dict[int, tuple[bytes, LoadedPane]],
+        loaded: dict[int, tuple[bytes, LoadedPane]],
     ) -> list[int]:
         """Return the panes that are neither loaded nor cached; cached ones are loaded from here on."""
         missing = []
         for start, version in versions:
-            if start in held and held[start][0] == version:
+            if start in loaded and loaded[start][0] == version:
                 continue
-            kept = self._kept.get((*place.name, start, version))
-            if kept is None:
+            stored = self._kept.get((*place.name, start, version))
+            if stored is None:
                 missing.append(start)
             else:
-                held[start] = (version, kept)
+                loaded[start] = (version, stored)
         return missing
 
     def _look(
-        self, place: _Place, missing: list[int], held: dict[int, tuple[bytes, LoadedPane]]
+        self, place: _Place, missing: list[int], loaded: dict[int, tuple[bytes, LoadedPane]]
     ) -> _Seen:
         """Read current versions and marks, and of the same moment a run of the missing panes."""
         config = place.config
@@ -244,7 +244,7 @@ class WindowPanes:
         versions = panes_in(found, window)
         for start, reply in zip(run, replies, strict=True):
             if start in versions:
-                held[start] = (versions[start], self._decode(place, reply))
+                loaded[start] = (versions[start], self._decode(place, reply))
         return _Seen(window, versions, marks)
 
     def _decode(self, place: _Place, reply: Any) -> LoadedPane:

@@ -23,8 +23,9 @@ SPECS = {
     "binary": PaneSpec("binary", 2, grid=60),
     "multiclass": PaneSpec("multiclass", 3, grid=60),
     "segmentation": PaneSpec("segmentation", 4, grid=60, listed_classes=(1, 3)),
+    "logits": PaneSpec("multiclass", 2, grid=60),
 }
-GENERATION = 4
+GENERATION = 5
 N = 40
 
 
@@ -49,7 +50,13 @@ def columns(n_classes: int) -> dict[str, Any]:
 
 
 def batch(task: str) -> Batch:
-    return Batch.from_columns(columns(SPECS[task].n_classes), task=task).batch
+    given = columns(SPECS[task].n_classes)
+    if task == "logits":
+        rows = np.array(given.pop("probabilities"))
+        given["logits"] = (16.0 * rows - 4.0 + np.arange(N)[:, None] / 8).tolist()
+        given["logits"][3:5] = [[0.0, -1e9], [2.0**21, 2.0**21 - 1.0]]
+        given["cases"] = [f"scan-{i // 8}" for i in range(N)]
+    return Batch.from_columns(given, task=SPECS[task].task).batch
 
 
 def pane(task: str) -> Pane:

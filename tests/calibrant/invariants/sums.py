@@ -80,6 +80,8 @@ def of_temperature(pane: Pane) -> Invariants:
         )
     yield from of_bins(pane, "temperature (tables)", blocks["tables"], betas)
     yield from _temperature_of_curve(pane, kept, numbers[1])
+    if "curvature" in blocks:
+        yield from _temperature_of_later_blocks(pane, kept["brier_d1"], sums["weight"])
     yield from _temperature_of_tables(pane)
 
 
@@ -108,6 +110,18 @@ def _temperature_of_curve(
         kept["brier_d1"], 4.0 * weight, kept["nll_d2"], np.abs(kept["brier_d1"]) + weight
     )
     yield "temperature: brier_d1 beyond what nll_d2 allows", steep | (n_zero > 0)
+
+
+def _temperature_of_later_blocks(pane: Pane, slope: Floats, weight: Floats) -> Invariants:
+    blocks, n_units = pane["temperature"].blocks, pane.counts["n_units"]
+    squares = blocks["curvature"].sums[1].reshape(slope.shape)
+    yield (
+        "temperature: brier_d1_squared below the square of the slope",
+        square_within(slope, n_units, squares, np.abs(slope) + weight[:, None]),
+    )
+    _, units, correct, incorrect = blocks["units"].counts
+    yield "temperature: other units than counts", units <= n_units
+    yield "temperature: units without a rating", units <= correct + incorrect
 
 
 def _temperature_of_tables(pane: Pane) -> Invariants:

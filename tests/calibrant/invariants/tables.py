@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators import cells, replicates, uncertainty, units
+from calibrant.accumulators import cells, logit_cells, replicates, uncertainty, units
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cases import Cases
+from calibrant.accumulators.logits import Logits
 from calibrant.core.label_policies import N_POLICIES, POLICIES
 from calibrant.core.pane import Pane
 from calibrant.segmentation import case_tables
@@ -189,6 +190,9 @@ def of_replicates(pane: Pane) -> Invariants:
         if name in kept:
             yield from of_bins(pane, f"replicates ({name})", kept[name], tables)
     yield from _replicates_of_each(pane)
+    if "score_nulls" in kept:
+        yield from _nulls_of_replicates(pane)
+        yield from _products_of_units(pane)
     bins = score_bins(pane, replicates.SCORE_BINS)
     if bins is not None:
         block, scale = kept["tables"], n["n_labelled"] + sums["weight"][0]
@@ -199,6 +203,36 @@ def of_replicates(pane: Pane) -> Invariants:
             "replicates (tables): other sums than the fine cells",
             near(own, columns_of_bins(bins[1]), scale),
         )
+
+
+def _nulls_of_replicates(pane: Pane) -> Invariants:
+    sums = score_sums(pane)[1]
+    block = pane["replicates"].blocks["score_nulls"]
+    shares = block.sums.reshape(len(replicates.NULL_SUMS), -1, N_POLICIES).sum(axis=1)
+    for name, share in zip(replicates.NULL_SUMS, shares, strict=True):
+        yield f"replicates: {name} differs from scores", near(share, sums[name], sums["weight"])
+
+
+def _products_of_units(pane: Pane) -> Invariants:
+    """Squares of units' weights in all bins together do not depend on the table."""
+    kept, n_units = pane["replicates"].blocks, pane.counts["n_units"]
+    weight = score_sums(pane)[1]["weight"][:2, None]
+    whole = _squares_of_units(kept["unit_products"], 1, replicates.SCORE_BINS)
+    yield (
+        "replicates (unit_products): out of range",
+        inside(weight**2 / max(n_units, 1), whole, weight**2, weight**2),
+    )
+    if "class_unit_products" in kept:
+        own = _squares_of_units(
+            kept["class_unit_products"], pane.spec.n_classes, replicates.CLASS_BINS
+        )
+        yield "replicates: products of units differ between tables", near(own, whole, weight**2)
+
+
+def _squares_of_units(block: Block, tables: int, bins: int) -> Floats:
+    """Sum over units of the squared weight in all bins, (2, tables)."""
+    twice = np.where(np.equal(*np.triu_indices(bins)), 1.0, 2.0)
+    return np.asarray(block.sums.reshape(2, tables, -1) @ twice)
 
 
 def _replicates_of_each(pane: Pane) -> Invariants:
@@ -237,6 +271,34 @@ def _replicates_of_each(pane: Pane) -> Invariants:
                     f"replicates ({name}): correct_{policy} differs from scores",
                     near(sums[f"correct_{policy}"], wanted, scale[at]),
                 )
+
+
+def of_logits(pane: Pane) -> Invariants:
+    """Cells hold the rows that are counted as theirs, and class 1's ratings where they hold every row."""
+    part = pane["logits"]
+    assert isinstance(part, Logits)
+    n, rows = pane.counts["n_labelled"], part.n_rows()
+    held = sum(int(table.counts[0].sum()) for table in part.tables.values())
+    yield "logits: other predictions in cells than counted", held == rows["cells"]
+    total = sum(
+        (table.sums.sum(axis=1) for table in part.tables.values()), np.zeros(len(logit_cells.SUMS))
+    )
+    sums = dict(zip(logit_cells.SUMS, total, strict=True))
+    weight = score_sums(pane)[1]["weight"]
+    complete = rows["cells"] == n
+    for suffix, whole in (("_pooled", weight[0]), ("", weight[1])):
+        yield (
+            f"logits: weight{suffix} differs from scores",
+            near(sums["weight" + suffix], whole, whole) | (not complete),
+        )
+    width = pane.spec.class_grid.n_positions
+    places, _, columns = pane["classes"].blocks["cells"].filled()
+    one = dict(zip(cells.SUMS, columns[:, places >= width].sum(axis=1), strict=True))
+    for policy in POLICIES:
+        yield (
+            f"logits: right_{policy} differs from class 1",
+            near(sums[f"right_{policy}"], one[f"correct_{policy}"], weight[0]) | (not complete),
+        )
 
 
 def of_cases(pane: Pane) -> Invariants:

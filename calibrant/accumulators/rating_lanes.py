@@ -1,0 +1,98 @@
+"""Ratings of rows as *lanes*: a few classes of each row, so that nothing is collected by index.
+
+Policies differ by one weight per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.squaring import N_BETAS, even_steps, powers, squarings
+
+ALL, MAJORITY, SINGLE = 0, 1, 2
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Ratings of some rows, each (slots, n): relative logits (minus infinity for probability 0) and counts, 0 where unused."""
+
+    zed: Floats
+    votes: Floats
+
+    @cached_property
+    def possible(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.zed)
+
+    @cached_property
+    def finite(self) -> Floats:
+        """Relative logits with 0 for minus infinity."""
+        return np.where(self.possible, self.zed, 0.0)
+
+    @cached_property
+    def total(self) -> Floats:
+        """Number of ratings of each row, (n,)."""
+        return np.asarray(self.votes.sum(axis=0))
+
+    @cached_property
+    def total_possible(self) -> Floats:
+        """The same without ratings for a class at probability 0."""
+        return (
+            self.total
+            if self.possible.all()
+            else np.asarray((self.votes * self.possible).sum(axis=0))
+        )
+
+    @cached_property
+    def zed_sum(self) -> Floats:
+        """Sum of z over each row's ratings of positive probability, (n,)."""
+        return np.asarray(np.einsum("sn,sn->n", self.votes, self.finite))
+
+    def sums(self, inverse: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return sums of p, of p z and of p z^2 over each row's ratings at every beta, (3 x) (betas, n)."""
+        if len(self.zed) == 1:
+            chosen = powers(self.zed[0], N_BETAS)
+            chosen *= inverse
+            if self.votes.max() > 1.0:
+                chosen *= self.votes[0]
+            slope = chosen * self.finite[0]
+            return chosen, slope, slope * self.finite[0]
+        result = np.empty((3, even_steps(N_BETAS), self.zed.shape[1]))
+        voted = self.votes * self.finite
+        columns = (self.votes, voted, voted * self.finite)
+        for steps, power in squarings(self.zed, N_BETAS):
+            for sums, values in zip(result, columns, strict=True):
+                np.einsum("jsn,sn->jn", power, values, out=sums[steps])
+        chosen, slope, bend = result[:, :N_BETAS]
+        for sums in (chosen, slope, bend):
+            sums *= inverse
+        return chosen, slope, bend
+
+
+@dataclass(frozen=True)
+class Policies:
+    """Lane and weight per rating (n,) of every policy that must be computed, and how all four follow from those.
+
+    Where all rows have equally many ratings c and weight one, `mean` is `pooled` divided by c. With one rating all four are equal.
+
+    Attributes
+    ----------
+    lanes, weights : of each policy that is computed
+    source, divisor : which of those each of the four policies is, and its divisor
+    even : all rows have the same weight
+    """
+
+    lanes: tuple[int, ...]
+    weights: tuple[Floats, ...]
+    source: tuple[int, ...]
+    divisor: Floats
+    even: bool
+
+    def all_four(self, sums: Floats, power: int = 1) -> Floats:
+        """Convert from (computed policies, ...) to (4, ...); `power` 2 for sums of squares."""
+        divisor = self.divisor.reshape(-1, *[1] * (sums.ndim - 1)) ** power
+        return np.asarray(sums[list(self.source)] / divisor)
