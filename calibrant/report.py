@@ -13,6 +13,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
+from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.metrics import DEFAULT_METRICS, asked, compute_metrics, requested
@@ -48,7 +49,8 @@ def score_batch(
     """
     question = question_of(params)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill_batch(batch)
+    for part in apart(batch):
+        pane.fill_batch(part)
     view = View(pane, question, batch)
     slugs = params.get("metrics") or DEFAULT_METRICS
     temperature = fit_temperature_exact(

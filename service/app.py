@@ -5,13 +5,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.telemetry import TelemetryConfig
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import RequestMiddleware
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.reads.model_series import ModelSeries
@@ -22,14 +22,6 @@ from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
-
-# FastAPI includes OpenTelemetry, and the environment could turn it on.
-NO_TELEMETRY: TelemetryConfig = {
-    "tracing": False,
-    "metrics": False,
-    "logs": False,
-    "auto_configure": False,
-}
 
 
 def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:
@@ -45,7 +37,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
             yield
 
     app = FastAPI(
-        telemetry=NO_TELEMETRY,
+        telemetry=telemetry(),
         title="Calibrant",
         version=API_VERSION,
         summary="Scores the calibration of deployed models.",

@@ -14,10 +14,12 @@ from pydantic import ValidationError
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import engine_settings
+from calibrant_server.service.http.telemetry import TelemetryUnavailable
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
+from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import SettingsError
 
@@ -29,11 +31,7 @@ log = logging.getLogger("service")
 
 def main() -> None:
     """Serve until stopped; refuse to listen for other machines without keys."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    configure_logs()
     try:
         settings = Settings()
         engine_settings(settings)
@@ -57,7 +55,10 @@ def main() -> None:
 
 def serve(settings: Settings, sockets: list[socket.socket]) -> None:
     """Serve on these sockets until stopped; exit with 3 if the store or the engine cannot be started."""
-    app = create_app(settings)
+    try:
+        app = create_app(settings)
+    except TelemetryUnavailable as error:
+        sys.exit(f"calibrant: {error}")
     report_start(app, sockets)
     settle()
     config = uvicorn.Config(

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 
 from calibrant import kernel
 from calibrant_server.workers.engine import Engine
+from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch
@@ -69,9 +70,7 @@ def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool
 
 def main(**parts: Any) -> int:
     """Run the process with settings from the environment, until SIGTERM or SIGINT."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logs()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -91,7 +91,7 @@ def read_arrays(
             columns, task=task, n_classes=n_classes, class_names=classes
         ).batch
     except CalibrationInputError as error:
-        raise CalibrationInputError([_renamed(each) for each in error.violations]) from None
+        raise error.each(_renamed) from None
     if classes is not None and len(classes) != batch.n_classes:
         detail = (
             f"Received {len(classes)} names of classes; expected {batch.n_classes}, one per class."

@@ -32,6 +32,9 @@ from typing import Any, ClassVar
 
 from calibrant.core.errors import Violation
 
+# The same request, sent again, may succeed without a change by the client.
+RETRYABLE = frozenset({408, 429, 503})
+
 PROBLEMS: dict[str, type["Problem"]] = {}
 
 
@@ -76,7 +79,7 @@ class Problem(Exception):
         """Return the docstring on one line: what the problem means and what to do."""
         return " ".join((cls.__doc__ or "").split())
 
-    def body(self, instance: str) -> dict[str, Any]:
+    def body(self, instance: str, request_id: str | None = None) -> dict[str, Any]:
         """Return the members of the problem document for the request at `instance`."""
         return {
             "type": f"/v1/problems/{self.slug}",
@@ -84,6 +87,8 @@ class Problem(Exception):
             "status": self.status,
             "detail": self.detail,
             "instance": instance,
+            "request_id": request_id,
+            "retryable": self.status in RETRYABLE,
             "errors": [
                 {"pointer": e.pointer, "rule": e.rule, "detail": e.detail} for e in self.errors
             ],

@@ -168,7 +168,7 @@ def applied(
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations)
+    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
     if fitted.get("parameters") is None:
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")
