@@ -80,7 +80,7 @@ def read_arrays(
     }
     task, n_classes = (None, None) if spec is None else (spec.task, spec.n_classes)
     if "confidences" in columns and task not in (None, "binary"):
-        detail = f"received one probability per row; expected one per class of this {task} model"
+        detail = f"Received one probability per row; expected one per class of this {task} model."
         raise CalibrationInputError.at("/probabilities", "task", detail)
     empty = _empty(columns, spec)
     if empty is not None:
@@ -116,7 +116,7 @@ def _scores(probabilities: Any, logits: Any) -> dict[str, Any]:
     """Return the one column of scores, by its name in a batch."""
     if (probabilities is None) == (logits is None):
         received = "neither" if logits is None else "both"
-        detail = f"received {received} of probabilities and logits; expected exactly one of them"
+        detail = f"Received {received} of probabilities and logits; expected exactly one of them."
         raise CalibrationInputError.at("/probabilities", "one_score_column", detail)
     if logits is None:
         scores = _array("probabilities", probabilities)
