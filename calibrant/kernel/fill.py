@@ -118,7 +118,9 @@ def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> N
         n = touched[place]
         if not n:
             continue
-        own = accumulator(block.accumulator).blocks[block.name]
+        own = accumulator(block.accumulator).blocks.get(block.name)
+        if own is None:  # state of an older format has no such block and gets none
+            own = Block(block.n_counts, block.n_sums, size)
         if own.is_dense or SPARSE_SHARE * n > size:
             workspace.destinations[place] = _address(None, own.counts, own.sums, size)
         else:

@@ -64,6 +64,10 @@ static void fill_row(Workspace *workspace, const Batch *batch, int lane)
         fill_label_bins(workspace, row, workspace->position);
     if (is_wanted(&tables[REPLICATES_TABLES]))
         fill_replicate_tables(workspace, row);
+    if (is_wanted(&tables[REPLICATES_UNIT_PRODUCTS]))
+        fill_unit_products(workspace, row, workspace->position, (int)batch->has_units);
+    if (is_wanted(&tables[TEMPERATURE_UNITS]))
+        count_unit_ratings(workspace, row);
     if (is_wanted(&tables[REPLICATES_CLASSES]))
         fill_replicate_classes(workspace, row, workspace->position);
     if (is_wanted(&tables[SCORES_SCORES]) || is_wanted(&tables[REPLICATES_SCORES]))
@@ -150,6 +154,7 @@ static void start_sums(Workspace *workspace)
     memset(&workspace->profile, 0, sizeof workspace->profile);
     memset(workspace->unit_weight, 0, sizeof workspace->unit_weight);
     memset(workspace->unit_pooled, 0, sizeof workspace->unit_pooled);
+    memset(&workspace->unit_ratings, 0, sizeof workspace->unit_ratings);
     workspace->tile.n = 0;
 }
 

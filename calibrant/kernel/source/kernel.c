@@ -83,6 +83,7 @@ EXPORTED void calibrant_kernel_free(Workspace *workspace)
     free(workspace->powers);
     free(workspace->rated);
     free(workspace->position);
+    free(workspace->unit_bins);
     free(workspace->word_keys[0]);
     free(workspace->word_keys[1]);
     free(workspace->first_entry);
@@ -120,11 +121,12 @@ static int make_class_arrays(Workspace *workspace)
     workspace->powers = zeroed(STEPS_PER_OCTAVE * n, sizeof *workspace->powers);
     workspace->rated = zeroed(n, sizeof *workspace->rated);
     workspace->position = zeroed(n, sizeof *workspace->position);
+    workspace->unit_bins = zeroed(SCORE_BINS + CLASS_BINS * n, sizeof *workspace->unit_bins);
     for (int lane = 0; lane < 2; lane++)
         workspace->word_keys[lane] = zeroed(N_HEAD_WORDS + 2 * n, sizeof **workspace->word_keys);
     if (!tile->probability || !tile->zed || !tile->is_possible || !tile->log_probability || !workspace->powers)
         return 0;
-    if (!workspace->rated || !workspace->position || !workspace->word_keys[0] || !workspace->word_keys[1])
+    if (!workspace->rated || !workspace->position || !workspace->unit_bins || !workspace->word_keys[0] || !workspace->word_keys[1])
         return 0;
     kernel_keys_baseline(workspace->word_keys[0], workspace->word_keys[1], workspace->model.n_classes);
     return 1;

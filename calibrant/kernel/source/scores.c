@@ -85,6 +85,11 @@ static void fill_scores(Workspace *workspace, const Row *row, int lane)
             record[0] += 1.0;
             for (int i = 0; i < 5; i++)
                 record[1 + i] += own.sums[i];
+            double weight = policy == POOLED ? row->weight * row->n_ratings : row->weight;
+            double *nulls = record_at(&workspace->tables[REPLICATES_SCORE_NULLS], row->replicate * N_POLICIES + policy);
+            nulls[0] += 1.0;
+            nulls[1] += weight * (1.0 - row->squares);
+            nulls[2] += weight * row->confidence;
         }
     }
 }

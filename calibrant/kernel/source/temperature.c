@@ -1,110 +1,10 @@
-/* Losses of softmax(beta z) on the grid of betas; `calibrant/accumulators/temperature.py` and `tempering.py`. */
-#include "exponential.h"
+/* Losses of softmax(beta z) on the grid of betas; `calibrant/accumulators/temperature.py`. */
 #include "grid.h"
 #include "workspace.h"
 
 #define TABLE_BINS 60
 
-/* Sums over classes at every beta of exp(beta z), of it times z, and of it times z^2. */
-typedef struct {
-    Lanes total[N_POWERS], first[N_POWERS], second[N_BETAS];
-} Moments;
-
-/* Sums over a row's ratings of exp(beta z), and of it times z, at every beta; each for all ratings, majority and single. */
-enum { ALL_RATINGS, OF_MAJORITY, OF_SINGLE, N_CHOICES };
-typedef struct {
-    Lanes votes[N_CHOICES], possible_votes[N_CHOICES], zed[N_CHOICES];
-    Lanes power[N_CHOICES][N_BETAS], slope[N_CHOICES][N_BETAS];
-} Chosen;
-
 static const int CHOICE_OF_POLICY[N_POLICIES] = {ALL_RATINGS, ALL_RATINGS, OF_MAJORITY, OF_SINGLE};
-
-static double beta(int step)
-{
-    static const double octave[STEPS_PER_OCTAVE] = {1.0, 0x1.6a09e667f3bcdp+0}; /* 1, sqrt(2) */
-    return ldexp(octave[step % STEPS_PER_OCTAVE], step / STEPS_PER_OCTAVE - 5);
-}
-
-/* exp(beta z) of every class at the first betas; further ones follow by squaring. */
-static void take_powers(Workspace *workspace)
-{
-    const Tile *tile = &workspace->tile;
-    const int64_t n_classes = workspace->model.n_classes;
-    for (int step = 0; step < STEPS_PER_OCTAVE; step++)
-        for (int64_t k = 0; k < n_classes; k++)
-            workspace->powers[step * n_classes + k] =
-                select_lanes(tile->is_possible[k], exp_lanes(splat(beta(step)) * tile->zed[k]), splat(0.0));
-}
-
-static void sum_moments(const Workspace *workspace, Moments *moments)
-{
-    const int64_t n_classes = workspace->model.n_classes;
-    for (int step = 0; step < N_POWERS; step++)
-        moments->total[step] = moments->first[step] = splat(0.0);
-    for (int step = 0; step < N_BETAS; step++)
-        moments->second[step] = splat(0.0);
-    for (int start = 0; start < STEPS_PER_OCTAVE; start++) {
-        for (int64_t k = 0; k < n_classes; k++) {
-            Lanes power = workspace->powers[start * n_classes + k], zed = workspace->tile.zed[k];
-            for (int step = start; step < N_POWERS; step += STEPS_PER_OCTAVE) {
-                Lanes weighted = power * zed;
-                moments->total[step] += power;
-                moments->first[step] += weighted;
-                if (step < N_BETAS)
-                    moments->second[step] += weighted * zed;
-                power *= power;
-            }
-        }
-    }
-}
-
-/* Add a rating of one class per row, with these numbers of ratings. */
-static void choose(const Workspace *workspace, Chosen *chosen, int choice, const int64_t *class_index, Lanes votes)
-{
-    const Tile *tile = &workspace->tile;
-    const int64_t n_classes = workspace->model.n_classes;
-    Lanes zed, possible;
-    for (int lane = 0; lane < LANES; lane++) {
-        zed[lane] = tile->zed[class_index[lane]][lane];
-        possible[lane] = tile->is_possible[class_index[lane]][lane] ? votes[lane] : 0.0;
-    }
-    chosen->votes[choice] += votes;
-    chosen->possible_votes[choice] += possible;
-    chosen->zed[choice] += votes * zed;
-    for (int start = 0; start < STEPS_PER_OCTAVE; start++) {
-        Lanes power;
-        for (int lane = 0; lane < LANES; lane++)
-            power[lane] = workspace->powers[start * n_classes + class_index[lane]][lane];
-        for (int step = start; step < N_BETAS; step += STEPS_PER_OCTAVE) {
-            Lanes weighted = votes * power;
-            chosen->power[choice][step] += weighted;
-            chosen->slope[choice][step] += weighted * zed;
-            power *= power;
-        }
-    }
-}
-
-static void choose_ratings(const Workspace *workspace, Chosen *chosen)
-{
-    const Row *rows = workspace->tile.rows;
-    int64_t majority[LANES], single[LANES], rated[LANES], most = 0;
-    for (int lane = 0; lane < LANES; lane++) {
-        majority[lane] = rows[lane].majority;
-        single[lane] = rows[lane].single;
-        most = rows[lane].n_rated > most ? rows[lane].n_rated : most;
-    }
-    for (int64_t i = 0; i < most; i++) {
-        Lanes votes;
-        for (int lane = 0; lane < LANES; lane++) {
-            int is_rated = i < rows[lane].n_rated;
-            rated[lane] = is_rated ? rows[lane].rated[i] : 0;
-            votes[lane] = is_rated ? (double)rows[lane].votes[i] : 0.0;
-        }
-        choose(workspace, chosen, ALL_RATINGS, rated, votes);
-    }
-    choose(workspace, chosen, OF_MAJORITY, majority, splat(1.0));
-    choose(workspace, chosen, OF_SINGLE, single, splat(1.0));
-}
 
 /* Weight of each row's ratings under a policy. */
 static Lanes policy_weight(const Tile *tile, int policy)
@@ -115,10 +15,10 @@ static Lanes policy_weight(const Tile *tile, int policy)
     return weight;
 }
 
-/* Add the squared gradient by unit: rows of a unit follow each other. */
-static void add_gradients(Curve *curve, const Tile *tile, Lanes gradient[N_POLICIES][N_BETAS])
+/* Square a gradient of every policy and beta by unit: rows of a unit follow each other. */
+static void add_by_unit(SquaresByUnit *squares, const Tile *tile, const Lanes gradient[N_POLICIES][N_BETAS])
 {
-    double *open = &curve->unit_gradient[0][0], *closed = &curve->unit_squared[0][0];
+    double *open = &squares->open[0][0], *closed = &squares->closed[0][0];
     const Lanes *gradients = &gradient[0][0];
     for (int lane = 0; lane < tile->n; lane++) {
         for (int i = 0; i < N_POLICIES * N_BETAS; i++)
@@ -132,44 +32,82 @@ static void add_gradients(Curve *curve, const Tile *tile, Lanes gradient[N_POLIC
     }
 }
 
+/* Mean and variance of z under softmax(beta z); the sum of p^2, and half of its first and second derivatives in beta. */
+typedef struct {
+    Lanes inverse, log_total, mean, variance, squares, squares_slope, squares_bend;
+} StepMoments;
+
+static StepMoments moments_at(const Moments *moments, int step)
+{
+    StepMoments at;
+    const int twice = step + STEPS_PER_OCTAVE; /* exp(2 beta z) is the square of exp(beta z) */
+    at.inverse = splat(1.0) / moments->total[step];
+    Lanes square = at.inverse * at.inverse, first = moments->first[twice] * square, second = moments->second[twice] * square;
+    at.log_total = log_lanes(moments->total[step]);
+    at.mean = moments->first[step] * at.inverse;
+    at.variance = moments->second[step] * at.inverse - at.mean * at.mean;
+    at.squares = moments->total[twice] * square;
+    at.squares_slope = first - at.squares * at.mean;
+    at.squares_bend = splat(2.0) * (second - at.mean * (first + at.squares_slope)) - at.variance * at.squares;
+    return at;
+}
+
+/* Weights of a tile's rows under one policy: of all ratings and of those at positive probability; and of the sum of their z. */
+typedef struct {
+    int choice;
+    Lanes weight, all, finite, zed;
+} PolicyRows;
+
+static PolicyRows policy_rows(const Tile *tile, const Chosen *chosen, int policy)
+{
+    int choice = CHOICE_OF_POLICY[policy];
+    Lanes weight = policy_weight(tile, policy);
+    return (PolicyRows){
+        choice, weight, weight * chosen->votes[choice], weight * chosen->possible_votes[choice], weight * chosen->zed[choice]};
+}
+
+/* Add the losses of a policy at one beta, and return the rows' derivatives of NLL and Brier score. */
+static void add_losses_at(Curve *curve, const StepMoments *at, const Chosen *chosen, const PolicyRows *own, int policy, int step,
+                          Lanes *nll_gradient, Lanes *brier_gradient)
+{
+    Lanes scale = own->weight * at->inverse, power = scale * chosen->power[own->choice][step];
+    Lanes first = scale * chosen->first[own->choice][step], second = scale * chosen->second[own->choice][step];
+    Lanes slope = first - power * at->mean;
+    Lanes bend = second - splat(2.0) * at->mean * first + (at->mean * at->mean - at->variance) * power;
+    Lanes nll_d1 = own->finite * at->mean - own->zed;
+    Lanes brier_d1 = splat(2.0) * (own->all * at->squares_slope - slope);
+    curve->sums[NLL][policy][step] += own->finite * at->log_total - own->zed * splat(beta(step));
+    curve->sums[NLL_D1][policy][step] += nll_d1;
+    curve->sums[NLL_D2][policy][step] += own->finite * at->variance;
+    curve->sums[NLL_D1_SQUARED][policy][step] += nll_d1 * nll_d1;
+    curve->sums[BRIER][policy][step] += own->all + own->all * at->squares - splat(2.0) * power;
+    curve->sums[BRIER_D1][policy][step] += brier_d1;
+    curve->sums[BRIER_D2][policy][step] += splat(2.0) * (own->all * at->squares_bend - bend);
+    curve->sums[BRIER_D1_SQUARED][policy][step] += brier_d1 * brier_d1;
+    *nll_gradient = nll_d1;
+    *brier_gradient = brier_d1;
+}
+
 static void add_curve(Workspace *workspace, const Moments *moments, const Chosen *chosen, int has_units)
 {
     Curve *curve = &workspace->curve;
     const Tile *tile = &workspace->tile;
-    Lanes weight[N_POLICIES], finite[N_POLICIES], all[N_POLICIES], zed[N_POLICIES], gradient[N_POLICIES][N_BETAS];
+    PolicyRows rows[N_POLICIES];
+    Lanes nll[N_POLICIES][N_BETAS], brier[N_POLICIES][N_BETAS];
     for (int policy = 0; policy < N_POLICIES; policy++) {
-        int choice = CHOICE_OF_POLICY[policy];
-        weight[policy] = policy_weight(tile, policy);
-        finite[policy] = weight[policy] * chosen->possible_votes[choice];
-        all[policy] = weight[policy] * chosen->votes[choice];
-        zed[policy] = weight[policy] * chosen->zed[choice];
+        rows[policy] = policy_rows(tile, chosen, policy);
+        curve->sums[WEIGHT][policy][0] += rows[policy].finite;
+        curve->sums[WEIGHT_ALL][policy][0] += rows[policy].all;
     }
     for (int step = 0; step < N_BETAS; step++) {
-        Lanes inverse = splat(1.0) / moments->total[step], square = inverse * inverse;
-        Lanes mean = moments->first[step] * inverse, mean_square = moments->second[step] * inverse;
-        Lanes squares = moments->total[step + STEPS_PER_OCTAVE] * square;
-        Lanes change = moments->first[step + STEPS_PER_OCTAVE] * square - squares * mean;
-        Lanes log_total = log_lanes(moments->total[step]), variance = mean_square - mean * mean;
-        for (int policy = 0; policy < N_POLICIES; policy++) {
-            int choice = CHOICE_OF_POLICY[policy];
-            Lanes power = weight[policy] * (chosen->power[choice][step] * inverse);
-            Lanes slope = weight[policy] * (chosen->slope[choice][step] * inverse) - power * mean;
-            Lanes own = finite[policy] * mean - zed[policy];
-            curve->sums[NLL][policy][step] += finite[policy] * log_total - zed[policy] * splat(beta(step));
-            curve->sums[NLL_D1][policy][step] += own;
-            curve->sums[NLL_D2][policy][step] += finite[policy] * variance;
-            curve->sums[BRIER][policy][step] += all[policy] + all[policy] * squares - splat(2.0) * power;
-            curve->sums[BRIER_D1][policy][step] += splat(2.0) * (all[policy] * change - slope);
-            curve->sums[NLL_D1_SQUARED][policy][step] += own * own;
-            gradient[policy][step] = own;
-        }
+        StepMoments at = moments_at(moments, step);
+        for (int policy = 0; policy < N_POLICIES; policy++)
+            add_losses_at(curve, &at, chosen, &rows[policy], policy, step, &nll[policy][step], &brier[policy][step]);
     }
-    for (int policy = 0; policy < N_POLICIES; policy++) {
-        curve->sums[WEIGHT][policy][0] += finite[policy];
-        curve->sums[WEIGHT_ALL][policy][0] += all[policy];
+    if (has_units) {
+        add_by_unit(&curve->nll_squares, tile, nll);
+        add_by_unit(&curve->brier_squares, tile, brier);
     }
-    if (has_units)
-        add_gradients(curve, tile, gradient);
 }
 
 static void count_rows(Curve *curve, const Tile *tile, const Chosen *chosen)
@@ -236,21 +174,54 @@ static void fill_temperature(Workspace *workspace, int has_units)
     add_tables(workspace, score);
 }
 
-/* Write the sums of the fill to the scratch table: predictions, ratings at probability 0, then the curve's sums. */
+/* Units with a row of positive weight, and those with a correct and with an incorrect rating; `_count_units` in numpy. */
+static void count_unit_ratings(Workspace *workspace, const Row *row)
+{
+    UnitRatings *open = &workspace->unit_ratings;
+    if (row->weight > 0.0) {
+        int majority = row->majority == row->top_class, single = row->single == row->top_class;
+        int some = row->top_hits.votes[POOLED] > 0.0, others = row->top_hits.votes[POOLED] < row->n_ratings;
+        const int correct[N_POLICIES] = {some, some, majority, single}, incorrect[N_POLICIES] = {others, others, !majority, !single};
+        open->has_weight = 1;
+        for (int policy = 0; policy < N_POLICIES; policy++) {
+            open->has_correct[policy] |= correct[policy];
+            open->has_incorrect[policy] |= incorrect[policy];
+        }
+    }
+    for (int policy = 0; policy < N_POLICIES; policy++) {
+        double *record = record_at(&workspace->tables[TEMPERATURE_UNITS], policy);
+        record[0] += 1.0;
+        record[1] += row->ends_unit && open->has_weight;
+        record[2] += row->ends_unit && open->has_correct[policy];
+        record[3] += row->ends_unit && open->has_incorrect[policy];
+    }
+    if (row->ends_unit)
+        *open = (UnitRatings){0};
+}
+
+static double curve_sum(const Curve *curve, int column, int policy, int step, int has_units)
+{
+    if (has_units && column == NLL_D1_SQUARED)
+        return curve->nll_squares.closed[policy][step];
+    if (has_units && column == BRIER_D1_SQUARED)
+        return curve->brier_squares.closed[policy][step];
+    int is_constant = column == WEIGHT || column == WEIGHT_ALL;
+    return sum_of_lanes(curve->sums[column][policy][is_constant ? 0 : step]);
+}
+
+/* Write the sums of the fill to the scratch tables: predictions, ratings at probability 0, then the sums in their order. */
 static void finish_temperature(Workspace *workspace, int has_units)
 {
-    Curve *curve = &workspace->curve;
-    for (int policy = 0; policy < N_POLICIES && curve->predictions > 0.0; policy++) {
-        for (int step = 0; step < N_BETAS; step++) {
-            double *record = record_at(&workspace->tables[TEMPERATURE_CURVE], policy * N_BETAS + step);
-            record[0] = curve->predictions;
-            record[1] = curve->n_impossible[policy];
-            for (int column = 0; column < N_CURVE_SUMS; column++) {
-                int is_constant = column == WEIGHT || column == WEIGHT_ALL;
-                record[2 + column] = sum_of_lanes(curve->sums[column][policy][is_constant ? 0 : step]);
-            }
-            if (has_units)
-                record[2 + NLL_D1_SQUARED] = curve->unit_squared[policy][step];
-        }
+    const Curve *curve = &workspace->curve;
+    for (int place = 0; place < N_POLICIES * N_BETAS && curve->predictions > 0.0; place++) {
+        int policy = place / N_BETAS, step = place % N_BETAS;
+        double *record = record_at(&workspace->tables[TEMPERATURE_CURVE], place);
+        double *curvature = record_at(&workspace->tables[TEMPERATURE_CURVATURE], place);
+        record[0] = curvature[0] = curve->predictions;
+        record[1] = curve->n_impossible[policy];
+        for (int column = 0; column < N_CURVE_SUMS; column++)
+            record[2 + column] = curve_sum(curve, column, policy, step, has_units);
+        curvature[1] = curve_sum(curve, BRIER_D2, policy, step, has_units);
+        curvature[2] = curve_sum(curve, BRIER_D1_SQUARED, policy, step, has_units);
     }
 }

@@ -11,16 +11,33 @@
 #define N_POWERS (N_BETAS + STEPS_PER_OCTAVE) /* two steps past the grid give the sums of squares */
 #define CONCENTRATION_LANES ((N_CONCENTRATIONS + LANES - 1) / LANES)
 #define UNIT_BINS 60
+#define SCORE_BINS 60
+#define CLASS_BINS 15
 
-/* Columns of the temperature's curve; `CURVE_SUMS` in `calibrant/accumulators/temperature.py`. */
+/* Columns of the temperature's blocks `curve` and `curvature`; `calibrant/accumulators/temperature.py`. */
 enum { WEIGHT, NLL, NLL_D1, NLL_D2, NLL_D1_SQUARED, WEIGHT_ALL, BRIER, BRIER_D1, N_CURVE_SUMS };
+enum { BRIER_D2 = N_CURVE_SUMS, BRIER_D1_SQUARED, N_TEMPERATURE_SUMS };
+
+/* Gradients of the open unit, and the sums of their squares over complete ones. */
+typedef struct {
+    double open[N_POLICIES][N_BETAS], closed[N_POLICIES][N_BETAS];
+} SquaresByUnit;
+
+/* What the open unit has among its rows of positive weight. */
+typedef struct {
+    int has_weight, has_correct[N_POLICIES], has_incorrect[N_POLICIES];
+} UnitRatings;
+
+/* Weights of the open unit's rows in the bins of one table; `replicates.py`. */
+typedef struct {
+    double n_rows, pooled, plain;
+} UnitBin;
 
 /* Sums of the temperature's curve over the fill, lane by lane. */
 typedef struct {
     double predictions, n_impossible[N_POLICIES];
-    Lanes sums[N_CURVE_SUMS][N_POLICIES][N_BETAS];
-    double unit_gradient[N_POLICIES][N_BETAS]; /* of the open unit */
-    double unit_squared[N_POLICIES][N_BETAS];  /* of complete units */
+    Lanes sums[N_TEMPERATURE_SUMS][N_POLICIES][N_BETAS];
+    SquaresByUnit nll_squares, brier_squares;
 } Curve;
 
 /* Sums of the concentration's profile over the fill. */
@@ -52,6 +69,8 @@ struct Workspace {
     Curve curve;
     Profile profile;
     double unit_weight[UNIT_BINS], unit_pooled[UNIT_BINS]; /* of the open unit, by bin of the score */
+    UnitRatings unit_ratings;
+    UnitBin *unit_bins; /* SCORE_BINS of the score, then CLASS_BINS of every class; zero where no row of the open unit is */
     Lanes *powers;                                        /* (2, n_classes): exp(beta z) at the first two betas */
     RatedClass *rated;                                    /* (n_classes,) */
     int32_t *position;                                    /* (n_classes,): of the open row on the class grid */
