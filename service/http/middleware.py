@@ -103,10 +103,11 @@ class Answering:
         self.status: int | None = None
         self.n_bytes = 0
         self.is_replaced = False
+        self.is_complete = False
 
     async def __call__(self, message: Message) -> None:
         """Send one message."""
-        if self.is_replaced:
+        if self.is_replaced or self.is_complete:
             return
         if message["type"] == "http.response.start":
             problem = await record(self.scope, message["status"]) if "audit" in self.scope else None
@@ -117,10 +118,12 @@ class Answering:
             self.status = message["status"]
             headers = [*message.get("headers", []), *identity_headers(self.scope)]
             message = {**message, "headers": _with_security(headers)}
-        elif self.without_body:
-            message = {**message, "body": b""}
         self.n_bytes += len(message.get("body", b""))
         await self.send(message)
+        if self.without_body:
+            # The end of the response also ends a stream: to HEAD, what it sends is of no use.
+            self.is_complete = True
+            await self.send({"type": "http.response.body", "body": b""})
 
 
 def _with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -5,6 +5,7 @@ from memory: they cost neither parsing nor a round trip. Then one is let through
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from calibrant_server.service.http.errors import (
 
 EVERYONE = ""
 BELIEVED_S = 2.0
+SHARED = (
+    0.6  # share of the bytes that every body may use; the rest is for the first body of a tenant
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Admission:
     def __init__(self, max_bytes_in_hand: int) -> None:
         self.max_bytes_in_hand = max_bytes_in_hand
         self.bytes_in_hand = 0
+        self.bytes_of: Counter[str | None] = Counter()
         self._closed: dict[str, Closed] = {}
 
     def check(self, model_key: str) -> None:
@@ -74,7 +79,22 @@ class Admission:
         try:
             yield hold
         finally:
-            self.bytes_in_hand -= hold.n_bytes
+            self.add(hold.tenant, -hold.n_bytes)
+
+    def limit(self, tenant: str | None, own: int) -> int:
+        """Return the bytes up to which a request that holds `own` bytes may reserve.
+
+        The last part is for the first body of a tenant: one tenant's bodies never take all of it.
+        """
+        is_first = tenant is None or self.bytes_of[tenant] <= own
+        return self.max_bytes_in_hand if is_first else int(SHARED * self.max_bytes_in_hand)
+
+    def add(self, tenant: str | None, n_bytes: int) -> None:
+        """Count bytes of a tenant; None is the only one of a service without keys."""
+        self.bytes_in_hand += n_bytes
+        self.bytes_of[tenant] += n_bytes
+        if not self.bytes_of[tenant]:
+            del self.bytes_of[tenant]
 
 
 class Hold:
@@ -82,12 +102,17 @@ class Hold:
 
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
+        self.tenant: str | None = None
         self.n_bytes = 0
+
+    def claim(self, tenant: str | None) -> None:
+        """Reserve as this tenant. Nothing is reserved yet."""
+        self.tenant = tenant
 
     def reach(self, n_bytes: int) -> None:
         """Reserve `n_bytes` in total, or reject the request."""
         more = max(0, n_bytes - self.n_bytes)
-        if self.admission.bytes_in_hand + more > self.admission.max_bytes_in_hand:
+        if self.admission.bytes_in_hand + more > self.admission.limit(self.tenant, self.n_bytes):
             raise Saturated()
-        self.admission.bytes_in_hand += more
+        self.admission.add(self.tenant, more)
         self.n_bytes += more
