@@ -81,7 +81,7 @@ def parked_batch(bench, batch_id="b1", error=None):
 @pytest.mark.parametrize(
     "error", [MemoryError(), ResponseError("WRONGTYPE Operation against a key")]
 )
-def test_after_ten_tries_alone_it_is_parked_and_the_rest_goes_on(bench, error):
+def test_after_ten_tries_alone_it_is_parked_and_the_rest_continues(bench, error):
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -359,7 +359,7 @@ class TestTries:
         assert pauses == sorted(pauses) and pauses[0] == 0.1 and pauses[-1] == 5.0
         assert each.are_spent("1-0") and not each.are_spent("2-0")
 
-    def test_a_failure_of_reading_alone_is_nobodys(self):
+    def test_a_failure_of_reading_alone_is_no_users(self):
         each = Tries()
         for _ in range(3 * MAX_TRIES):
             each.failed([], MemoryError())
@@ -397,7 +397,7 @@ class TestCommand:
         assert bench.merged("b1").status == "merged"
 
     @pytest.mark.parametrize("name", ["7:1-0", "x", "0:1-0"])
-    def test_an_unknown_id_is_told(self, bench, environment, capsys, name):
+    def test_an_unknown_id_is_reported(self, bench, environment, capsys, name):
         assert Store(bench.settings).client.ping()
         assert parked.main(["replay", name]) == 1
         assert self.said(capsys) == [{"id": name, "replayed": False}]
