@@ -95,7 +95,7 @@ def raters_compared(
 def question_of(params: Mapping[str, Any]) -> PaneQuery:
     """The question that query parameters ask; those it does not know become its options.
 
-    `binning` may name the membership of `ml1_*` in place of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
+    `binning` may name a membership of `ml1_*` instead of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
     """
     if params.get("binning") in MEMBERSHIP.allowed:
         params = {**params, "binning": "equal_width", "membership": params["binning"]}

@@ -84,7 +84,7 @@ def engine_errors() -> Iterator[None]:
     try:
         yield
     except inbox.BatchConflict as error:
-        detail = "other content came under this batch id before"
+        detail = "Received other content under a batch id that was used before. Use another id."
         raise BatchConflict(errors=[Violation("/batch_id", "same_content", detail)]) from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
@@ -111,7 +111,7 @@ def engine_errors() -> Iterator[None]:
 
 
 def _unavailable(error: Exception) -> StoreUnavailable:
-    """Return the problem of a store that cannot be reached, or that refused in its own words."""
+    """Return the problem of a store that cannot be reached, or that rejected the request."""
     found = error if isinstance(error, inbox.StoreUnavailable) else inbox.unavailable(error)
     if isinstance(found, inbox.StoreFull):
         return StoreUnavailable(STORE_FULL, retry_after_s=found.retry_after_s)

@@ -24,9 +24,11 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
     )
-    redis_url: str | None = Field(None, description="Redis or Valkey; without it one is started.")
+    redis_url: str | None = Field(
+        None, description="Redis or Valkey. Default: the service starts one."
+    )
 
-    keys: str | None = Field(None, description="The keys document as JSON, in place of a file.")
+    keys: str | None = Field(None, description="The keys document as JSON, instead of a file.")
     keys_file: Path | None = Field(None, description="File that holds the keys document.")
     create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
 

@@ -37,7 +37,7 @@ def directives() -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in lines if not line.startswith("#"))
 
 
-def test_every_directive_is_accepted_and_in_force(store_server: StoreServer) -> None:
+def test_every_directive_is_accepted_and_active(store_server: StoreServer) -> None:
     store_server.kill()
     store_server.options = {}
     store_server.configuration = CONFIGURATION
@@ -131,7 +131,7 @@ def test_state_and_keys_last(compose: dict[str, Any]) -> None:
     assert services["service"]["environment"]["CALIBRANT_CREATE_KEY"] == "true"
 
 
-def test_image_is_built_from_the_lock_and_runs_as_nobody(dockerfile: list[str]) -> None:
+def test_image_is_built_from_the_lock_and_runs_as_no_user(dockerfile: list[str]) -> None:
     stages = [line for line in dockerfile if line.startswith("FROM ")]
     assert len(stages) == 2
     installed = [line for line in dockerfile if "--require-hashes" in line]

@@ -15,6 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from redis.exceptions import RedisError
 
+from calibrant import kernel
 from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
@@ -47,6 +48,7 @@ def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
         if not _started(crew, STORE_WAIT_S, stop):
             return
         log.info("the engine runs with %d partitions", settings.partitions)
+        log.info("panes are filled by %s", kernel.status())
         stop.wait()
         crew.stop()
 

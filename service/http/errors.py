@@ -4,8 +4,8 @@
       400  MalformedBody, MalformedRequest
       401  KeyRequired, KeyUnknown
       403  ScopeMissing, KeysNotConfigured, KeyLimitedToModels
-      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, AlarmUnknown, MapUnknown,
-           KeyIdUnknown
+      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, AlarmUnknown,
+           MapUnknown, KeyIdUnknown
       405  MethodNotAllowed
       406  NotAcceptable
       408  BodyTooSlow
@@ -174,6 +174,12 @@ class BatchUnknown(Problem):
 
 class BaselineUnknown(Problem):
     """The model has no baseline with this name."""
+
+    status = 404
+
+
+class DeadLetterUnknown(Problem):
+    """The model has no dead letter or parked entry of this id: it was replayed or discarded before, or never existed."""
 
     status = 404
 

@@ -176,7 +176,7 @@ def refuse_unknown(names: Iterable[str], known: Collection[str], prefix: str = "
         Violation(
             f"{prefix}/{escaped(quoted(name))}",
             "unknown_field",
-            f"There is no field {quoted(name)!r}; known: {listed}.",
+            f"Received field {quoted(name)!r}; expected one of {listed}.",
         )
         for name in unknown[:MAX_VIOLATIONS]
     ]
@@ -197,7 +197,9 @@ def some_of(names: Sequence[str]) -> str:
 def object_of(document: Any) -> dict[str, Any]:
     """Return the document if it is an object."""
     if not isinstance(document, dict):
-        raise CalibrationInputError([Violation("", "object", "The body must be a JSON object.")])
+        raise CalibrationInputError(
+            [Violation("", "object", "Received a body of another type; expected a JSON object.")]
+        )
     return document
 
 
@@ -206,7 +208,13 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
     batch_id = document.get("batch_id")
     if batch_id is None or isinstance(batch_id, str):
         return batch_id
-    raise CalibrationInputError([Violation("/batch_id", "string", "batch_id must be a string.")])
+    raise CalibrationInputError(
+        [
+            Violation(
+                "/batch_id", "string", "Received a batch_id of another type; expected a string."
+            )
+        ]
+    )
 
 
 def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]) -> ParsedBatch:
@@ -255,7 +263,13 @@ def _check_column(name: str, value: Any) -> None:
         return _check_list(f"/{name}", value)
     if not isinstance(value, dict):
         raise CalibrationInputError(
-            [Violation("/slices", "object", "slices must be an object of lists, one a slice name.")]
+            [
+                Violation(
+                    "/slices",
+                    "object",
+                    "Received another type for slices; expected an object with one list per slice name.",
+                )
+            ]
         )
     for key, column in value.items():
         _check_list(f"/slices/{escaped(key)}", column)
@@ -263,7 +277,7 @@ def _check_column(name: str, value: Any) -> None:
 
 def _check_list(pointer: str, value: Any) -> None:
     if not isinstance(value, list):
-        detail = f"{pointer[1:]} must be a list with one entry a prediction."
+        detail = f"Received another type for {pointer[1:]}; expected a list with one entry per prediction."
         raise CalibrationInputError([Violation(pointer, "list", detail)])
 
 

@@ -87,6 +87,13 @@ class Item:
         """Whether the entry is filled into panes."""
         return self.status == records.MERGED
 
+    def record_ttl_s(self, ttl_s: int) -> int:
+        """Return how long the outcome is remembered; 0: until a dead letter or parked entry is replayed or discarded.
+
+        A repeat of the batch after that time would count in addition to the replay.
+        """
+        return 0 if self.status in (records.DEAD_LETTERED, records.PARKED) else ttl_s
+
     def conflicting(self) -> list[RowError]:
         """Return a violation per running total whose sequence came before with other content."""
         pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
@@ -267,7 +274,7 @@ class CommitGroup:
             if item.entry is not None and item.status is not None:
                 entry = item.entry
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
-                commit.record(key, item.outcome().to_json(), ttl_s)
+                commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))
 
     def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
         """Write changed records, members of units and counts into a commit."""

@@ -113,4 +113,4 @@ def write_outcome(item: Item, commit: Commit, keys: PartitionKeys, ttl_s: int) -
         commit.dead_letter(item.id, item.why)
     entry = item.entry
     key = keys.record(entry.model, entry.generation, entry.batch_id)
-    commit.record(key, item.outcome().to_json(), ttl_s)
+    commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))
