@@ -180,7 +180,8 @@ def _only_from_this_machine(request: Request) -> None:
         raise KeysNotConfigured(
             f"Received host name {name}; without keys only loopback names are accepted. Configure keys."
         )
-    if request.headers.get("sec-fetch-site") == "cross-site":
+    is_allowed = request.headers.get("origin") in request.app.state.settings.allowed_origins
+    if request.headers.get("sec-fetch-site") == "cross-site" and not is_allowed:
         raise KeysNotConfigured(
             "Received a request from a page of another site; without keys it is rejected. Configure keys."
         )
