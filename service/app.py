@@ -72,7 +72,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         RequestMiddleware,
         meters=app.state.meters,
         log_requests=settings.log_requests,
-        security=SecurityHeaders(settings.allowed_origins),
+        security=SecurityHeaders(settings.allowed_origins or ()),
     )
     if settings.allowed_origins:
         app.add_middleware(

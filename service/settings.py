@@ -47,8 +47,8 @@ class Settings(BaseSettings):
     metrics_models: int = Field(
         100, ge=0, description="Models of a tenant in /metrics/models, by name."
     )
-    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Origins of pages that may read and embed responses, with commas between."
+    allowed_origins: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="Origins of pages that may read and embed responses, with commas between."
     )
     log_requests: bool = Field(True, description="One line a request on standard error.")
 
@@ -56,7 +56,9 @@ class Settings(BaseSettings):
     @classmethod
     def _origins(cls, value: Any) -> Any:
         """Read a list with commas; reject what is not an origin, such as `*`, which would allow every site."""
-        found = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+        found = (
+            [each.strip() for each in value.split(",")] if isinstance(value, str) else value or ()
+        )
         for each in filter(None, found):
             if not ORIGIN.fullmatch(each):
                 raise ValueError("expected origins such as https://host or https://host:8443")
