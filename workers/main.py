@@ -21,7 +21,8 @@ from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch
-from calibrant_server.workers.store.embedded import EmbeddedServerError, store_of
+from calibrant_server.workers.store.embedded import store_of
+from calibrant_server.workers.store.server_files import EmbeddedServerError
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.supervisor import Supervisor
 

@@ -7,12 +7,11 @@ however much is sent at once.
 
 from __future__ import annotations
 
-import math
 import time
-from collections import deque
 from dataclasses import replace
 from typing import Any
 
+from calibrant_server.workers.ingest.drain_rates import DrainRates
 from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch
 from calibrant_server.workers.ingest.errors import (
     BacklogFull,
@@ -29,9 +28,6 @@ from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 
 _KNOWN, _DONE, _GONE, _FULL = range(4)
-_RATE_WINDOW_S = 10.0
-_UNKNOWN_WAIT_S = 5
-_MAX_WAIT_S = 60
 
 
 class NoRoom(RuntimeError):
@@ -135,17 +131,16 @@ class BatchAppender:
         self, keys: PartitionKeys, bytes_in: int, bytes_out: int, buckets: dict[bytes, bytes]
     ) -> None:
         limit = self._settings.backlog_bytes
-        self._rates.note(keys.partition, bytes_out)
         backlog = bytes_in - bytes_out
+        self._rates.note(keys.partition, bytes_out, backlog)
         if backlog >= limit:
             seconds = self._rates.seconds_to_drain(keys.partition, backlog - int(limit * 0.9))
             raise BacklogFull("too much waits to be merged", seconds)
         ttl_s, now = self._settings.idempotency_ttl_s, time.time()
-        if batch_records.living_bytes(buckets, now, ttl_s) >= self._settings.idempotency_bytes:
-            length_s = batch_records.expiry_bucket_s(ttl_s)
-            raise IdsFull(
-                "no room to remember another batch id", int(length_s - now % length_s) + 1
-            )
+        limit_bytes = self._settings.idempotency_bytes
+        if batch_records.living_bytes(buckets, now, ttl_s) >= limit_bytes:
+            room_in_s = batch_records.seconds_to_room(buckets, now, ttl_s, limit_bytes)
+            raise IdsFull("no room to remember another batch id", room_in_s)
 
     async def _append_in_room(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; labels of predictions that are retained need no room, new records do."""
@@ -208,27 +203,3 @@ class BatchAppender:
             for name in dict.fromkeys(batch.ids):
                 pipe.hexists(keys.facts_of(batch.model, batch.generation, name), name)
             return all(await pipe.execute())
-
-
-class DrainRates:
-    """Bytes consumed per partition over the last seconds, as requests see them; for `Retry-After`."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, deque[tuple[float, int]]] = {}
-
-    def note(self, partition: int, bytes_out: int, now: float | None = None) -> None:
-        """Note the number of bytes ever consumed."""
-        now = time.monotonic() if now is None else now
-        seen = self._seen.setdefault(partition, deque())
-        if not seen or now - seen[-1][0] >= _RATE_WINDOW_S / 100:
-            seen.append((now, bytes_out))
-        while len(seen) > 2 and now - seen[0][0] > _RATE_WINDOW_S:
-            seen.popleft()
-
-    def seconds_to_drain(self, partition: int, n_bytes: int) -> int:
-        """Return the whole seconds until so many bytes are consumed at the present rate, 1 to 60."""
-        seen = self._seen.get(partition, deque())
-        if len(seen) < 2 or seen[-1][1] <= seen[0][1]:
-            return _UNKNOWN_WAIT_S
-        rate = (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
-        return min(_MAX_WAIT_S, max(1, math.ceil(n_bytes / rate)))
