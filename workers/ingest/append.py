@@ -24,7 +24,7 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import scripts
-from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 
 _KNOWN, _DONE, _GONE, _FULL = range(4)
@@ -180,8 +180,16 @@ class BatchAppender:
         fields = [part for pair in batch.to_fields().items() for part in pair]
         script = self._script_if_full if batch.frees_memory else self._script
         kind, *reply = await script(
-            keys=[name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models],
-            args=[*of_the_record, *of_the_entry, *limits, *fields],
+            keys=[
+                name,
+                keys.stream,
+                keys.bytes_in,
+                keys.record_bytes,
+                keys.retained,
+                keys.models,
+                keys.cursor,
+            ],
+            args=[*of_the_record, *of_the_entry, *limits, SCHEMA, *fields],
         )
         if kind == _GONE:
             raise ModelMismatch(None)
