@@ -10,7 +10,7 @@ OPENBLAS_NUM_THREADS ?= 1
 PROCESSES ?= 3
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run test test-slow coverage check format wheels bench bench-drift openapi names dashboards lock clean
+.PHONY: help demo run test test-slow coverage check format wheels bench bench-drift guarantees openapi names dashboards lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -19,6 +19,7 @@ help:
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
+	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
 	@echo "make wheels     build the distribution into dist/"
 	@echo "make coverage   the tests, with the share of code that they run"
 	@echo "make names      write the type stub and the table of functions from the metrics"
@@ -73,6 +74,9 @@ bench: $(VENV)/dev.stamp
 
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)
+
+guarantees: $(VENV)/dev.stamp
+	@$(BIN)/python -m benchmarks.guarantees.run $(ARGS)
 
 wheels: $(VENV)/run.stamp
 	@sh scripts/wheels $(BIN)/python
