@@ -323,7 +323,7 @@ def _taken(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
     for name in options:
         if name not in taken:
             listed = ", ".join(sorted(taken)) or "none"
-            detail = f"none of the requested metrics takes the option {name!r}; they take {listed}"
+            detail = f"Received option {name!r}; the requested metrics take {listed}."
             raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
     return {name: value for name, value in options.items() if value is not None}
 
@@ -340,7 +340,7 @@ def _batch(arguments: dict[str, Any]) -> Batch:
     """Return the labelled data of a call."""
     data = {name: arguments[name] for name in DATA}
     if data["labels"] is None and data["label_counts"] is None:
-        detail = "received neither labels nor label_counts; expected one of them"
+        detail = "Received neither labels nor label_counts; expected one of them."
         raise CalibrationInputError.at("/labels", "missing", detail)
     return read_arrays(**data)
 
@@ -376,6 +376,6 @@ def _map_options(method: str, given: dict[str, Any]) -> Options:
     for name in given:
         if name not in taken:
             listed = ", ".join(taken) or "none"
-            detail = f"{method} does not take the option {name!r}; it takes {listed}"
+            detail = f"Received option {name!r}; {method} takes {listed}."
             raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
     return Options(**given)

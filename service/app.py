@@ -5,31 +5,31 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.telemetry import TelemetryConfig
+from fastapi.middleware.cors import CORSMiddleware
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
+from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import RequestMiddleware
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.http.security_headers import (
+    CORS_METHODS,
+    CORS_REQUEST_HEADERS,
+    CORS_RESPONSE_HEADERS,
+    SecurityHeaders,
+)
+from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import routers
-from calibrant_server.service.security.admission import Admission
+from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
-
-# FastAPI includes OpenTelemetry, and the environment could turn it on.
-NO_TELEMETRY: TelemetryConfig = {
-    "tracing": False,
-    "metrics": False,
-    "logs": False,
-    "auto_configure": False,
-}
 
 
 def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:
@@ -45,7 +45,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
             yield
 
     app = FastAPI(
-        telemetry=NO_TELEMETRY,
+        telemetry=telemetry(),
         title="Calibrant",
         version=API_VERSION,
         summary="Scores the calibration of deployed models.",
@@ -58,6 +58,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     app.state.settings = settings
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
+    app.state.served = ServedRequests(max(1, int(SERVED_SHARE * connection_limit())))
     app.state.streams = Streams()
     app.state.meters = ServiceMetrics(app.state.admission)
     if connection is not None:
@@ -68,8 +69,19 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     problem_responses.install(app)
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
     app.add_middleware(
-        RequestMiddleware, meters=app.state.meters, log_requests=settings.log_requests
+        RequestMiddleware,
+        meters=app.state.meters,
+        log_requests=settings.log_requests,
+        security=SecurityHeaders(settings.allowed_origins or ()),
     )
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=CORS_METHODS,
+            allow_headers=CORS_REQUEST_HEADERS,
+            expose_headers=CORS_RESPONSE_HEADERS,
+        )
     return app
 
 

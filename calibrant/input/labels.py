@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.name_columns import INVALID_NAME, NAME
+from calibrant.input.violations import MAX_STORED, MAX_VIOLATIONS
 
 KNOWN = ("ids", "labels", "raters", "revision")
 WITHDRAWN = -1
@@ -19,7 +20,7 @@ MAX_RATERS = 200
 MAX_NAMED = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabelRow:
     """Labels for one prediction id.
 
@@ -36,10 +37,11 @@ class LabelRow:
 
 @dataclass
 class CheckedLabels:
-    """The valid rows and the violations of the others."""
+    """The valid rows, and the first violations of the others with the number of all."""
 
     rows: list[LabelRow] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
+    n_violations: int = 0
 
 
 def read_labels(
@@ -93,9 +95,11 @@ def read_labels(
         try:
             checked.rows.append(_row(row, i, n_classes, index))
         except CalibrationInputError as error:
-            checked.violations += error.violations
+            checked.n_violations += 1
+            if len(checked.violations) < MAX_STORED:
+                checked.violations += error.violations
     if checked.violations and not partial:
-        raise CalibrationInputError(checked.violations[:100])
+        raise CalibrationInputError(checked.violations[:MAX_VIOLATIONS], checked.n_violations)
     return checked
 
 

@@ -35,7 +35,9 @@ class RatingColumns:
         """Read row, class and number of ratings, by row, then class. Errors of rows are noted."""
         if "labels" in self.columns and "label_counts" in self.columns:
             raise CalibrationInputError.at(
-                "/label_counts", "one_label_column", "send labels or label_counts, not both"
+                "/label_counts",
+                "one_label_column",
+                "Received both labels and label_counts; expected one of them.",
             )
         if "label_counts" in self.columns:
             return self._from_counts(n, k)

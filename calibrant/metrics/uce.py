@@ -17,7 +17,7 @@ from calibrant.accumulators.uncertainty import (
     normalised_entropy,
     uncertainty_grid,
 )
-from calibrant.core.grid import equal_width_bin
+from calibrant.core.grid import equal_width_bin, on_edge
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import N_DRAWS, NullReference, quantiles_of
@@ -92,7 +92,10 @@ def _raw_sums(view: View) -> Floats:
     if filling.n:
         uncertainty = normalised_entropy(filling.batch.probabilities)
         fill_uncertainty(
-            block, filling, equal_width_bin(uncertainty, bins, view.question.edges), uncertainty
+            block,
+            filling,
+            equal_width_bin(on_edge(uncertainty, bins), bins, view.question.edges),
+            uncertainty,
         )
     return block.sums
 

@@ -192,7 +192,9 @@ def _index(name: str | int, config: ModelConfig) -> int:
 def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[dict[str, str]]:
     known = {} if current is None else {w.url: w.secret for w in AlarmSettings.of(current).webhooks}
     if len({each.url for each in wanted}) < len(wanted):
-        raise _broken("webhooks", "repeated", "a receiver stands once")
+        raise _broken(
+            "webhooks", "repeated", "Received a receiver more than once; expected it once."
+        )
     stored = []
     for number, each in enumerate(wanted):
         given = each.secret

@@ -285,7 +285,7 @@ def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
     view, to = ask.view, ask.view.to
     if view.on_clock == "sealed":
         if ask.config.label_horizon_s is None and not marks.sealed_to:
-            detail = "no cohort is sealed: the model declares no label_horizon"
+            detail = "Received clock=sealed; the model declares no label_horizon, so no cohort is sealed. Declare one, or use clock=event."
             raise unanswerable("/clock", "no_label_horizon", detail)
         if to is None and marks.sealed_to:
             to = datetime.fromtimestamp(marks.sealed_to, UTC)

@@ -45,7 +45,7 @@ router = APIRouter(tags=["alarms"], default_response_class=Response)
 
 AlarmId = Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")]
 HEARTBEAT_S = 15.0
-# Between two looks for changed alarms: each costs one round trip to the store, and nobody acts on an alarm faster.
+# Between two checks for changed alarms: each costs one round trip to the store, and no user acts on an alarm faster.
 LOOK_INTERVAL_S = 0.25
 RETRY_MS = 3000
 ACKNOWLEDGE_WAIT_S = 5

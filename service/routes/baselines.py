@@ -210,7 +210,7 @@ async def _known(connection: Connection, config: ModelConfig, name: str) -> dict
 
 
 async def _done(ingest: IngestService, config: ModelConfig, asked: dict[str, Any]) -> Receipt:
-    """Hand an entry over and wait for what comes of it."""
+    """Enqueue an entry and wait for its outcome."""
     payload = orjson.dumps(asked)
     batch_id = f"baseline-{uuid4().hex}"
     delivery = IngestBatch.of(config, batch_id, BASELINE, payload, digest_of(payload), 1)

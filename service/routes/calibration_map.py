@@ -69,7 +69,7 @@ class ApplyParameters(MapParameters):
         given = [names[name] for name in sorted(self.model_fields_set - {"partial"})]
         which = "version" if self.version is not None else "map"
         if more := [name for name in given if name != which]:
-            detail = f"{which} names a map that is fitted already; {', '.join(more)} cannot be sent beside it"
+            detail = f"Received {which} with {', '.join(more)}; expected {which} alone, because it names a map that is already fitted."
             raise unanswerable(f"/{more[0]}", "one_of", detail)
 
 
@@ -168,7 +168,7 @@ def applied(
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations)
+    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
     if fitted.get("parameters") is None:
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")

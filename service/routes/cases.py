@@ -63,6 +63,7 @@ class CasesParameters(PageQuery, ClockQuery, AgainstQuery, CaseParameters):
     figure: str = Field(
         "histogram",
         max_length=300,
+        json_schema_extra={"pattern": rf"^\s*({'|'.join(DRAWINGS)})\s*(\(.*\))?\s*$"},
         description="What an image shows: histogram, boxes, reliability, case (the one that `case` names) or sensitivity. "
         "Options in brackets: histogram(class=liver), case(class=2), histogram(frequency_bins=20), which also sets "
         "`histogram` of the response.",

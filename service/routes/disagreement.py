@@ -63,7 +63,7 @@ class DisagreementParameters(ClockQuery, AgainstQuery, DisagreementQuery):
 
 
 class WaysQuery(BaseModel):
-    """How concentrations are fitted to posted votes, and judged."""
+    """How concentrations are fitted to posted ratings, and evaluated."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,7 +86,7 @@ class WaysBody(BaseModel):
     logits: list[list[float]] | None = None
     confidences: list[float] | None = Field(None, description="Probability of class 1.")
     labels: list[Label] | None = Field(None, description="A list with one class per rater.")
-    label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
+    label_counts: list[list[int]] | None = Field(None, description="Ratings by class.")
     features: list[list[float]] | None = Field(
         None,
         description="One row per prediction with any number of columns. Default: log-probabilities.",

@@ -2,11 +2,14 @@
 
 import asyncio
 import platform
+from dataclasses import asdict
+from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
+from calibrant import kernel
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.dependencies import TheConnection
 from calibrant_server.service.http.errors import StoreUnavailable
@@ -43,12 +46,23 @@ class ReadyAnswer(StatusResponse):
     )
 
 
+class KernelResponse(BaseModel):
+    """Which code fills panes. Both give the same results; numpy takes longer."""
+
+    filled_by: Literal["kernel", "numpy"]
+    variant: Literal["avx2", "baseline"] | None = Field(
+        description="Instructions that the kernel uses; null where numpy fills."
+    )
+    reason: str | None = Field(description="Why the kernel does not fill; null where it does.")
+
+
 class VersionResponse(BaseModel):
     """What runs."""
 
     version: str
     api: str
     python: str
+    kernel: KernelResponse
 
 
 @router.get(
@@ -88,5 +102,10 @@ async def get_ready(connection: TheConnection) -> Response:
 )
 async def get_version() -> Response:
     """Return the versions of the service."""
-    body = {"version": VERSION, "api": API_VERSION, "python": platform.python_version()}
+    body = {
+        "version": VERSION,
+        "api": API_VERSION,
+        "python": platform.python_version(),
+        "kernel": asdict(kernel.status()),
+    }
     return Response(orjson.dumps(body), media_type=JSON)

@@ -30,13 +30,13 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
 
     def resolved(self, config: ModelConfig) -> AnyQuery:
         if self.by is not None and self.slice is not None:
-            raise unanswerable("/by", "one_of", "use one of slice, by")
+            raise unanswerable("/by", "one_of", "Received both slice and by; expected one of them.")
         query = super().resolved(config)
         if self.every is None:
             return query
         every_s = parse_duration(self.every)
         if every_s % config.pane_s:
-            detail = f"every is a whole number of panes, which are {config.pane_s} s long"
+            detail = f"Received every={self.every}; expected a whole number of panes of {config.pane_s} s."
             raise unanswerable("/every", "whole_panes", detail)
         return MetricsSeriesQuery.model_construct(**dict(query), every_s=int(every_s))
 

@@ -63,7 +63,7 @@ class PosteriorBody(BaseModel):
     labels: list[Label] | None = Field(
         None, description="A class, or one per rater; null for none."
     )
-    label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
+    label_counts: list[list[int]] | None = Field(None, description="Ratings by class.")
     concentration: float | list[float] | None = Field(
         None, description="alpha0, one for all or one per prediction. Default: the fitted one."
     )
@@ -138,7 +138,7 @@ async def _fitted(reads: TheReads, config: ModelConfig, query: PosteriorParamete
     ask = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
     found = orjson.loads((await reads.ask(ask)).body)
     if found.get("concentration") is None:
-        detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no votes'}."
+        detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no ratings'}."
         raise CalibrationInputError([Violation("/concentration", "not_fitted", detail)])
     return float(found["concentration"]["value"])
 
@@ -182,7 +182,11 @@ def _answered(
         columns["probabilities"] = posted["members"][0]
     batch = checked_batch(ParsedBatch(posted_columns(columns, settings)), config, False).batch
     if members is not None and len(members[0]) != batch.n:
-        raise _violation("/members", "length", "members and votes have one row a prediction each")
+        raise _violation(
+            "/members",
+            "length",
+            "Received members and ratings of different lengths; expected one row per prediction in both.",
+        )
     given = fitted if fitted is not None else posted.get("concentration")
     alpha = None if belief == "ensemble" else _concentration(given, batch.n)
     weights = _weights(posted.get("member_weights"), members)
@@ -212,7 +216,7 @@ def _answered(
 
 
 def _as_sent(violation: Violation, posted: dict[str, Any]) -> Violation:
-    """Return a violation that points at votes as they were sent, in lists or counts."""
+    """Return a violation that points at the ratings as they were sent, in lists or counts."""
     if "labels" not in posted:
         return violation
     return Violation(
@@ -223,7 +227,7 @@ def _as_sent(violation: Violation, posted: dict[str, Any]) -> Violation:
 def _belief(
     belief: str, batch: Batch, members: Numbers | None, weights: Numbers | None, alpha: Any
 ) -> tuple[posterior.Posterior, Numbers]:
-    """Return the belief after the votes, and the disagreement that it predicted before them."""
+    """Return the distribution after the ratings, and the disagreement that it predicted before them."""
     votes = batch.label_counts
     if belief == "dirichlet":
         p = batch.probabilities

@@ -250,7 +250,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     posted = replace(posted, columns=plain)
     checked = checked_batch(posted, None, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations)
+    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
@@ -284,4 +284,4 @@ def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any]
             posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows
         )
     except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
+        raise error.each(posted.place) from error

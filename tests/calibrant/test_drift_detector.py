@@ -148,19 +148,19 @@ def test_the_first_format_is_read_forever():
         {"tolerance": Tolerance(np.ones(15), np.zeros(15))},
     ],
 )
-def test_other_states_are_refused(change):
+def test_other_states_are_rejected(change):
     with pytest.raises(PackingError):
         unpack_state(pack_state(replace(watched(days(n_days=2)), **change)))
 
 
-def test_other_bytes_are_refused():
+def test_other_bytes_are_rejected():
     with pytest.raises(PackingError):
         unpack_state(pack_tables({}))
     with pytest.raises(PackingError):
         unpack_state(pack_state(fresh(NONE))[:-1])
 
 
-def test_tables_that_are_none_are_refused():
+def test_tables_that_are_none_are_rejected():
     with pytest.raises(ValueError):
         advance(fresh(NONE), 0, UnitTable.empty(10), 10.0)
     one = np.ones(15)

@@ -183,7 +183,7 @@ def test_uce_equals_the_naive_version(raters: str, edges: str) -> None:
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_measures_against_votes_equal_the_naive_version(raw: bool) -> None:
+def test_measures_against_ratings_equal_the_naive_version(raw: bool) -> None:
     batch = batch_of(6, n=80, n_classes=4)
     found = asked(batch, ("ent_ce", "dist_ce", "rank_cs"), raw)
     expected = naive.against_votes(rows_of(batch))
@@ -302,7 +302,7 @@ def test_distributions_of_equal_entropy_and_order() -> None:
     assert found["rank_cs"]["value"] == found["rank_cs"]["strict_pairs"] == 0.5
 
 
-def test_tied_votes_spoil_the_printed_order_only() -> None:
+def test_tied_ratings_spoil_the_printed_order_only() -> None:
     columns = {"probabilities": [[0.3, 0.1, 0.6]], "label_counts": [[0, 0, 4]]}
     found = asked(Batch.from_columns(columns).batch, "rank_cs")["rank_cs"]
     assert (found["value"], found["strict_pairs"], found["untied_fraction"]) == (0.0, 1.0, 0.0)
@@ -635,7 +635,7 @@ def test_the_kernel_error_has_no_bound_where_what_is_left_out_is_not_known() -> 
     assert (found["error_bound"], found["error_bound_reason"]) == (None, "left_out_not_known")
 
 
-def test_where_cells_give_no_bound_the_reason_is_told() -> None:
+def test_where_cells_give_no_bound_the_reason_is_reported() -> None:
     rng = np.random.default_rng(22)
     piled = np.where(rng.random(600) < 0.9, 1.0 - 1e-5 * rng.random(600), rng.random(600))
     batch = Batch.from_columns(

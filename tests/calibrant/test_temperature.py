@@ -330,7 +330,7 @@ def test_scores_on_an_edge_are_binned_as_they_were_sent():
 @pytest.mark.parametrize(
     "options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}]
 )
-def test_options_out_of_range_are_refused(options):
+def test_options_out_of_range_are_rejected(options):
     with pytest.raises(CalibrationInputError):
         fit_temperature(pane_of(batch_of(drawn(10, 3, 1.0))), **options)
 

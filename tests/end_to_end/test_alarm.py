@@ -287,7 +287,7 @@ def test_rows_and_raters_are_seen_once_whatever_is_killed(watched):
 
 
 @pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, seed):
+def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver, seed):
     """The receiver is down when the alarm goes off; it is told once it is back, and what it is told is signed."""
     receiver.stop()
     receiver.got.clear()
@@ -382,7 +382,7 @@ def test_meters_hold_the_sums_of_sealed_cohorts(watched):
     assert sum(float(line.split()[-1]) for line in lines) == pytest.approx(A_DAY * YEAR)
 
 
-def test_a_stream_tells_of_alarms_and_goes_on_where_it_was_left(watched):
+def test_a_stream_tells_of_alarms_and_continues_where_it_was_left(watched):
     """The alarm of a model that begins badly; the stream begins behind everything that was before."""
     got: list[str] = []
     declare(watched, "streamed")

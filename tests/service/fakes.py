@@ -204,6 +204,30 @@ class FakeState:
         return self.version
 
 
+class FakeLetters:
+    """Entries that were not merged, by `tenant/model`; what was asked for is noted."""
+
+    def __init__(self):
+        self.letters = {}
+        self.done = []
+
+    async def of_model(self, config):
+        return self.letters.get(config.key, [])
+
+    async def _take(self, what, config, name):
+        found = self.letters.get(config.key, [])
+        left = [each for each in found if each.id != name]
+        self.letters[config.key] = left
+        self.done.append((what, config.key, name))
+        return len(left) < len(found)
+
+    async def replay(self, config, name):
+        return await self._take("replay", config, name)
+
+    async def discard(self, config, name):
+        return await self._take("discard", config, name)
+
+
 class FakeInbox:
     """Batches in a dict; `merge` merges them, `trouble` is raised by the next call."""
 
@@ -227,6 +251,7 @@ class FakeInbox:
         self.waiting = (0, 0)
         self.tallies_by_model: dict[str, dict[str, int]] = {}
         self.is_full = False
+        self.letters = FakeLetters()
 
     def _stumble(self) -> None:
         if self.trouble:

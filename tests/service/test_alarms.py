@@ -99,7 +99,7 @@ async def test_the_score_may_be_named(client, registry, task, named):
     assert violation["pointer"] == "/alarm/bets" and named in violation["detail"]
 
 
-async def test_a_change_is_told_how_soon_it_would_find_one(client, inbox):
+async def test_a_change_is_reported_how_soon_it_would_find_one(client, inbox):
     inbox.answers["expected_delay"] = {"changes": [{"median": 20.0}], "reason": None}
     made = await client.put(URL, json=with_alarm(tolerance=0.02))
     assert made.json()["expected_delay"] == {"changes": [{"median": 20.0}], "reason": None}

@@ -98,7 +98,7 @@ async def test_health_and_version(client):
     assert 'calibrant_requests_total{operation="getLive",status="200"} 1.0' in text
 
 
-async def test_what_waits_for_an_operator_is_told(client, inbox):
+async def test_what_waits_for_an_operator_is_reported(client, inbox):
     assert "\ncalibrant_parked_entries 0.0\n" in (await client.get("/metrics")).text
     inbox.waiting = (3, 1)
     ready = await client.get("/readyz")

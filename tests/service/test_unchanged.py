@@ -74,7 +74,7 @@ async def test_what_differs_goes_the_ordinary_way(held, inbox, registry, change)
     assert answer.status_code == status, answer.text
 
 
-async def test_trouble_is_told_by_the_ordinary_way(held, inbox):
+async def test_trouble_is_reported_in_the_usual_way(held, inbox):
     client, known = held
     inbox.trouble = unavailable()
     problem(await client.get(URL, headers=known), 503, "store-unavailable")

@@ -259,7 +259,7 @@ def rated(played, rng, day, n=150, slope=None):
     return counts
 
 
-def test_one_rater_who_changes_is_told_from_the_model(bench):
+def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
     config = replace(BINARY, pane_s=DAY_S)
     played, rng = Played(bench, config), np.random.default_rng(5)
     counts = rated(played, rng, 0)
@@ -329,7 +329,7 @@ def mapped_days(played, rng, days, with_ids=True, n=200):
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
-def test_bets_are_on_scores_as_the_map_in_force_makes_them(bench, with_ids):
+def test_bets_are_on_scores_as_the_map_active_makes_them(bench, with_ids):
     """Raw scores alarm; under the right map nothing does; what the map was fitted to is no evidence."""
     config = replace(BINARY, pane_s=DAY_S)
     played, rng = Played(bench, config), np.random.default_rng(8)

@@ -64,7 +64,7 @@ def test_a_record_takes_so_many_raters_and_no_more():
     assert facts.removed()[0].rated("one-more", 0, None, 3)[1] == GONE
 
 
-def test_a_record_takes_so_many_votes_and_no_more():
+def test_a_record_takes_so_many_ratings_and_no_more():
     facts, result = RetainedRecord(0).with_unnamed({1: MAX_RATINGS_OF_CLASS})
     assert result == NEW
     assert facts.with_unnamed({1: 1}) == (facts, FULL)
@@ -95,7 +95,7 @@ def test_a_rater_too_many_is_an_error_of_his_row(bench):
     ]
 
 
-def test_what_cannot_be_written_is_set_aside_and_the_rest_goes_on(bench, monkeypatch):
+def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monkeypatch):
     """Whatever the reason: an entry of which the commit cannot be made must not stop its partition."""
     bench.put_model()
     pack = RetainedRecord.pack

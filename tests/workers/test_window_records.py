@@ -101,7 +101,7 @@ def test_records_are_found_by_their_time_slice_and_label(held):
     assert names(held({})) == names(held(facts | {"more": rated(9)}, Window(0, 0))) == []
 
 
-def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkeypatch):
+def test_too_many_records_are_rejected_and_a_narrower_window_answers(held, monkeypatch):
     facts = {f"i{i}": rated(i) for i in range(6)}
     monkeypatch.setattr(window_records, "MAX_ROWS", 4)
     assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
@@ -124,7 +124,7 @@ def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkey
         held(facts, Window(0, HOUR_S)).read()
 
 
-def test_raters_beyond_the_number_told_are_counted(held):
+def test_raters_beyond_the_number_reported_are_counted(held):
     crowd = [f"r{i:03d}" for i in range(MAX_RATERS + 6)]
     records = held({"a": rated(0, raters=crowd), "b": rated(1, 1, raters=crowd[-2:])})
     found = computed_of(records, metric="accuracy")
@@ -154,7 +154,7 @@ def computed(bench):
     return answer
 
 
-def test_what_comes_while_records_are_read_is_told(bench, computed):
+def test_what_comes_while_records_are_read_is_reported(bench, computed):
     def late(*given):
         bench.deliver(delivery("b2", [4], event_times=np.array([6 * HOUR_S * 1_000_000])))
         bench.loop().step()

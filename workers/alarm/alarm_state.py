@@ -91,7 +91,7 @@ def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
             try:
                 detectors[name.decode()] = Detector.unpack(data)
             except (PackingError, KeyError, TypeError):
-                log.exception("the detector %s cannot be read and begins anew", name.decode())
+                log.exception("detector_unreadable detector=%s outcome=restarted", name.decode())
     return detectors
 
 

@@ -36,7 +36,7 @@ LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
 BASELINE, RESTORE = "baseline", "restore"
 KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM)
 ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
-# What a field of a hash costs in the server beside its name and value, in tables of many fields.
+# What a field of a hash costs in the server in addition to its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
 _DELETE_MODEL = {"op": "delete_model"}
 

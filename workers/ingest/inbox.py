@@ -32,6 +32,7 @@ from calibrant_server.workers.ingest.errors import (
     UnknownBatch,
     unavailable,
 )
+from calibrant_server.workers.ingest.letter_book import LetterBook
 from calibrant_server.workers.ingest.retained_store import read_tallies, whole_tallies
 from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
@@ -98,6 +99,7 @@ class Inbox:
         self.maps = MapVersions(self.client, self.keys)
         self.access_keys = AccessKeys(self.client, self.keys, self._kept_up)
         self.audit = AuditLog(self.client, self.keys, self._kept_up)
+        self.letters = LetterBook(settings, self._kept_up)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
         self._asking = QueryClient(self.client, self.keys, self._versions)
@@ -116,6 +118,7 @@ class Inbox:
     async def close(self) -> None:
         """Cancel waiting queries and close the connections."""
         await self._asking.close()
+        self.letters.close()
         await self.client.aclose()
 
     async def hand_over(self, batch: IngestBatch) -> Receipt:

@@ -15,8 +15,8 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered
 from calibrant_server.workers.alarm.removal import remove_alarm
+from calibrant_server.workers.ingest.dead_letters import of_generation
 from calibrant_server.workers.ingest.entries import IngestEntry
-from calibrant_server.workers.ingest.parked import parked_fields
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle.compaction import Compaction
@@ -215,11 +215,8 @@ class Housekeeping:
             self._remove(some)
         commit = remove_records(self._node, self._keys, model, generation)
         commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
-        name = (model.encode(), generation.encode())
-        parked = parked_fields(self._node, self._keys)
-        commit.forget_parked(
-            [each for each, fields in parked if (fields.get(b"m"), fields.get(b"g")) == name]
-        )
+        for stream, ids in of_generation(self._node, self._keys, model, generation).items():
+            commit.forget_entries(stream, ids)
         self._chain.send(commit, self._chain.new_token())
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))

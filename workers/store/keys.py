@@ -24,7 +24,7 @@ T:r:G|shard           hash    prediction id -> retained record (`calibrant_serve
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
 T:j:G|start           hash    prediction ids of a pane that is not sealed yet           commit
 T:n:G                 hash    tallies of the model's retained records                   commit
-T:a:G                 hash    detectors by name; `*` -> version of the last change; `map` -> JSON: map in force   commit
+T:a:G                 hash    detectors by name; `*` -> version of the last change; `map` -> JSON: active map     commit
 T:h:G|detector        hash    cohort start -> what it said to the detector              commit
 T:hr:G                hash    cohort start -> JSON: who rated how much, agreement       commit
 T:ag                  hash    G -> the cohort of which not everything is sealed yet     commit
