@@ -22,6 +22,7 @@ help:
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make kernel     build the kernel that fills panes, with the system's C compiler"
 	@echo "make wheels     build the distribution for Linux and macOS into dist/, with a compiler that pip installs"
+	@echo "make sbom       write the software bill of materials (CycloneDX) to dist/sbom.cdx.json"
 	@echo "make coverage   the tests, with the share of code that they run"
 	@echo "make names      write the type stub and the table of functions from the metrics"
 	@echo "make dashboards  write the Grafana dashboards into deploy/grafana"
@@ -102,6 +103,11 @@ names: $(VENV)/dev.stamp
 
 dashboards: $(VENV)/dev.stamp
 	@$(BIN)/python -m scripts.grafana_dashboards
+
+sbom: $(VENV)/run.stamp
+	@mkdir -p dist
+	@$(BIN)/python -m scripts.sbom dist/sbom.cdx.json
+	@echo "wrote dist/sbom.cdx.json"
 
 lock: $(VENV)/venv.stamp
 	@$(INSTALL) -r requirements/lock.txt

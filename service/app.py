@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
+from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import RequestMiddleware
 from calibrant_server.service.http.prometheus import ServiceMetrics
@@ -17,7 +18,7 @@ from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import routers
-from calibrant_server.service.security.admission import Admission
+from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.settings import Settings
@@ -50,6 +51,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     app.state.settings = settings
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
+    app.state.served = ServedRequests(max(1, int(SERVED_SHARE * connection_limit())))
     app.state.streams = Streams()
     app.state.meters = ServiceMetrics(app.state.admission)
     if connection is not None:

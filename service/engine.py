@@ -21,6 +21,7 @@ from calibrant_server.service.http.errors import (
     ModelConflict,
     ModelDeleted,
     ModelUnknown,
+    PaneDamaged,
     RecordsFull,
     StoreUnavailable,
 )
@@ -106,6 +107,8 @@ def engine_errors() -> Iterator[None]:
         raise _unavailable(error) from error
     except ask.SubjectGone as error:
         raise ModelUnknown(f"Not answered: {error}.") from error
+    except ask.WindowDamaged as error:
+        raise PaneDamaged(errors=[_damage(each) for each in error.panes]) from error
     except ask.AnswerTimeout as error:
         raise AnswerLate() from error
 
@@ -117,6 +120,13 @@ def _unavailable(error: Exception) -> StoreUnavailable:
         return StoreUnavailable(STORE_FULL, retry_after_s=found.retry_after_s)
     detail = f"T{str(found)[1:]}." if isinstance(found, inbox.StoreRefused) else None
     return StoreUnavailable(detail, retry_after_s=found.retry_after_s)
+
+
+def _damage(pane: dict[str, str]) -> Violation:
+    """Name a damaged pane by its slice and window."""
+    name = f" of slice {pane['slice']}" if pane["slice"] else ""
+    detail = f"The pane from {pane['from']} to {pane['to']}{name} cannot be read: {pane['error']}."
+    return Violation("/window", "damaged_pane", detail)
 
 
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:

@@ -37,14 +37,7 @@ def read_arrays(
 
     Parameters
     ----------
-    probabilities : (n, n_classes), rows that sum to 1, or (n,), the probability of class 1 of two
-    labels : a class per row, or a list with one class per rater; None for a row without label
-    logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two
-    label_counts : instead of `labels`: (n, n_classes), ratings per class
-    weights : (n,), a factor per row
-    units : (n,), names or integers: what is independent of the rest, such as the patient
-    ids, cases : (n,), names or integers of predictions, and of images or studies
-    classes : names of the classes; labels may then be names
+    probabilities, labels, logits, label_counts, weights, units, ids, cases, classes : as in `Pane.fill`
     spec : of the pane that the batch will fill; None for one taken from the arrays
 
     Returns

@@ -16,7 +16,7 @@
       415  MediaTypeUnsupported, CodingUnsupported
       422  InvalidInput, InvalidQuery, InvalidName
       428  PreconditionRequired
-      500  InternalError
+      500  InternalError, PaneDamaged
       RetryLater
         429  BacklogFull, IdsFull, RecordsFull, QuotaFull
         503  Saturated, StoreUnavailable, AnswerLate
@@ -350,6 +350,14 @@ class RecordsFull(RetryLater):
     """The service retains the maximum number of predictions by id; none is removed before its retention ends."""
 
     status = 429
+
+
+class PaneDamaged(Problem):
+    """Stored panes of the window are damaged, so it has no result: `errors` names each pane. Request windows before and after
+    them, restore them from a copy, or wait until retention drops them.
+    """
+
+    status = 500
 
 
 class InternalError(Problem):

@@ -62,6 +62,7 @@ class RequestMiddleware:
                 raise  # a part of the response was sent: closing the connection shows that it is incomplete
             await _refuse(InternalError(), scope, response)
         finally:
+            scope["app"].state.served.leave(scope)
             sizes = {"request_bytes": received.n_bytes, "response_bytes": response.n_bytes}
             self._note(scope, response.status or 499, time.perf_counter() - started, sizes)
 

@@ -6,9 +6,10 @@ from memory: they cost neither parsing nor a round trip. Then one is let through
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from calibrant_server.service.http.errors import (
     BacklogFull,
@@ -95,6 +96,33 @@ class Admission:
         self.bytes_of[tenant] += n_bytes
         if not self.bytes_of[tenant]:
             del self.bytes_of[tenant]
+
+
+class ServedRequests:
+    """Requests that are being served, by tenant; no tenant may have more than its share."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.of: Counter[str] = Counter()
+
+    def enter(self, scope: MutableMapping[str, Any], tenant: str) -> None:
+        """Count a request once, or reject it."""
+        if "served_tenant" in scope:
+            return
+        if self.of[tenant] >= self.limit:
+            raise Saturated(
+                f"{self.limit} requests of your tenant are open, as many as it may have at one time."
+            )
+        self.of[tenant] += 1
+        scope["served_tenant"] = tenant
+
+    def leave(self, scope: MutableMapping[str, Any]) -> None:
+        """Forget a request that has ended, if it was counted."""
+        tenant = scope.pop("served_tenant", None)
+        if tenant is not None:
+            self.of[tenant] -= 1
+            if not self.of[tenant]:
+                del self.of[tenant]
 
 
 class Hold:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from calibrant_server.workers.ingest.commit_group import Item
+from calibrant_server.workers.ingest.commit_group import Item, set_aside
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.versions import panes_in
-from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
@@ -109,8 +108,7 @@ def write_outcome(item: Item, commit: Commit, keys: PartitionKeys, ttl_s: int) -
     """Write the outcome of an entry that is alone in its commit into that commit."""
     if item.entry is None or item.status is None:
         return
-    if item.status == batch_records.DEAD_LETTERED:
-        commit.dead_letter(item.id, item.why)
+    set_aside(item, commit)
     entry = item.entry
     key = keys.record(entry.model, entry.generation, entry.batch_id)
     commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))

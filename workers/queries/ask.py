@@ -37,6 +37,7 @@ REASK_S = 3.0
 # Number of waiting queries above which reads respond 503: by then the first ones have waited for seconds.
 MAX_QUESTIONS = 512
 OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
+DAMAGED = "damaged"
 
 
 class AnswerTimeout(RuntimeError):
@@ -47,6 +48,14 @@ class AnswerTimeout(RuntimeError):
 
 class AnswerFailed(RuntimeError):
     """The result could not be computed (500)."""
+
+
+class WindowDamaged(RuntimeError):
+    """Panes of the window cannot be read (500); `panes` names them."""
+
+    def __init__(self, detail: str, panes: list[dict[str, str]]):
+        super().__init__(detail)
+        self.panes = panes
 
 
 class SubjectGone(LookupError):
@@ -275,4 +284,6 @@ def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
         raise UnknownQuestion(reported["detail"])
     if reply.status == GONE:
         raise SubjectGone(reported["detail"])
+    if reply.status == DAMAGED:
+        raise WindowDamaged(reported["detail"], reported["panes"])
     raise AnswerFailed(reported["detail"])

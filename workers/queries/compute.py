@@ -21,6 +21,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView, read_view
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.ask import (
+    DAMAGED,
     FAILED,
     GONE,
     OK,
@@ -33,7 +34,7 @@ from calibrant_server.workers.queries.ask import (
 from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind, find_kinds
 from calibrant_server.workers.queries.query import DetectorQuery, Query
 from calibrant_server.workers.queries.versions import joined, with_records
-from calibrant_server.workers.queries.window_panes import WindowPanes, WindowState
+from calibrant_server.workers.queries.window_panes import PanesDamaged, WindowPanes, WindowState
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
@@ -101,6 +102,9 @@ class Compute:
             return Reply(OK, version, body)
         except RedisError:
             raise
+        except PanesDamaged as error:
+            body = json.dumps({"detail": str(error), "panes": error.panes}).encode()
+            return Reply(DAMAGED, version, body)
         except Exception as error:
             violations = getattr(error, "violations", None)
             if violations:

@@ -8,11 +8,13 @@ the window has moved on, the other groups are available and their panes need not
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log2
 from typing import Any, NamedTuple
 
+from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.versions import name_state, panes_in
 from calibrant_server.workers.store.connection import Store
@@ -20,8 +22,10 @@ from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
 from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks, fields_of
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of, plain_slice
 from calibrant_server.workers.store.windows import Dated, Window
+
+log = logging.getLogger(__name__)
 
 _TRIES = 20
 # Merged windows in the memory cache: a dashboard requests about 12 windows repeatedly.
@@ -33,6 +37,19 @@ _FULLEST = 4
 
 Wanted = tuple[str, ...] | None
 Group = tuple[tuple[int, bytes], ...]
+
+
+class PanesDamaged(RuntimeError):
+    """Panes of the window cannot be read: no result is computed from the others as if these were empty.
+
+    Attributes
+    ----------
+    panes : each with slice, first and last time, and the error
+    """
+
+    def __init__(self, panes: list[dict[str, str]]):
+        super().__init__(f"{len(panes)} panes of the window cannot be read")
+        self.panes = panes
 
 
 class LoadedPane(NamedTuple):
@@ -242,9 +259,16 @@ class WindowPanes:
         marks = Watermarks.read(values)
         window = marks.widened(place.window)
         versions = panes_in(found, window)
+        damaged = []
         for start, reply in zip(run, replies, strict=True):
-            if start in versions:
+            if start not in versions:
+                continue
+            try:
                 loaded[start] = (versions[start], self._decode(place, reply))
+            except PackingError as error:
+                damaged.append(_described(place, start, marks.length(start, config.pane_s), error))
+        if damaged:
+            raise PanesDamaged(damaged)
         return _Seen(window, versions, marks)
 
     def _decode(self, place: _Place, reply: Any) -> LoadedPane:
@@ -262,6 +286,15 @@ class WindowPanes:
         spec = self._ground.spec(place.config)
         pane = self._ground.pane.from_parts(spec, parts, only=place.wanted)
         return LoadedPane(pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES)
+
+
+def _described(place: _Place, start_s: int, length_s: int, error: Exception) -> dict[str, str]:
+    window = Window(start_s, start_s + length_s).to_dict()
+    log.error(
+        "pane_damaged model=%s slice=%s start=%s error=%s",
+        place.config.key, place.slice, window["from"], error,
+    )  # fmt: skip
+    return {"slice": plain_slice(place.slice), **window, "error": str(error)[:200]}
 
 
 def _read_parts(reads: ReadTogether, name: str, wanted: Wanted) -> None:
