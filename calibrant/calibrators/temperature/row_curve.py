@@ -65,15 +65,14 @@ class RowCurve(Curve):
     def curvature(self, beta: float) -> float:
         return sum(nll(part, self.policy, beta)[2] for part in self.parts) / self.weight
 
-    def variance(self, objective: str, beta: float) -> float | None:
+    def bend(self, objective: str, beta: float) -> float:
         if objective == "nll":
-            bend = self.curvature(beta) * self.weight
-        else:
-            high, low = beta * (1.0 + 1e-4), beta * (1.0 - 1e-4)
-            bend = (self._slope("brier", high) - self._slope("brier", low)) / (high - low)
-        if objective == "ece" or bend <= 0.0:
-            return None
-        return float((self._unit_slopes(objective, beta) ** 2).sum() / bend**2)
+            return self.curvature(beta) * self.weight
+        high, low = beta * (1.0 + 1e-4), beta * (1.0 - 1e-4)
+        return (self._slope("brier", high) - self._slope("brier", low)) / (high - low)
+
+    def squares(self, objective: str, beta: float) -> float | None:
+        return float((self._unit_slopes(objective, beta) ** 2).sum())
 
     def _slope(self, objective: str, beta: float) -> float:
         if objective == "nll":
@@ -87,16 +86,21 @@ class RowCurve(Curve):
             total += np.bincount(part.unit, losses(part, self.policy, beta), len(total))
         return total
 
-    def _between(self, points: Floats, objective: str, a: int, b: int) -> Root:
-        start = super()._between(points, objective, a, b).beta
-
+    def _between(self, objective: str, a: int, b: int, rises: bool) -> list[Root]:
         def slope(log_beta: float) -> float:
             return self._slope(objective, float(np.exp(log_beta)))
 
-        low, high = np.log(start) - ROOT_WIDTH, np.log(start) + ROOT_WIDTH
-        if not slope(low) < 0.0 < slope(high):
-            low, high = LOG_BETAS[a], LOG_BETAS[b]
-        return root(slope, low, high)
+        found = []
+        for start in super()._between(objective, a, b, rises):
+            low, high = np.log(start.beta) - ROOT_WIDTH, np.log(start.beta) + ROOT_WIDTH
+            if not slope(low) < 0.0 < slope(high):
+                low, high = LOG_BETAS[a], LOG_BETAS[b]
+            found.append(root(slope, low, high))
+        return found
+
+    @property
+    def precision(self) -> str:
+        return "rows"
 
     def root_error(self, objective: str, at: Minimum) -> float:
         return 0.0
