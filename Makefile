@@ -3,6 +3,7 @@ VENV ?= .venv
 PORT ?= 8000
 DATA_DIR ?= data
 BIN := $(VENV)/bin
+KERNEL := $(VENV)/kernel.stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 # Matrices are small: BLAS threads would wait for each other, and on a busy machine take ten times as long.
 OPENBLAS_NUM_THREADS ?= 1
@@ -10,7 +11,7 @@ OPENBLAS_NUM_THREADS ?= 1
 PROCESSES ?= 3
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run test test-slow coverage check format wheels bench bench-drift openapi names lock clean
+.PHONY: help demo run kernel test test-slow coverage check format wheels bench bench-drift openapi names dashboards lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -19,9 +20,12 @@ help:
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
-	@echo "make wheels     build the distribution into dist/"
+	@echo "make kernel     build the kernel that fills panes, with the system's C compiler"
+	@echo "make wheels     build the distribution for Linux and macOS into dist/, with a compiler that pip installs"
+	@echo "make sbom       write the software bill of materials (CycloneDX) to dist/sbom.cdx.json"
 	@echo "make coverage   the tests, with the share of code that they run"
 	@echo "make names      write the type stub and the table of functions from the metrics"
+	@echo "make dashboards  write the Grafana dashboards into deploy/grafana"
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
 # Stamps: installed once, and again only when a lock or the project's own description changes.
@@ -40,19 +44,34 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.txt
 	@$(INSTALL) -r requirements/dev.txt
 	@touch $@
 
-demo: $(VENV)/dev.stamp
+# Without a compiler, or with one that fails, numpy fills panes: slower, and with the same results.
+$(KERNEL): $(VENV)/venv.stamp scripts/build-kernel $(wildcard calibrant/kernel/source/*)
+	@sh scripts/build-kernel calibrant/kernel >$(VENV)/kernel.log 2>&1 \
+		|| echo "the kernel was not built ($(VENV)/kernel.log); numpy fills panes, with the same results, slower"
+	@touch $@
+
+kernel: $(KERNEL)
+	@$(BIN)/python -c 'from calibrant.kernel import status; print("panes are filled by", status())'
+
+$(VENV)/wheels.stamp: $(VENV)/run.stamp requirements/wheels.txt
+	@echo "installing the compiler of the wheels"
+	@$(INSTALL) -r requirements/wheels.txt
+	@touch $@
+
+demo: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m demo $(if $(KEEP),--keep --port $(PORT))
 
-run: $(VENV)/run.stamp
+run: $(VENV)/run.stamp $(KERNEL)
 	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
 
-test: $(VENV)/dev.stamp
+test: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
 
-test-slow: $(VENV)/dev.stamp
+test-slow: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+	@CALIBRANT_KERNEL=off $(BIN)/python -m pytest -m slow tests/calibrant $(ARGS)
 
-coverage: $(VENV)/dev.stamp
+coverage: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
 
 check: $(VENV)/dev.stamp
@@ -65,7 +84,7 @@ format: $(VENV)/dev.stamp
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/dev.stamp
+bench: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 	@$(BIN)/python -m benchmarks.retained 1e5
 	@$(BIN)/python -m benchmarks.end_to_end
@@ -73,8 +92,8 @@ bench: $(VENV)/dev.stamp
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)
 
-wheels: $(VENV)/run.stamp
-	@sh scripts/wheels $(BIN)/python
+wheels: $(VENV)/wheels.stamp
+	@sh scripts/wheels $(BIN)/python dist all
 
 openapi: $(VENV)/dev.stamp
 	@$(BIN)/python -m service.openapi
@@ -82,9 +101,17 @@ openapi: $(VENV)/dev.stamp
 names: $(VENV)/dev.stamp
 	@$(BIN)/python -m scripts.library_names
 
+dashboards: $(VENV)/dev.stamp
+	@$(BIN)/python -m scripts.grafana_dashboards
+
+sbom: $(VENV)/run.stamp
+	@mkdir -p dist
+	@$(BIN)/python -m scripts.sbom dist/sbom.cdx.json
+	@echo "wrote dist/sbom.cdx.json"
+
 lock: $(VENV)/venv.stamp
 	@$(INSTALL) -r requirements/lock.txt
 	@sh scripts/lock $(BIN)/uv
 
 clean:
-	rm -rf $(VENV) demo-output build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf $(VENV) calibrant/kernel/libcalibrant_kernel.* demo-output build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache

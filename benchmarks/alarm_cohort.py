@@ -16,7 +16,7 @@ import numpy as np
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant_server.workers.alarm.advancing import advance_detectors
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
@@ -48,7 +48,7 @@ def seal(
 ) -> None:
     """Advance one model by one day."""
     keys = store.keys.of_model(config.key)
-    held = Held(store.node(keys.partition), keys, config)
+    held = AlarmState(store.node(keys.partition), keys, config)
     token, commit = chain.new_token(), Commit(keys)
     advance_detectors(commit, config, day * DAY_S, found, held, token=token, now_s=time.time())
     chain.send(commit, token)

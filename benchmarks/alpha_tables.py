@@ -111,7 +111,7 @@ def whole(votes: Votes) -> Numbers:
         "grouping_loss", "disagreement_loss", "disagreement_ce",
     )  # fmt: skip
     found = compute_metrics(View(votes.pane(), PaneQuery()), slugs)
-    value = {slug: answer["value"] for slug, answer in found.items()}
+    value = {slug: response["value"] for slug, response in found.items()}
     return (
         value["squared_loss"],
         found["epistemic_loss"]["plugin"],

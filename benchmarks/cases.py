@@ -25,9 +25,9 @@ def a_case(name: str, rng: np.random.Generator) -> list[Histogram]:
     bins = SPEC.class_grid.cells
     middle = (np.arange(bins) + 0.5) / bins
     made = []
-    for klass in range(N_CLASSES):
+    for class_index in range(N_CLASSES):
         count = np.round(rng.dirichlet(np.full(bins, 0.3)) * N_PIXELS)
-        fields = {"kind": "class", "class": klass, "bins": bins, "case": name, "count": count}
+        fields = {"kind": "class", "class": class_index, "bins": bins, "case": name, "count": count}
         fields |= {"sum_confidence": count * middle, "sum_correct": np.round(count * middle**1.3)}
         made.append(Histogram.from_fields(fields, SPEC))
     return made
@@ -42,7 +42,7 @@ def filled(n_cases: int) -> Pane:
     return pane
 
 
-def answer(pane: Pane, membership: str) -> object:
+def response(pane: Pane, membership: str) -> object:
     """Compute from the pane to the result without caches."""
     return cases_of(View(pane, PaneQuery(bins=20, options={"membership": membership})))
 
@@ -68,9 +68,9 @@ def prepare() -> list[Case]:
     return [
         Case("sort one class's rows", lambda: np.sort(rows[:, 0])),
         Case("a case of 1e8 pixels: add it", send),
-        Case("the same: answer, hard bins", lambda: answer(one, "hard")),
-        Case("the same: answer, soft bins", lambda: answer(one, "soft")),
-        Case("fifty such cases: answer", lambda: answer(many, "hard")),
+        Case("the same: answer, hard bins", lambda: response(one, "hard")),
+        Case("the same: answer, soft bins", lambda: response(one, "soft")),
+        Case("fifty such cases: answer", lambda: response(many, "hard")),
         Case(f"{N_ROWS} rows: fill a case", lambda: Pane(SPEC)["cases"].fill(filling)),
         Case(f"{N_ROWS} rows: confidence histogram", lambda: ConfidenceHistogram.of_batch(batch)),
         Case("errors of a confidence histogram", lambda: calibration_errors(fine)),

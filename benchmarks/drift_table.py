@@ -254,8 +254,8 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
     def detectors(delta: float) -> Callable[[], str]:
         def measure() -> str:
             early, delay, error = slope_change(few, delta)
-            foretold = answered_delay(delta, Change(slope=0.75))
-            return f"{early:.2f} / {delay:.4g} d, start off by {error:.3g} d, foretold {foretold:.4g} d"
+            predicted = answered_delay(delta, Change(slope=0.75))
+            return f"{early:.2f} / {delay:.4g} d, start off by {error:.3g} d, predicted {predicted:.4g} d"
 
         return measure
 
@@ -289,8 +289,12 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "positives' labels late, sealed at 90 days", "0.047", false(partial(late, False), some)
     yield "every record twice", "-", false(partial(records, 6, some, 200, copies=2), some)
     fitted = partial(fitted_temperature, 7, many, 100)
-    for delta, told in ((0.0, "0.46-0.51"), (0.01, "0.11-0.13"), (DEFAULT_TOLERANCE, "0.017")):
-        yield f"fitted temperature, 100/day, tolerance {delta:g}", told, false(fitted, many, delta)
+    for delta, reported in ((0.0, "0.46-0.51"), (0.01, "0.11-0.13"), (DEFAULT_TOLERANCE, "0.017")):
+        yield (
+            f"fitted temperature, 100/day, tolerance {delta:g}",
+            reported,
+            false(fitted, many, delta),
+        )
     yield "slope 0.75 at day 90, 200/day, tolerance 0", "≤ 14 d, start ≤ 7 d", detectors(0.0)
     yield "slope 0.75 at day 90, 200/day, tolerance 0.02", "-", detectors(DEFAULT_TOLERANCE)
 
@@ -304,17 +308,21 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
             name = (
                 f"{change.intercept:g} + {change.slope:g} logit, {per_day}/day, tolerance {delta:g}"
             )
-            yield name, "within 30%", partial(beside_foretold, few, per_day, delta, change)
+            yield (
+                name,
+                "within 30%",
+                partial(measured_against_predicted, few, per_day, delta, change),
+            )
 
 
-def beside_foretold(n_runs: int, per_day: int, delta: float, change: Change) -> str:
+def measured_against_predicted(n_runs: int, per_day: int, delta: float, change: Change) -> str:
     """Print the median delay of simulated runs and the one that the service predicts."""
     days = records(5, n_runs, per_day, changed(change), FORETOLD_DAYS)
-    measured, foretold = (
+    measured, predicted = (
         play(days, n_runs, delta).median_delay(),
         answered_delay(delta, change, per_day),
     )
-    return f"{measured:.4g} d, foretold {foretold:.4g} d ({foretold / measured - 1:+.0%})"
+    return f"{measured:.4g} d, predicted {predicted:.4g} d ({predicted / measured - 1:+.0%})"
 
 
 def prepare() -> list[Case]:
@@ -338,8 +346,8 @@ def main() -> int:
     shown = Table(
         "setting", "design", "measured", title=f"Drift alarm, run length {RUN_LENGTH:.0f} days"
     )
-    for name, told, measure in track(list(rows(asked.scale)), description="playing"):
-        shown.add_row(name, told, measure())
+    for name, reported, measure in track(list(rows(asked.scale)), description="playing"):
+        shown.add_row(name, reported, measure())
     Console(width=None if sys.stdout.isatty() else 120).print(shown)
     return 0
 

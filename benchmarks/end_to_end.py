@@ -209,10 +209,10 @@ def reads(service: Served, table: Table, n_panes: int, repeats: int) -> None:
 
 
 def _post(client: httpx.Client, model: str, made: dict[str, list[Any]]) -> None:
-    answer = client.post(
+    response = client.post(
         f"/v1/models/{model}/predictions", json=made, headers={"Prefer": "wait=60"}
     )
-    answer.raise_for_status()
+    response.raise_for_status()
 
 
 def _timed(
@@ -220,8 +220,8 @@ def _timed(
 ) -> tuple[float, int]:
     headers = {"If-None-Match": etag} if etag else {}
     started = time.perf_counter()
-    answer = client.get(path, params=params, headers=headers)
-    return time.perf_counter() - started, answer.status_code
+    response = client.get(path, params=params, headers=headers)
+    return time.perf_counter() - started, response.status_code
 
 
 def main(rounds: int, repeats: int, panes: list[int]) -> None:

@@ -40,16 +40,16 @@ def case_updates(name: str) -> list[dict[str, Any]]:
     made = a_case(name, np.random.default_rng(0))
     sums = ("count", "sum_confidence", "sum_correct")
     return [
-        plain | {"class": klass} | {name: getattr(each, name).tolist() for name in sums}
-        for klass, each in enumerate(made)
+        plain | {"class": class_index} | {name: getattr(each, name).tolist() for name in sums}
+        for class_index, each in enumerate(made)
     ]
 
 
 def _send(client: httpx.Client, model: str, body: dict[str, Any]) -> float:
     started = time.perf_counter()
-    answer = client.post(f"/v1/models/{model}/histograms", json=body, headers=WAIT)
-    if answer.status_code != 200 or answer.json()["status"] != "merged":
-        raise RuntimeError(answer.text)
+    response = client.post(f"/v1/models/{model}/histograms", json=body, headers=WAIT)
+    if response.status_code != 200 or response.json()["status"] != "merged":
+        raise RuntimeError(response.text)
     return time.perf_counter() - started
 
 

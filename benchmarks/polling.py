@@ -50,8 +50,8 @@ class Poller:
             connection.request(
                 "GET", f"{URL}/current", headers={"If-None-Match": self.etag} if self.etag else {}
             )
-            answer = connection.getresponse()
-            self._take(answer.status, answer.headers.get("etag", ""), answer.read())
+            response = connection.getresponse()
+            self._take(response.status, response.headers.get("etag", ""), response.read())
             self.late_s.append(time.monotonic() - due)
             due += self.every_s
         self.ended = time.monotonic()
@@ -91,9 +91,9 @@ def freeze(client: httpx.Client) -> str:
 
 def _promoted(client: httpx.Client, version: int, held: dict[str, str]) -> str:
     body = {"version": version, "reason": "to and fro", "override": True}
-    answer = client.put(f"{URL}/current", json=body, headers=held)
-    answer.raise_for_status()
-    return str(answer.headers["etag"])
+    response = client.put(f"{URL}/current", json=body, headers=held)
+    response.raise_for_status()
+    return str(response.headers["etag"])
 
 
 def poll(service: Served, table: Table, rate: float, seconds: float, promotions: float) -> None:
@@ -119,7 +119,7 @@ def poll(service: Served, table: Table, rate: float, seconds: float, promotions:
     busy, passed = service.processor_s() - before, max(each.ended for each in pollers) - begin
     late = np.concatenate([each.late_s for each in pollers])
     p50, p99 = np.quantile(late, [0.5, 0.99]) * 1e3
-    told = {
+    reported = {
         "asked a second": f"{rate:,.0f}",
         "answered a second": f"{len(late) / passed:,.0f}",
         "promotions meanwhile": f"{n_promotions}",
@@ -129,7 +129,7 @@ def poll(service: Served, table: Table, rate: float, seconds: float, promotions:
         "p50 and p99, ms from when it was due": f"{p50:.1f} and {p99:.1f}",
         "cores busy": f"{busy / passed:.2f}",
     }
-    for row in told.items():
+    for row in reported.items():
         table.add_row(*row)
 
 

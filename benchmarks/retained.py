@@ -101,8 +101,8 @@ class Play:
         def make(first: int, n: int) -> IngestBatch:
             classes = self.rng.integers(0, N_CLASSES, n).tolist()
             rows = [
-                LabelRow(f"{prefix}-{first + i:09d}", {klass: 1}, [])
-                for i, klass in enumerate(classes)
+                LabelRow(f"{prefix}-{first + i:09d}", {class_index: 1}, [])
+                for i, class_index in enumerate(classes)
             ]
             payload = pack_labels(rows)
             return IngestBatch.of(

@@ -169,6 +169,7 @@ def fit_temperature(
     *,
     objective: str = "nll",
     bins: int = 15,
+    min_count: float = 0,
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,
@@ -184,7 +185,7 @@ def fit_temperature(
     Parameters
     ----------
     objective : the loss to minimise: "nll", "brier" or "ece"
-    bins : of the ECE before and after
+    bins, min_count : of the ECE: number of bins; those with fewer samples are left out
     probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
 
     Returns
@@ -206,7 +207,9 @@ def fit_temperature(
     """
     batch = _batch(locals())
     return Temperature(
-        fit_temperature_exact(batch, objective=objective, raters=raters, ci=ci, bins=bins)
+        fit_temperature_exact(
+            batch, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
+        )
     )
 
 
@@ -323,7 +326,7 @@ def _taken(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
     for name in options:
         if name not in taken:
             listed = ", ".join(sorted(taken)) or "none"
-            detail = f"none of the requested metrics takes the option {name!r}; they take {listed}"
+            detail = f"Received option {name!r}; the requested metrics take {listed}."
             raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
     return {name: value for name, value in options.items() if value is not None}
 
@@ -340,7 +343,7 @@ def _batch(arguments: dict[str, Any]) -> Batch:
     """Return the labelled data of a call."""
     data = {name: arguments[name] for name in DATA}
     if data["labels"] is None and data["label_counts"] is None:
-        detail = "received neither labels nor label_counts; expected one of them"
+        detail = "Received neither labels nor label_counts; expected one of them."
         raise CalibrationInputError.at("/labels", "missing", detail)
     return read_arrays(**data)
 
@@ -376,6 +379,6 @@ def _map_options(method: str, given: dict[str, Any]) -> Options:
     for name in given:
         if name not in taken:
             listed = ", ".join(taken) or "none"
-            detail = f"{method} does not take the option {name!r}; it takes {listed}"
+            detail = f"Received option {name!r}; {method} takes {listed}."
             raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
     return Options(**given)

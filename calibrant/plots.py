@@ -233,7 +233,7 @@ def plot_report(report: Report, ax: Axes | None) -> Axes:
         estimate = report[name]
         if estimate.null is not None:
             ax.plot(
-                estimate.null,
+                [estimate.null.mean, estimate.null.q95],
                 [place] * 2,
                 color=ORANGE,
                 alpha=0.35,

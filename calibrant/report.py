@@ -1,4 +1,4 @@
-"""One batch scored at once, from its raw rows: what `POST /v1/score` answers."""
+"""One batch scored at once, from its raw rows: what `POST /v1/score` returns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
+from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.metrics import DEFAULT_METRICS, asked, compute_metrics, requested
@@ -48,7 +49,8 @@ def score_batch(
     """
     question = question_of(params)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    pane.fill_batch(batch)
+    for part in apart(batch):
+        pane.fill_batch(part)
     view = View(pane, question, batch)
     slugs = params.get("metrics") or DEFAULT_METRICS
     temperature = fit_temperature_exact(
@@ -93,7 +95,7 @@ def raters_compared(
 def question_of(params: Mapping[str, Any]) -> PaneQuery:
     """The question that query parameters ask; those it does not know become its options.
 
-    `binning` may name the membership of `ml1_*` in place of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
+    `binning` may name a membership of `ml1_*` instead of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
     """
     if params.get("binning") in MEMBERSHIP.allowed:
         params = {**params, "binning": "equal_width", "membership": params["binning"]}

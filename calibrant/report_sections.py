@@ -1,6 +1,6 @@
 """What a posted batch can be asked beside metrics, reliability and temperature: one function a section.
 
-Each answers from the raw rows what an endpoint answers from a window's state.
+Each computes from the raw rows what an endpoint computes from a window's state.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
     Laves et al. (2019); Kock, Thielke et al., appendix D.
     """
     question = view.question
-    told = compute_metrics(view, ["uce"], seed)["uce"]
-    found = told.pop("table", None) or {"bin": [], "weight": [], "uncertainty": [], "error": []}
-    ideal = told.pop("ideal_error", None)
+    reported = compute_metrics(view, ["uce"], seed)["uce"]
+    found = reported.pop("table", None) or {"bin": [], "weight": [], "uncertainty": [], "error": []}
+    ideal = reported.pop("ideal_error", None)
     held = {place: i for i, place in enumerate(found["bin"])}
     bounds = _intervals(view) if held else None
     rows = []
@@ -60,7 +60,7 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
         "edges": question.edges,
     }
     about |= {"ci": question.ci}
-    return told | about | {"table": rows if held else [], "ideal_curve": curve}
+    return reported | about | {"table": rows if held else [], "ideal_curve": curve}
 
 
 def _intervals(view: View) -> tuple[Floats, Floats]:

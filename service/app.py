@@ -5,30 +5,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.telemetry import TelemetryConfig
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
+from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import RequestMiddleware
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.routes import routers
-from calibrant_server.service.security.admission import Admission
+from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
-
-# FastAPI includes OpenTelemetry, and the environment could turn it on.
-NO_TELEMETRY: TelemetryConfig = {
-    "tracing": False,
-    "metrics": False,
-    "logs": False,
-    "auto_configure": False,
-}
 
 
 def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:
@@ -44,7 +38,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
             yield
 
     app = FastAPI(
-        telemetry=NO_TELEMETRY,
+        telemetry=telemetry(),
         title="Calibrant",
         version=API_VERSION,
         summary="Scores the calibration of deployed models.",
@@ -57,6 +51,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     app.state.settings = settings
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
+    app.state.served = ServedRequests(max(1, int(SERVED_SHARE * connection_limit())))
     app.state.streams = Streams()
     app.state.meters = ServiceMetrics(app.state.admission)
     if connection is not None:
@@ -75,8 +70,9 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
     app.state.connection = connection
-    app.state.reception = IngestService(settings, connection, app.state.admission)
-    app.state.reading = ReadService(connection)
+    app.state.ingest = IngestService(settings, connection, app.state.admission)
+    app.state.reads = ReadService(connection)
+    app.state.model_series = ModelSeries(app.state.reads)
     path = None if settings.keys else settings.keys_file
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
 

@@ -21,6 +21,7 @@ from calibrant_server.service.http.errors import (
     ModelConflict,
     ModelDeleted,
     ModelUnknown,
+    PaneDamaged,
     RecordsFull,
     StoreUnavailable,
 )
@@ -84,7 +85,7 @@ def engine_errors() -> Iterator[None]:
     try:
         yield
     except inbox.BatchConflict as error:
-        detail = "other content came under this batch id before"
+        detail = "Received other content under a batch id that was used before. Use another id."
         raise BatchConflict(errors=[Violation("/batch_id", "same_content", detail)]) from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
@@ -106,17 +107,26 @@ def engine_errors() -> Iterator[None]:
         raise _unavailable(error) from error
     except ask.SubjectGone as error:
         raise ModelUnknown(f"Not answered: {error}.") from error
+    except ask.WindowDamaged as error:
+        raise PaneDamaged(errors=[_damage(each) for each in error.panes]) from error
     except ask.AnswerTimeout as error:
         raise AnswerLate() from error
 
 
 def _unavailable(error: Exception) -> StoreUnavailable:
-    """Return the problem of a store that cannot be reached, or that refused in its own words."""
+    """Return the problem of a store that cannot be reached, or that rejected the request."""
     found = error if isinstance(error, inbox.StoreUnavailable) else inbox.unavailable(error)
     if isinstance(found, inbox.StoreFull):
         return StoreUnavailable(STORE_FULL, retry_after_s=found.retry_after_s)
     detail = f"T{str(found)[1:]}." if isinstance(found, inbox.StoreRefused) else None
     return StoreUnavailable(detail, retry_after_s=found.retry_after_s)
+
+
+def _damage(pane: dict[str, str]) -> Violation:
+    """Name a damaged pane by its slice and window."""
+    name = f" of slice {pane['slice']}" if pane["slice"] else ""
+    detail = f"The pane from {pane['from']} to {pane['to']}{name} cannot be read: {pane['error']}."
+    return Violation("/window", "damaged_pane", detail)
 
 
 async def model_of(connection: Connection, caller: Caller, model: str) -> ModelConfig:

@@ -14,10 +14,20 @@ from pydantic import ValidationError
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import engine_settings
+from calibrant_server.service.http.connections import (
+    OnceAMinute,
+    Room,
+    backlog,
+    connection_limit,
+    protocol_in,
+    raise_descriptor_limit,
+)
+from calibrant_server.service.http.telemetry import TelemetryUnavailable
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
+from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import SettingsError
 
@@ -29,11 +39,7 @@ log = logging.getLogger("service")
 
 def main() -> None:
     """Serve until stopped; refuse to listen for other machines without keys."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    configure_logs()
     try:
         settings = Settings()
         engine_settings(settings)
@@ -57,15 +63,21 @@ def main() -> None:
 
 def serve(settings: Settings, sockets: list[socket.socket]) -> None:
     """Serve on these sockets until stopped; exit with 3 if the store or the engine cannot be started."""
-    app = create_app(settings)
+    raise_descriptor_limit()
+    try:
+        app = create_app(settings)
+    except TelemetryUnavailable as error:
+        sys.exit(f"calibrant: {error}")
     report_start(app, sockets)
     settle()
+    logging.getLogger("asyncio").addFilter(OnceAMinute())
     config = uvicorn.Config(
         app,
+        http=protocol_in(Room(connection_limit())),
         access_log=False,
         server_header=False,
         log_config=None,
-        timeout_keep_alive=30,
+        backlog=backlog(),
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
     server = uvicorn.Server(config)

@@ -24,9 +24,11 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
     )
-    redis_url: str | None = Field(None, description="Redis or Valkey; without it one is started.")
+    redis_url: str | None = Field(
+        None, description="Redis or Valkey. Default: the service starts one."
+    )
 
-    keys: str | None = Field(None, description="The keys document as JSON, in place of a file.")
+    keys: str | None = Field(None, description="The keys document as JSON, instead of a file.")
     keys_file: Path | None = Field(None, description="File that holds the keys document.")
     create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
 
@@ -39,5 +41,7 @@ class Settings(BaseSettings):
         256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
     )
     max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
-    metrics_models: int = Field(100, ge=0, description="Models with evidence in /metrics; 0: none.")
+    metrics_models: int = Field(
+        100, ge=0, description="Models of a tenant in /metrics/models, by name."
+    )
     log_requests: bool = Field(True, description="One line a request on standard error.")

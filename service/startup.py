@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from redis.exceptions import RedisError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from calibrant import kernel
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
 from calibrant_server.workers.settings import (
@@ -53,8 +54,8 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
         for each in found:
             each.close()
         reason = (error.strerror or str(error)).lower()
-        told = f"{host}:{port} cannot be listened on: {reason}; CALIBRANT_HOST and CALIBRANT_PORT name another"
-        raise CannotListen(told) from error
+        detail = f"{host}:{port} cannot be listened on: {reason}; CALIBRANT_HOST and CALIBRANT_PORT name another"
+        raise CannotListen(detail) from error
     return found
 
 
@@ -75,7 +76,7 @@ def sentence(error: Exception) -> str:
 
 def unread() -> list[str]:
     """Return the variables with the prefix that no setting reads: most likely misspelt."""
-    read = variables(Settings).keys() | variables(EngineSettings).keys()
+    read = variables(Settings).keys() | variables(EngineSettings).keys() | {kernel.VARIABLE}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
 
 
@@ -92,6 +93,7 @@ def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
                 return
             await send(message)
             if message["type"] == "lifespan.startup.complete":
+                log.info("panes are filled by %s", kernel.status())
                 for each in sockets:
                     log.info(
                         "serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each)

@@ -132,7 +132,7 @@ def test_it_is_asked_of_models(found: dict) -> None:
 
 
 @pytest.mark.parametrize("query", ["metrics=widest_gaps", "metrics?metrics=widest_gaps"])
-def test_a_misspelt_one_is_refused_and_it_is_listed(found: dict, query: str) -> None:
+def test_a_misspelt_one_is_rejected_and_it_is_listed(found: dict, query: str) -> None:
     status, problem = found["asked"][query]
     assert (status, problem["errors"][0]["rule"]) == (422, "unknown_metric")
     assert " widest_gap." in problem["errors"][0]["detail"]
@@ -143,7 +143,7 @@ def test_its_option_is_checked(found: dict) -> None:
     assert (status, problem["errors"][0]["pointer"]) == (422, "/metrics")
 
 
-def test_it_stands_in_the_document(found: dict) -> None:
+def test_it_is_in_the_document(found: dict) -> None:
     document = found["document"]
     estimate = document["components"]["schemas"]["Estimates"]["properties"]["widest_gap"]
     assert estimate["description"].startswith("Widest gap")

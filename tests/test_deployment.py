@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
-from redis.exceptions import NoPermissionError
+from redis.exceptions import AuthenticationError, ConnectionError, ResponseError
 
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.settings import EngineSettings, variables
+from scripts import sbom
 from tests.stores import StoreServer
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +39,7 @@ def directives() -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in lines if not line.startswith("#"))
 
 
-def test_every_directive_is_accepted_and_in_force(store_server: StoreServer) -> None:
+def test_every_directive_is_accepted_and_active(store_server: StoreServer) -> None:
     store_server.kill()
     store_server.options = {}
     store_server.configuration = CONFIGURATION
@@ -45,12 +47,85 @@ def test_every_directive_is_accepted_and_in_force(store_server: StoreServer) -> 
     with store_server.client() as client:
         in_force = client.config_get("*")
         assert in_force["maxmemory"] == str(2**30)
-        # Sizes are told in bytes, users apart, and the test's own port is none.
+        # Sizes are reported in bytes and users apart; port and address are those of the test.
         plain = {name for name in directives() if name in in_force}
-        for name in plain - {"port", "maxmemory", "repl-backlog-size", "auto-aof-rewrite-min-size"}:
+        for name in plain - {
+            "port",
+            "bind",
+            "maxmemory",
+            "repl-backlog-size",
+            "auto-aof-rewrite-min-size",
+        }:
             assert in_force[name] == directives()[name].strip('"'), name
-        with pytest.raises(NoPermissionError):
+        with pytest.raises(ResponseError, match="unknown command"):
             client.flushall()
+
+
+def test_the_store_needs_the_password_of_the_compose_file(
+    store_server: StoreServer, compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration file must not open what the command line closes."""
+    command = compose["services"]["redis"]["command"]
+    assert command[command.index("--requirepass") + 1].startswith("${STORE_PASSWORD:?")
+    url = compose["services"]["service"]["environment"]["CALIBRANT_REDIS_URL"]
+    assert url.startswith("redis://:${STORE_PASSWORD:?")
+    store_server.kill()
+    store_server.options = {"requirepass": "chosen"}
+    store_server.configuration = CONFIGURATION
+    monkeypatch.setattr(store_server, "_answers", lambda: wants_password(store_server))
+    store_server.start()
+    with redis.Redis(unix_socket_path=store_server.socket, password="chosen") as client:
+        assert client.ping()
+
+
+def wants_password(store_server: StoreServer) -> bool:
+    """Tell whether the server runs; fail if it serves without a password."""
+    with store_server.client() as client:
+        try:
+            pytest.fail(f"served without a password: {client.ping()}")
+        except AuthenticationError:
+            return True
+        except ConnectionError:
+            return False
+
+
+def test_every_container_is_bounded(compose: dict[str, Any]) -> None:
+    proxy = yaml.safe_load((ROOT / "deploy" / "tls.yml").read_text())["services"]
+    for name, service in (compose["services"] | proxy).items():
+        assert service["mem_limit"] and service["pids_limit"] and service["cpus"], name
+        assert service["ulimits"]["nofile"]["hard"] >= 4096, name
+
+
+def test_images_have_exact_versions(compose: dict[str, Any], dockerfile: list[str]) -> None:
+    proxy = yaml.safe_load((ROOT / "deploy" / "tls.yml").read_text())["services"]["proxy"]
+    images = [compose["services"]["redis"]["image"], proxy["image"]]
+    [python] = [line.partition("=")[2] for line in dockerfile if line.startswith("ARG PYTHON=")]
+    for image in (*images, f"python:{python}"):
+        assert re.fullmatch(r"[a-z]+:\d+\.\d+\.\d+-[a-z-]+", image), image
+
+
+def test_the_proxy_bounds_what_reaches_the_service() -> None:
+    text = (ROOT / "deploy" / "Caddyfile").read_text()
+    for directive in ("read_header 10s", "max_header_size", "max_size 32MiB", "flush_interval -1"):
+        assert directive in text
+    assert text.count("{") == text.count("}")
+
+
+def test_bill_of_materials_has_every_locked_package() -> None:
+    made = sbom.document()
+    lock = (ROOT / "requirements" / "run.txt").read_text()
+    names = set(re.findall(r"^([A-Za-z0-9._-]+)==", lock, re.MULTILINE))
+    assert {each["name"] for each in made["components"]} == names > {"redis", "structlog"}
+    assert all(each["externalReferences"] for each in made["components"])
+    digests = [
+        hashed["content"]
+        for each in made["components"]
+        for file in each["externalReferences"]
+        for hashed in file["hashes"]
+    ]
+    assert sorted(digests) == sorted(re.findall(r"sha256:([0-9a-f]{64})", lock))
+    assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
+    assert sbom.document() == made
 
 
 def test_each_directive_has_a_reason() -> None:
@@ -113,7 +188,7 @@ def test_workers_have_a_way_out_to_webhooks_and_share_none_with_the_door(
 def test_every_setting_named_in_the_file_exists(compose: dict[str, Any]) -> None:
     known = variables(Settings).keys() | variables(EngineSettings).keys()
     for service in compose["services"].values():
-        assert set(service.get("environment", {})) <= known
+        assert set(service.get("environment", {})) - {"REDISCLI_AUTH"} <= known
 
 
 def test_state_and_keys_last(compose: dict[str, Any]) -> None:
@@ -125,11 +200,12 @@ def test_state_and_keys_last(compose: dict[str, Any]) -> None:
     assert services["service"]["environment"]["CALIBRANT_CREATE_KEY"] == "true"
 
 
-def test_image_is_built_from_the_lock_and_runs_as_nobody(dockerfile: list[str]) -> None:
+def test_image_is_built_from_the_lock_and_runs_as_no_user(dockerfile: list[str]) -> None:
     stages = [line for line in dockerfile if line.startswith("FROM ")]
     assert len(stages) == 2
     installed = [line for line in dockerfile if "--require-hashes" in line]
-    assert ["requirements/run.txt" in line for line in installed] == [True, False]
+    locks = [re.findall(r"requirements/(\w+).txt", line) for line in installed]
+    assert locks == [["run"], ["telemetry"], ["build"]]
     last = dockerfile[dockerfile.index(stages[-1]) :]
     user = next(line for line in last if line.startswith("USER "))
     assert re.fullmatch(r"USER [1-9]\d{3,}:[1-9]\d{3,}", user)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticUndefined
 
+from calibrant import kernel
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.settings import EngineSettings, parse_size, variables
 from calibrant_server.workers.store.durations import parse_duration
@@ -26,7 +27,7 @@ def names_in(text: str) -> set[str]:
 
 
 def test_settings_table_is_complete() -> None:
-    read = variables(Settings).keys() | variables(EngineSettings).keys()
+    read = variables(Settings).keys() | variables(EngineSettings).keys() | {kernel.VARIABLE}
     documented = names_in("".join(names for names, _ in ROWS))
     assert documented == {name for name in read if name.startswith("CALIBRANT_")}
     assert names_in(PAGE.read_text()) <= documented

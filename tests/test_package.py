@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -91,6 +92,24 @@ def test_three_packages_are_installed_with_the_library(python: Path) -> None:
         "print(*sorted(each.name for each in distributions()))"
     )
     assert run(python, "-c", listed).stdout.split() == ["calibrant", *NEEDED]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: the wheel has no kernel")
+def test_the_kernel_is_loaded_there(wheel: Path, python: Path) -> None:
+    report = "from calibrant import kernel; print(kernel.status().filled_by)"
+    assert run(python, "-c", report, CALIBRANT_KERNEL="").stdout.split() == ["kernel"]
+    assert re.fullmatch(r"calibrant-[0-9.]+-py3-none-(linux|macosx)_\w+\.whl", wheel.name)
+
+
+def test_a_wheel_without_a_compiler_fills_with_numpy(tmp_path: Path) -> None:
+    command = ["sh", str(ROOT / "scripts" / "wheels"), sys.executable, str(tmp_path)]
+    environment = os.environ | {"CC": "no-such-compiler"}
+    subprocess.run(
+        command, check=True, capture_output=True, timeout=5 * PATIENCE_S, env=environment
+    )
+    (made,) = tmp_path.glob("*.whl")
+    assert made.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(made).namelist() if "libcalibrant" in name]
 
 
 def test_the_library_computes_there(python: Path) -> None:

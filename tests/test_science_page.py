@@ -121,6 +121,8 @@ def test_what_is_asked_is_known(item: str) -> None:
         name, _, value = named.partition("=")
         if " " in named:
             assert named in OPERATIONS, named
+        elif name == "figure":
+            assert value.partition("(")[0] in described(name), named
         elif "(" in named:
             assert requested(named), named
         elif name == "options":

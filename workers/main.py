@@ -15,7 +15,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from redis.exceptions import RedisError
 
+from calibrant import kernel
 from calibrant_server.workers.engine import Engine
+from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch
@@ -46,6 +48,7 @@ def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
         if not _started(crew, STORE_WAIT_S, stop):
             return
         log.info("the engine runs with %d partitions", settings.partitions)
+        log.info("panes are filled by %s", kernel.status())
         stop.wait()
         crew.stop()
 
@@ -67,9 +70,7 @@ def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool
 
 def main(**parts: Any) -> int:
     """Run the process with settings from the environment, until SIGTERM or SIGINT."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logs()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -171,10 +171,10 @@ class EngineSettings(BaseSettings):
 
 def explained(error: ValidationError) -> str:
     """Return what is wrong with settings: each variable and its rule, never its value, which may be a secret."""
-    told = error.errors(include_input=False, include_url=False)
+    reported = error.errors(include_input=False, include_url=False)
     return "; ".join(
         f"{_name(str(each['loc'][0]))}: {each['msg'].removeprefix('Value error, ')}"
-        for each in told
+        for each in reported
     )
 
 

@@ -90,7 +90,7 @@ class Supervisor:
         try:
             self._leases.leave()
         except RedisError as error:
-            log.warning("the store was not told of the end: %s", error)
+            log.warning("worker_not_deregistered error=%s", error)
         self.store.close()
         return not any(thread.is_alive() for thread in threads)
 

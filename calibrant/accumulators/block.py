@@ -70,6 +70,25 @@ class Block:
         self._spread()
         return self._sums
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether every cell has memory, so that adding to it is adding to an array."""
+        return self._places is None
+
+    @classmethod
+    def of_cells(
+        cls,
+        size: int,
+        places: NDArray[np.int64],
+        counts: Counts,
+        sums: Sums,
+        rests_on: tuple[int, ...] | None = None,
+    ) -> Block:
+        """Return the block with these cells, in increasing order of their places; it refers to the arrays."""
+        block = Block(len(counts), len(sums), size, rests_on)
+        block._places, block._counts, block._sums = places, counts, sums
+        return block
+
     def filled(self) -> Cells:
         """Return the places of the cells that are present, in order, with their counts and sums."""
         if self._places is not None:

@@ -278,7 +278,7 @@ def _table_of(histogram: Histogram, layout: Layout) -> SparseBlock:
     mean = np.divide(confidence, n, out=np.zeros(len(n)), where=n > 0)
     predictions = n if histogram.n_predictions is None else histogram.n_predictions
     cell = np.arange(len(n)) * layout.cells // len(n)
-    assert histogram.klass is not None
+    assert histogram.class_index is not None
 
     def total(values: NDArray[Any]) -> Floats:
         return np.bincount(cell, values, layout.cells).astype(np.float64)
@@ -297,7 +297,7 @@ def _table_of(histogram: Histogram, layout: Layout) -> SparseBlock:
     counts = np.stack([np.maximum(np.round(total(predictions)), 1.0), np.round(total(n))]).astype(
         np.int64
     )
-    places = histogram.klass * layout.width + 1 + 2 * there
+    places = histogram.class_index * layout.width + 1 + 2 * there
     return SparseBlock.of(layout.size, places, counts[:, there], sums[:, there])
 
 

@@ -40,7 +40,7 @@ RANGES = {
     "nll_d2": Range(-MAX_MASS, MAX_MASS),
     "nll_d1_squared": SQUARED_MASS,
 }
-_FACTORS = 16
+_FACTORS = 48
 _LOG_GAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 _DIGAMMA = tuple((2 * k + 1) * c for k, c in enumerate(_LOG_GAMMA))
 _TRIGAMMA = tuple((2 * k + 2) * c for k, c in enumerate(_DIGAMMA))
@@ -168,8 +168,8 @@ def rising_factors(x: Floats, m: Ints, weight: Floats) -> RisingFactors:
 
     Source
     ------
-    The product itself for 15 factors; beyond them Stirling's series, whose remainder is below 1e-15 at
-    arguments from 16 on.
+    The product itself for 47 factors; beyond them Stirling's series, whose remainder is below 1e-15 at
+    arguments from 48 on.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def rising_factors(x: Floats, m: Ints, weight: Floats) -> RisingFactors:
 
 
 def _stirling(x: Floats, delta: Ints) -> tuple[Floats, Floats, Floats]:
-    """Return differences between x + 16 + delta and x + 16 of log gamma, of x digamma and of x^2 trigamma."""
+    """Return differences between x + 48 + delta and x + 48 of log gamma, of x digamma and of x^2 trigamma."""
     low = x + _FACTORS
     high = low + delta
     growth = np.log1p(delta / low)

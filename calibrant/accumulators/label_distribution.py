@@ -12,7 +12,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges, weight_of, within
 from calibrant.core.batch_sums import N_REPLICATES, Filling
-from calibrant.core.grid import equal_width_bin
+from calibrant.core.grid import derived_bin, equal_width_bin
 from calibrant.raters.label_distribution import Comparisons, compare
 
 COUNTS = ("predictions", "untied", "with_two_ratings")
@@ -99,8 +99,11 @@ class LabelDistributions(Accumulator):
         for i, values in enumerate(columns):
             block.sums[i] += np.bincount(place, weight * values, N_REPLICATES)
         scaled = (found.entropy_gap / np.log(self.spec.n_classes) + 1.0) / 2.0
-        for name, score in (("entropy_gap", scaled), ("distance", found.distance)):
-            bins = equal_width_bin(np.clip(score, 0.0, 1.0), HISTOGRAM_BINS)
+        places = {
+            "entropy_gap": derived_bin(scaled, HISTOGRAM_BINS),
+            "distance": equal_width_bin(np.clip(found.distance, 0.0, 1.0), HISTOGRAM_BINS),
+        }
+        for name, bins in places.items():
             self.blocks[name].counts[0] += np.bincount(bins, minlength=HISTOGRAM_BINS)
             self.blocks[name].sums[0] += np.bincount(bins, weight, HISTOGRAM_BINS)
 

@@ -28,11 +28,10 @@ from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
 from calibrant.accumulators.squaring import BETAS, N_BETAS, OCTAVES, STEPS_PER_OCTAVE
 from calibrant.accumulators.tempering import Ratings, TemperedRows
 from calibrant.core.batch_sums import Filling
-from calibrant.core.grid import equal_width_bin
+from calibrant.core.grid import derived_bin, equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
 
 TABLE_BINS = 60
-NEAR_EDGE = 1e-9
 CURVE_COUNTS = ("predictions", "n_zero_probability")
 CURVE_SUMS = (
     "weight",
@@ -202,21 +201,6 @@ def _count_units(filling: Filling) -> Ints:
     return result
 
 
-def _table_bin(score: Floats) -> Ints:
-    """Return the bin as `equal_width_bin` with right edges does. Only scores near an inner edge are compared with it."""
-    scaled = score * TABLE_BINS
-    place = np.ceil(scaled)
-    distance = np.rint(scaled)
-    distance -= scaled
-    near = np.abs(distance, out=distance) < NEAR_EDGE
-    near &= scaled < TABLE_BINS - 0.5
-    place -= 1.0
-    result = np.maximum(place, 0.0, out=place).astype(np.int64)
-    if near.any():
-        result[near] = equal_width_bin(score[near], TABLE_BINS)
-    return result
-
-
 class _TableRows:
     """Contributions of a batch's rows to the tables of their scores."""
 
@@ -235,7 +219,9 @@ class _TableRows:
     def fill(self, block: Block, rows: slice, score: Floats) -> None:
         """Add some rows, at most `_MAX_ROWS`, with their scores at every beta, (betas, n)."""
         score = np.minimum(score, 1.0, out=score)
-        place = _table_bin(score)
+        place = derived_bin(score, TABLE_BINS)
+        sent = N_BETAS // 2
+        place[sent] = equal_width_bin(score[sent], TABLE_BINS)
         place += TABLE_BINS * np.arange(N_BETAS)[:, None]
         place = place.ravel()
         if self.constant is not None and self.constant <= _MAX_VOTES:

@@ -21,7 +21,7 @@ from calibrant.accumulators.ranges import (
     within,
 )
 from calibrant.core.batch_sums import Filling
-from calibrant.core.grid import Grid, grid_of
+from calibrant.core.grid import Grid, grid_of, on_edge
 from calibrant.raters.label_distribution import entropy
 
 SUMS = (
@@ -121,9 +121,8 @@ class Uncertainty(Accumulator):
         if not filling.n:
             return
         uncertainty = np.minimum(filling.entropy / np.log(self.spec.n_classes), 1.0)
-        fill_uncertainty(
-            self.blocks["cells"], filling, uncertainty_grid().locate(uncertainty), uncertainty
-        )
+        place = uncertainty_grid().locate(on_edge(uncertainty, CELLS))
+        fill_uncertainty(self.blocks["cells"], filling, place, uncertainty)
 
 
 ACCUMULATOR = Uncertainty

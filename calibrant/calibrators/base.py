@@ -125,8 +125,8 @@ def why_not(cells: Cells) -> str | None:
     return None
 
 
-def digest(answer: Mapping[str, Any]) -> str:
+def digest(result: Mapping[str, Any]) -> str:
     """Return 32 hexadecimal digits of what determines a map: method, scope, class, input and parameters."""
-    content = {name: answer[name] for name in ("method", "scope", "class", "input", "parameters")}
+    content = {name: result[name] for name in ("method", "scope", "class", "input", "parameters")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -34,18 +34,18 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
     dict with `difference` (`nll` and `brier`: value and interval, positive if the own map is better; None with a
     `difference_reason`), `held_out` and `against_held_out` (mean losses of both), `n` and `n_units`
     """
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "difference": None, "difference_reason": None, "held_out": None, "against_held_out": None, "n": 0, "n_units": 0,
     }  # fmt: skip
     if about_sample(view.pane) is None:
-        return told | {"difference_reason": "not_kept"}
+        return reported | {"difference_reason": "not_kept"}
     if other.get("parameters") is None:
-        return told | {"difference_reason": "no_map"}
+        return reported | {"difference_reason": "no_map"}
     batch = view.pane.sample.batch()
     rows = labelled_rows(batch, view.policy)
-    told |= {"n": len(rows), "n_units": rows.n_units}
+    reported |= {"n": len(rows), "n_units": rows.n_units}
     if rows.n_units < MIN_UNITS:
-        return told | {"difference_reason": "few_units"}
+        return reported | {"difference_reason": "few_units"}
     theirs: dict[str, Any] = {}
     own: dict[str, Any] = {name: np.zeros(len(rows)) for name in NAMES}
     for half in (0, 1):
@@ -53,10 +53,10 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
         pane.fill_batch(batch.take(rows.half != half))
         fitted = fit(method, View(pane, view.question), options)
         if fitted["parameters"] is None:
-            return told | {"difference_reason": fitted["reason"]}
+            return reported | {"difference_reason": fitted["reason"]}
         scope = common_scope(other, fitted)
         if scope is None:
-            return told | {"difference_reason": "not_comparable"}
+            return reported | {"difference_reason": "not_comparable"}
         mine = rows.half == half
         found = losses_under(rows.take(mine), scope, apply(fitted, batch.take(mine)))
         for name in NAMES:
@@ -68,4 +68,4 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
             for name in NAMES
         }
     means = {"held_out": means_of(rows, own), "against_held_out": means_of(rows, theirs)}
-    return told | means | {"difference": difference}
+    return reported | means | {"difference": difference}

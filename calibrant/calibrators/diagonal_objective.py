@@ -33,8 +33,8 @@ class OwnProblem(Problem):
         np.multiply(p, points.x, out=points.moved[0])
         return np.stack([points.moved[0] @ points.weight, p @ points.weight], axis=1)
 
-    def features(self, klass: int) -> Floats:
-        return np.stack([self.points.x[klass], np.ones(self.points.n)])
+    def features(self, class_index: int) -> Floats:
+        return np.stack([self.points.x[class_index], np.ones(self.points.n)])
 
     def newton_steps_for(self, work: float) -> int:
         return MAX_NEWTON

@@ -86,13 +86,13 @@ def fit(
     """
     chosen = _method(method)
     options = _checked(options or Options(), view)
-    scope, klass = _scope(chosen, view)
-    answer: dict[str, Any] = {
+    scope, class_index = _scope(chosen, view)
+    result: dict[str, Any] = {
         "method": chosen.slug,
         "title": chosen.title,
         "source": chosen.source,
         "scope": scope,
-        "class": klass,
+        "class": class_index,
         "input": chosen.input,
         "objective": chosen.objective,
         "raters": view.question.raters,
@@ -103,18 +103,18 @@ def fit(
     }
     try:
         if chosen.solve_rows is not None:
-            return _fitted_to_rows(chosen, view, options, scope, answer, evaluate)
+            return _fitted_to_rows(chosen, view, options, scope, result, evaluate)
         solved = _solved(chosen, view, options)
         shown = _shown(chosen, view, scope, solved)
     except NotAnswerable as fault:
-        nothing = _finish(answer, Solved(None, fault.reason), view)
+        nothing = _finish(result, Solved(None, fault.reason), view)
         return nothing | {"detail": fault.detail, "n_excluded": fault.n_excluded}
-    answer |= shown
+    result |= shown
     if evaluate:
-        answer["heldout"], answer["heldout_reason"] = _held_out(
+        result["heldout"], result["heldout_reason"] = _held_out(
             chosen, view, options, scope, solved
         )
-    return _finish(answer, solved, view)
+    return _finish(result, solved, view)
 
 
 def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
@@ -164,15 +164,15 @@ def _score(fitted: Mapping[str, Any], batch: Batch) -> Floats:
     p = batch.probabilities
     if fitted["scope"] == "top_label":
         return np.asarray(p.max(axis=1))
-    klass = 1 if fitted["scope"] == "positive" else fitted.get("class")
+    class_index = 1 if fitted["scope"] == "positive" else fitted.get("class")
     if (
-        type(klass) is not int
-        or not 0 <= klass < batch.n_classes
+        type(class_index) is not int
+        or not 0 <= class_index < batch.n_classes
         or (fitted["scope"] == "positive" and batch.n_classes != 2)
     ):
-        detail = f"Received a batch of {batch.n_classes} classes for a map of {fitted['scope']} {klass}. Apply it to the model's classes."
+        detail = f"Received a batch of {batch.n_classes} classes for a map of {fitted['scope']} {class_index}. Apply it to the model's classes."
         raise CalibrationInputError.at("/class", "class_range", detail)
-    return np.asarray(p[:, klass])
+    return np.asarray(p[:, class_index])
 
 
 def _checked(options: Options, view: View) -> Options:
@@ -211,7 +211,7 @@ def _fitted_to_rows(
     view: View,
     options: Options,
     scope: str,
-    answer: dict[str, Any],
+    result: dict[str, Any],
     evaluate: bool,
 ) -> dict[str, Any]:
     """Return the result of a map that is fitted to rows: the stored sample's, or the raw ones."""
@@ -221,7 +221,7 @@ def _fitted_to_rows(
     after = None
     if solved.parameters is not None:
         after = losses_of(rows, mapped_rows(method.at_rows, solved.parameters, rows), scope)
-    answer |= {
+    result |= {
         "fitted_to": "rows" if sample is None else "sample",
         "sample": sample,
         "before": losses_of(rows, rows.probabilities, scope) if len(rows) else None,
@@ -229,13 +229,13 @@ def _fitted_to_rows(
         "evaluation": _how(scope, "rows" if sample is None else "sample"),
     }
     if not evaluate:
-        return _finish(answer, solved, view)
-    answer["heldout"], answer["heldout_reason"] = None, solved.reason
+        return _finish(result, solved, view)
+    result["heldout"], result["heldout_reason"] = None, solved.reason
     if solved.parameters is not None:
-        answer["heldout"], answer["heldout_reason"] = _held_out_rows(
+        result["heldout"], result["heldout_reason"] = _held_out_rows(
             method, rows, options, scope, view
         )
-    return _finish(answer, solved, view)
+    return _finish(result, solved, view)
 
 
 def _held_out_rows(
@@ -297,28 +297,28 @@ def _held_out(
 
 def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
     """Return the held-out losses of the common temperature, on the stored sample or the raw rows, as in the recommendation."""
-    told = Weighing(view).held_out_temperature("nll")
-    return told["heldout"], told["heldout_reason"]
+    reported = Weighing(view).held_out_temperature("nll")
+    return reported["heldout"], reported["heldout_reason"]
 
 
-def _finish(answer: dict[str, Any], solved: Solved, view: View) -> dict[str, Any]:
+def _finish(result: dict[str, Any], solved: Solved, view: View) -> dict[str, Any]:
     counts = view.counts
-    answer = {
+    result = {
         "before": None,
         "after": None,
         "heldout": None,
         "heldout_reason": solved.reason,
-    } | answer
+    } | result
     warnings = list(solved.warnings)
     if solved.parameters is not None and counts["n_units"] < MIN_UNITS:
         warnings.append("few_units")
     return (
-        answer
+        result
         | solved.details
         | {
             "at_bound": solved.details.get("at_bound", False),
             "parameters": solved.parameters,
-            "digest": digest(answer | {"parameters": solved.parameters}),
+            "digest": digest(result | {"parameters": solved.parameters}),
             "reason": solved.reason,
             "detail": REASONS.get(solved.reason or ""),
             "warnings": warnings,

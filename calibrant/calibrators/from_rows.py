@@ -96,7 +96,7 @@ def solve_form(
         return Solved(None, reason, details)
     problem = problem_of(Points(rows, inputs), form)
     fit = fit_softmax(problem)
-    details |= _told(form, fit, named)
+    details |= _details(form, fit, named)
     reason = why_flat(problem, fit)
     if reason is not None:
         return Solved(
@@ -126,7 +126,7 @@ def why_none(
     return None
 
 
-def _told(
+def _details(
     form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]
 ) -> dict[str, Any]:
     errors = None
@@ -168,10 +168,14 @@ def losses_of(
     sums = sums or scope_losses(rows, probabilities, scope)
     means = {name: float(values.sum()) / total for name, values in sums.items()}
     place = np.arange(len(rows))
-    klass = np.argmax(probabilities, axis=1) if scope == "full" else np.ones(len(rows), np.int64)
-    score = np.clip(probabilities[place, klass], 0.0, 1.0)
+    class_index = (
+        np.argmax(probabilities, axis=1) if scope == "full" else np.ones(len(rows), np.int64)
+    )
+    score = np.clip(probabilities[place, class_index], 0.0, 1.0)
     gap = np.bincount(
-        equal_width_bin(score, ECE_BINS), rows.share[place, klass] - rows.weight * score, ECE_BINS
+        equal_width_bin(score, ECE_BINS),
+        rows.share[place, class_index] - rows.weight * score,
+        ECE_BINS,
     )
     found = means | {"ece": float(np.abs(gap).sum()) / total}
     return {name: value if np.isfinite(value) else None for name, value in found.items()}
@@ -184,7 +188,7 @@ def held_out_rows(
 
     Returns
     -------
-    answer : dict or None, as from `told_held_out`
+    result : dict or None, as from `held_out_result`
     reason : None, "few_units" or the reason of a half's fit
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
@@ -197,10 +201,10 @@ def held_out_rows(
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = at(solved.parameters, rows.logits[mine])
-    return told_held_out(rows, after, scope, ci), None
+    return held_out_result(rows, after, scope, ci), None
 
 
-def told_held_out(
+def held_out_result(
     rows: LabelledRows,
     after: Floats,
     scope: str,
@@ -222,7 +226,7 @@ def told_held_out(
     """
     before = rows.probabilities
     first, then = sums or (scope_losses(rows, before, scope), scope_losses(rows, after, scope))
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "before": losses_of(rows, before, scope, first),
         "after": losses_of(rows, after, scope, then),
         "folds": 2,
@@ -236,6 +240,6 @@ def told_held_out(
             name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
             for name in first
         }
-    eces = answer["before"]["ece"], answer["after"]["ece"]
+    eces = result["before"]["ece"], result["after"]["ece"]
     gain["ece"] = {"value": eces[0] - eces[1], "interval": None}
-    return answer | {"gain": gain}
+    return result | {"gain": gain}

@@ -30,7 +30,7 @@ def held_out_scores(
 
     Returns
     -------
-    answer : dict or None; `gain` is before minus after, its interval from the variation across units (Student's t)
+    result : dict or None; `gain` is before minus after, its interval from the variation across units (Student's t)
     reason : None, "few_units", "one_class" if the sample has no positive or no negative, or the reason of a half's fit
 
     Raises
@@ -43,31 +43,31 @@ def held_out_scores(
     rows = rows.take(np.flatnonzero(rows.weight > 0.0))
     if rows.n_units < MIN_UNITS:
         return None, "few_units"
-    klass = int(view.scope.partition(":")[2])
-    before = np.clip(rows.probabilities[:, klass], 0.0, 1.0)
-    if reason := why_not(_cells(rows, klass, before)):
+    class_index = int(view.scope.partition(":")[2])
+    before = np.clip(rows.probabilities[:, class_index], 0.0, 1.0)
+    if reason := why_not(_cells(rows, class_index, before)):
         return None, reason
     after = np.empty_like(before)
     for side in (0, 1):
         others, mine = np.flatnonzero(rows.half != side), rows.half == side
-        solved = method.solve(_cells(rows.take(others), klass, before[others]), options)
+        solved = method.solve(_cells(rows.take(others), class_index, before[others]), options)
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = method.at_scores(solved.parameters, before[mine])
-    hit, whole = rows.share[:, klass], np.arange(len(rows))
-    told = [losses(_summed(whole, hit, rows.weight, before), each) for each in (before, after)]
+    hit, whole = rows.share[:, class_index], np.arange(len(rows))
+    reported = [losses(_summed(whole, hit, rows.weight, before), each) for each in (before, after)]
     first, then = (event_losses(hit, rows.weight, each) for each in (before, after))
     gain: dict[str, Any] = {
-        "ece": {"value": difference(told[0]["ece"], told[1]["ece"]), "interval": None}
+        "ece": {"value": difference(reported[0]["ece"], reported[1]["ece"]), "interval": None}
     }
     for name in first:
         with np.errstate(invalid="ignore"):
             gain[name] = mean_by_unit(
                 first[name] - then[name], rows.weight, rows.unit, view.question.ci
             )
-    answer = {
-        "before": told[0],
-        "after": told[1],
+    result = {
+        "before": reported[0],
+        "after": reported[1],
         "gain": gain,
         "folds": 2,
         "n": len(rows),
@@ -76,13 +76,13 @@ def held_out_scores(
         "interval_method": "halves of the units, each mapped by the other half's fit",
         "sample": sample,
     }
-    return answer, None
+    return result, None
 
 
-def _cells(rows: LabelledRows, klass: int, score: Floats) -> Cells:
+def _cells(rows: LabelledRows, class_index: int, score: Floats) -> Cells:
     """Return one cell for each distinct score."""
     distinct, place = np.unique(score, return_inverse=True)
-    return _summed(place, rows.share[:, klass], rows.weight, distinct)
+    return _summed(place, rows.share[:, class_index], rows.weight, distinct)
 
 
 def _summed(place: Any, hit: Floats, weight: Floats, score: Floats) -> Cells:

@@ -66,46 +66,46 @@ def compare(
     >>> compare(None, halves, pane)["beats"]
     False
     """
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": ci, "raters": raters,
         "current": None, "candidate": None, "gain": None, "sample": about_sample(pane),
     }  # fmt: skip
     scope = common_scope(current, candidate)
     whole = _of_temperatures(current, candidate, pane, policy_index(raters), ci)
-    if answer["sample"] is None:
+    if result["sample"] is None:
         if whole is None or scope is None:
-            return _because(answer, "not_kept")
-        return _judged(answer | {"scope": scope[0], "sampled": None} | whole)
+            return _because(result, "not_kept")
+        return _judged(result | {"scope": scope[0], "sampled": None} | whole)
     if scope is None:
-        return _because(answer, "not_comparable")
+        return _because(result, "not_comparable")
     batch = pane.sample.batch()
     rows = labelled_rows(batch, policy_index(raters))
-    answer |= {"scope": scope[0], "n": len(rows), "n_units": rows.n_units}
+    result |= {"scope": scope[0], "n": len(rows), "n_units": rows.n_units}
     if not len(rows) or not rows.weight.sum() > 0:
-        return _because(answer, "no_labels")
+        return _because(result, "no_labels")
     first = losses_under(rows, scope, None if current is None else apply(current, batch))
     then = losses_under(rows, scope, apply(candidate, batch))
-    answer |= {"current": means_of(rows, first), "candidate": means_of(rows, then)}
+    result |= {"current": means_of(rows, first), "candidate": means_of(rows, then)}
     with np.errstate(invalid="ignore"):
         gain = {
             name: mean_by_unit(first[name] - then[name], rows.weight, rows.unit, ci)
             for name in first
         }
-    answer["gain"] = gain
-    if whole is not None and not answer["sample"]["complete"]:
-        sampled = {name: answer[name] for name in ("n", "n_units", "current", "candidate", "gain")}
-        return _judged(answer | {"sampled": sampled} | whole)
-    if answer["n_units"] < MIN_UNITS:
-        return _because(answer, "few_units")
-    return _judged(answer)
+    result["gain"] = gain
+    if whole is not None and not result["sample"]["complete"]:
+        sampled = {name: result[name] for name in ("n", "n_units", "current", "candidate", "gain")}
+        return _judged(result | {"sampled": sampled} | whole)
+    if result["n_units"] < MIN_UNITS:
+        return _because(result, "few_units")
+    return _judged(result)
 
 
-def _judged(answer: dict[str, Any]) -> dict[str, Any]:
-    gain = answer["gain"]
+def _judged(result: dict[str, Any]) -> dict[str, Any]:
+    gain = result["gain"]
     decisive = gain["nll"] if gain["nll"]["interval"] else gain["brier"]
     if decisive["interval"] is None or not decisive["interval"][0] > 0.0:
-        return _because(answer, "not_better")
-    return answer | {"beats": True}
+        return _because(result, "not_better")
+    return result | {"beats": True}
 
 
 def _of_temperatures(
@@ -120,8 +120,8 @@ def _of_temperatures(
     return gain_between(pane, policy, (first, then), ci)
 
 
-def _because(answer: dict[str, Any], reason: str) -> dict[str, Any]:
-    return answer | {"reason": reason, "detail": REASONS[reason]}
+def _because(result: dict[str, Any], reason: str) -> dict[str, Any]:
+    return result | {"reason": reason, "detail": REASONS[reason]}
 
 
 def common_scope(current: Fitted | None, candidate: Fitted) -> tuple[str, int | None] | None:
@@ -144,13 +144,13 @@ def losses_under(
     if scope[0] == "full":
         return row_losses(rows, mapped)
     place = np.arange(len(rows))
-    klass = (
+    class_index = (
         rows.top_class
         if scope[0] == "top_label"
         else np.full(len(rows), 1 if scope[0] == "positive" else scope[1])
     )
-    probability = mapped if mapped.ndim == 1 else mapped[place, klass]
-    return event_losses(rows.share[place, klass], rows.weight, np.clip(probability, 0.0, 1.0))
+    probability = mapped if mapped.ndim == 1 else mapped[place, class_index]
+    return event_losses(rows.share[place, class_index], rows.weight, np.clip(probability, 0.0, 1.0))
 
 
 def means_of(rows: LabelledRows, losses: dict[str, Floats]) -> dict[str, float | None]:

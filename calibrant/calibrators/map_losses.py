@@ -82,7 +82,7 @@ def held_out(
 
     Returns
     -------
-    answer : dict or None. `gain` is before minus after, its interval from the variation across replicates (Student's t).
+    result : dict or None. `gain` is before minus after, its interval from the variation across replicates (Student's t).
     reason : None, "not_kept", "few_units" or the reason of a half's fit
     """
     tables = _replicate_tables(view)
@@ -113,7 +113,7 @@ def held_out(
     for name, pick in (("nll", 0), ("brier", 1)):
         if gain[name]["value"] is not None:
             gain[name]["interval"] = _interval(tables, before, after, pick, view.question.ci)
-    answer = known | {
+    result = known | {
         "gain": gain,
         "folds": 2,
         "table_bins": tables.shape[2],
@@ -121,7 +121,7 @@ def held_out(
         "ci": view.question.ci,
         "interval_method": "replicates, each mapped by the other half's fit",
     }
-    return answer, None
+    return result, None
 
 
 def difference(before: float | None, after: float | None) -> float | None:

@@ -114,7 +114,7 @@ class Problem:
         """Return weighted sums of features by class under probabilities (n_classes, n); (n_classes, n_features)."""
         return np.asarray((p * self.points.weight) @ self._everything.T)
 
-    def features(self, klass: int) -> Floats:
+    def features(self, class_index: int) -> Floats:
         """Return the features of the form of a class, (n_features, n)."""
         return self._everything
 
@@ -251,10 +251,14 @@ class Problem:
         residual = self.probabilities(at) * points.weight - points.share
         n_units = int(points.unit.max()) + 1
         by_unit = np.zeros((self.form.n_parameters, n_units))
-        for klass in range(points.k):
-            for feature, place in zip(self.features(klass), self.form.place[klass], strict=True):
+        for class_index in range(points.k):
+            for feature, place in zip(
+                self.features(class_index), self.form.place[class_index], strict=True
+            ):
                 if place >= 0:
-                    by_unit[place] += np.bincount(points.unit, feature * residual[klass], n_units)
+                    by_unit[place] += np.bincount(
+                        points.unit, feature * residual[class_index], n_units
+                    )
         inverse = np.linalg.pinv(bend, hermitian=True, rcond=1e-13)
         meat = by_unit[free] @ by_unit[free].T / points.total**2
         errors = np.full(len(at), np.nan)

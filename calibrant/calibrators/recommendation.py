@@ -17,7 +17,7 @@ import numpy as np
 from calibrant.calibrators import scaling_maps, vector
 from calibrant.calibrators.base import REASONS, Floats, Solved
 from calibrant.calibrators.cross_fitting import Halves
-from calibrant.calibrators.from_rows import held_out_rows, rows_of, scope_losses, told_held_out
+from calibrant.calibrators.from_rows import held_out_result, held_out_rows, rows_of, scope_losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
@@ -194,13 +194,15 @@ class Weighing:
         choice = "temperature" if better else LEAVE
         return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
-    def held_out_temperature(self, objective: str) -> dict[str, Any]:
+    def held_out_temperature(
+        self, objective: str, *, bins: int = 15, min_count: float = 0.0
+    ) -> dict[str, Any]:
         """Return `heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece").
 
         By NLL it is the gain of the complete window's temperature, and `halves` has that of temperatures fitted to half of the rows. By other
         objectives the halves are all there is. `fitted_to` tells which.
         """
-        halves, reason = self._halves(objective)
+        halves, reason = self._halves(objective, bins, min_count)
         if halves is not None:
             halves = halves | {"fitted_to": "half_of_rows", "sample": self.sample}
         window = self.of_window if objective == "nll" else None
@@ -211,32 +213,37 @@ class Weighing:
             "heldout_reason": None,
         }
 
-    def _halves(self, objective: str) -> tuple[dict[str, Any] | None, str | None]:
+    def _halves(
+        self, objective: str, bins: int, min_count: float
+    ) -> tuple[dict[str, Any] | None, str | None]:
         """Return the gain of temperatures fitted to one half of the rows on the other, or the reason why there is none."""
         if self.nothing is not None:
             return None, self.nothing[0]
         ci, reason = self.view.question.ci, self.reasons.get("temperature")
         if objective != "nll":
-            solve = _Temperature(self.view, objective)
+            solve = _Temperature(self.view, objective, bins, min_count)
             return held_out_rows(solve, scaling_maps.at, self.rows, self.scope, ci)
         if reason is not None:
             return None, reason
         sums = self.losses[LEAVE], self.losses["temperature"]
         mapped = self.mapped["temperature"]
-        return told_held_out(self.rows, mapped, self.scope, ci, sums), None
+        return held_out_result(self.rows, mapped, self.scope, ci, sums), None
 
 
 class _Temperature:
     """Temperature by an objective other than NLL, of some of a view's rows."""
 
-    def __init__(self, view: View, objective: str) -> None:
-        self.raters, self.objective = view.question.raters, objective
+    def __init__(self, view: View, objective: str, bins: int, min_count: float) -> None:
+        self.options: dict[str, Any] = {
+            "objective": objective,
+            "raters": view.question.raters,
+            "bins": bins,
+            "min_count": min_count,
+        }
         self.whole: Batch = view.pane.sample.batch() if view.filling is None else view.filling.batch
 
     def __call__(self, rows: LabelledRows) -> Solved:
-        found = fit_temperature_exact(
-            self.whole.take(rows.place), objective=self.objective, raters=self.raters
-        )
+        found = fit_temperature_exact(self.whole.take(rows.place), **self.options)
         if found["temperature"] is None:
             return Solved(None, found["reason"])
         k = rows.n_classes

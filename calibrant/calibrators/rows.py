@@ -64,8 +64,8 @@ class LabelledRows:
     @cached_property
     def rated(self) -> tuple[Ints, Ints, Floats]:
         """Rows, classes and weights of the ratings; (n_ratings,) each."""
-        row, klass = np.nonzero(self.share > 0)
-        return row, klass, self.share[row, klass]
+        row, class_index = np.nonzero(self.share > 0)
+        return row, class_index, self.share[row, class_index]
 
     @cached_property
     def probabilities(self) -> Floats:
@@ -114,8 +114,8 @@ def row_losses(rows: LabelledRows, probabilities: Floats) -> dict[str, Floats]:
     rows : LabelledRows
     probabilities : float64 (n, n_classes), rows that sum to 1
     """
-    row, klass, share = rows.rated
-    chosen = probabilities[row, klass]
+    row, class_index, share = rows.rated
+    chosen = probabilities[row, class_index]
     with np.errstate(divide="ignore"):
         nll = -np.bincount(row, share * np.log(chosen), len(rows))
     squares = np.einsum("nk,nk->n", probabilities, probabilities)

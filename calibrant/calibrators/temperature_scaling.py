@@ -85,21 +85,21 @@ def solve_view(view: View, options: Options) -> Solved:
     """
     raters, ci = view.question.raters, view.question.ci
     if view.filling is not None:
-        answer = fit_temperature_exact(view.filling.whole, raters=raters, ci=ci)
+        result = fit_temperature_exact(view.filling.whole, raters=raters, ci=ci)
     else:
-        answer = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
-    if answer["reason"] == "not_in_histogram":
-        raise NotAnswerable(answer["reason"], answer["detail"], answer["n_excluded"])
-    details = {name: answer[name] for name in KEPT}
-    if answer["temperature"] is None:
-        return Solved(None, answer["reason"], details)
-    if answer["method"] == "sample":
+        result = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
+    if result["reason"] == "not_in_histogram":
+        raise NotAnswerable(result["reason"], result["detail"], result["n_excluded"])
+    details = {name: result[name] for name in KEPT}
+    if result["temperature"] is None:
+        return Solved(None, result["reason"], details)
+    if result["method"] == "sample":
         details |= {"fitted_to": "sample", "sample": about_sample(view.pane)}
-    details |= {"error_estimate": answer["error_estimate"]["temperature"]}
+    details |= {"error_estimate": result["error_estimate"]["temperature"]}
     if view.scope == "top_label":
-        details |= {"before": answer["before"], "after": answer["after"]}
-    warnings = [] if answer["verdict"] == "ok" else [answer["verdict"]]
-    return Solved({"temperature": answer["temperature"]}, None, details, warnings)
+        details |= {"before": result["before"], "after": result["after"]}
+    warnings = [] if result["verdict"] == "ok" else [result["verdict"]]
+    return Solved({"temperature": result["temperature"]}, None, details, warnings)
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """The one vocabulary of recommendations: what to do about a model's calibration.
 
-Drift, temperature and calibration maps recommend in these words, so that a client reads one shape.
+Drift, temperature and calibration maps use these words, so that a client reads one form.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from calibrant.core.hashing import U64, hash_names, hash_rows, mix, uniform
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.summing import over_classes
 from calibrant.input.columns import Columns
-from calibrant.input.violations import ViolationCollector
+from calibrant.input.violations import MAX_STORED, ViolationCollector
 
 TASKS = ("binary", "multiclass", "segmentation")
 _TEXTS = ("ids", "units", "cases")
@@ -40,11 +40,27 @@ class Votes:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of checking columns: the good rows as a batch, the violations, which rows were taken."""
+    """Result of checking columns: the valid rows as a batch, their places, and the first violations of the others."""
 
     batch: Batch
     violations: list[Violation]
     accepted_rows: NDArray[np.int64]
+    n_rows: int
+
+    @property
+    def n_rejected(self) -> int:
+        """Number of invalid rows; `violations` has those of the first `MAX_STORED`."""
+        return self.n_rows - self.batch.n
+
+    def keeping(self, good: NDArray[np.bool_], violations: list[Violation]) -> Checked:
+        """Return the rows marked in `good`; the others are invalid, too, because of `violations`."""
+        kept = np.flatnonzero(good)
+        return Checked(
+            self.batch.take(kept),
+            (self.violations + violations)[:MAX_STORED],
+            self.accepted_rows[kept],
+            self.n_rows,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,10 +216,11 @@ class Batch:
             **taken.texts,
         )
         bad = violations.bad_rows(whole.n)
-        if violations.found and not partial:
+        if violations.n_rows and not partial:
             violations.refuse()
         good = np.flatnonzero(~bad)
-        return Checked(whole.take(good) if len(good) < whole.n else whole, violations.found, good)
+        valid = whole.take(good) if len(good) < whole.n else whole
+        return Checked(valid, violations.found, good, whole.n)
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""

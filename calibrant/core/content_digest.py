@@ -26,7 +26,7 @@ MODULUS = 1 << 128
 # Words of a row before its scores: header, weight, prediction, unit, case.
 N_HEAD_WORDS = 5
 _FIRST_VOTE_KEY = 1 << 32
-_SOURCES = {"row": 0, "id": 1, "case": 2, "unit": 2}
+SOURCES = {"row": 0, "id": 1, "case": 2, "unit": 2}
 # Words hashed at a time: they and their intermediate values fit in the processor's second-level cache.
 _WORDS_TOGETHER = 1 << 16
 Mix = Callable[[U64], U64]
@@ -115,13 +115,21 @@ def unpack_digest(data: bytes, spec: PaneSpec) -> int:
 def _head_words(batch: Batch, with_cases: bool) -> U64:
     """Return the words of each row before its scores, uint64 (`N_HEAD_WORDS`, n)."""
     words = np.zeros((N_HEAD_WORDS, batch.n), np.uint64)
-    words[0] = batch.n_classes | batch.is_logits << 32 | _SOURCES[batch.unit_source] << 33
+    words[0] = batch.n_classes | batch.is_logits << 32 | SOURCES[batch.unit_source] << 33
     words[1] = _bits(np.ones(1) if batch.weights is None else batch.weights)
     words[2], words[3] = batch.prediction_hash, batch.unit_hash
     if with_cases and batch.cases is not None:
-        named = np.flatnonzero([case is not None for case in batch.cases])
-        words[4, named] = hash_names([batch.cases[row] for row in named])
+        words[4] = case_hashes(batch)
     return words
+
+
+def case_hashes(batch: Batch) -> U64:
+    """Return the hash of each row's case, 0 for a row without one; uint64 (n,). The batch has cases."""
+    assert batch.cases is not None
+    hashes = np.zeros(batch.n, np.uint64)
+    named = np.flatnonzero([case is not None for case in batch.cases])
+    hashes[named] = hash_names([batch.cases[row] for row in named])
+    return hashes
 
 
 def _lane(lane: int, batch: Batch, head: U64) -> U64:

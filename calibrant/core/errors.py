@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_PRINTED = 3
@@ -34,6 +35,11 @@ class Violation:
 class CalibrationInputError(ValueError):
     """The input breaks a rule; `violations` names each place and rule.
 
+    Parameters
+    ----------
+    violations : the first of them, at least one
+    n_violations : number of all. Default: as many as `violations`.
+
     Examples
     --------
     >>> error = CalibrationInputError.at("/labels/3", "class_range", "received class 7; expected 0 to 2")
@@ -43,15 +49,20 @@ class CalibrationInputError(ValueError):
     ('labels', 3, 'class_range')
     """
 
-    def __init__(self, violations: list[Violation]) -> None:
+    def __init__(self, violations: list[Violation], n_violations: int = 0) -> None:
         self.violations = violations
+        self.n_violations = max(n_violations, len(violations))
         printed = [str(violation) for violation in violations[:MAX_PRINTED]]
-        if len(violations) > MAX_PRINTED:
+        if self.n_violations > MAX_PRINTED:
             printed.append("and further rows")
         super().__init__("; ".join(printed))
 
-    def __reduce__(self) -> tuple[type[CalibrationInputError], tuple[list[Violation]]]:
-        return type(self), (self.violations,)
+    def __reduce__(self) -> tuple[type[CalibrationInputError], tuple[list[Violation], int]]:
+        return type(self), (self.violations, self.n_violations)
+
+    def each(self, change: Callable[[Violation], Violation]) -> CalibrationInputError:
+        """Return the error with every violation changed, of the same number."""
+        return CalibrationInputError([change(each) for each in self.violations], self.n_violations)
 
     @classmethod
     def at(cls, pointer: str, rule: str, detail: str) -> CalibrationInputError:

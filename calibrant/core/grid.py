@@ -176,6 +176,9 @@ class Grid:
 
 
 NEAR_EDGE = 1e-9
+# Scores that are computed with logarithms and exponentials differ between processors in their last places. So near an edge, in
+# cells, they are on it.
+DERIVED_EDGE = 1e-10
 
 
 def _near_whole(scaled: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -244,3 +247,22 @@ def equal_width_bin(
     if edges == "right":
         k -= k / n_bins == score
     return np.clip(k, 0, n_bins - 1).astype(np.int64)
+
+
+def derived_bin(score: NDArray[np.float64], n_bins: int) -> NDArray[np.int64]:
+    """Return the equal-width bin, right edges, of scores with rounding errors: within `DERIVED_EDGE` of an edge they are on it.
+
+    Examples
+    --------
+    >>> derived_bin(np.array([0.0, 0.5 - 1e-15, 0.5 + 1e-15, 0.6]), 10).tolist()
+    [0, 4, 4, 5]
+    """
+    bins = np.ceil(score * n_bins - DERIVED_EDGE) - 1.0
+    return np.asarray(np.clip(bins, 0, n_bins - 1), np.int64)
+
+
+def on_edge(score: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
+    """Return scores with rounding errors, moved to the edge that they are within `DERIVED_EDGE` of."""
+    scaled = score * cells
+    whole = np.rint(scaled)
+    return np.where(np.abs(whole - scaled) < DERIVED_EDGE, whole / cells, score)

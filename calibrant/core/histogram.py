@@ -29,6 +29,20 @@ MAX_PREDICTIONS = 10**12  # so that no number of updates approaches the end of i
 Floats = NDArray[np.float64]
 
 
+# Attribute by its key in the packed format.
+PACKED = {
+    "kind": "kind",
+    "klass": "class_index",
+    "policy": "policy",
+    "bins": "bins",
+    "edges": "edges",
+    "n_units": "n_units",
+    "unit": "unit",
+    "case": "case",
+    "event_time": "event_time",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Histogram:
     """One table: `count` is the weight under the policy, the sums carry the same weight.
@@ -36,7 +50,7 @@ class Histogram:
     Attributes
     ----------
     kind : "top_label", "class" or "positive"
-    klass : int for "class", else None
+    class_index : int for "class", else None
     policy : one of `POLICIES`
     bins : int; edges : "right" or "left"
     count, sum_confidence, sum_correct : float64 (bins,)
@@ -46,7 +60,7 @@ class Histogram:
     """
 
     kind: str
-    klass: int | None
+    class_index: int | None
     policy: str
     bins: int
     edges: str
@@ -63,7 +77,7 @@ class Histogram:
     @property
     def key(self) -> str:
         """Subject of its numbers: kind, class, policy and edges."""
-        return f"{self.kind}|{'' if self.klass is None else self.klass}|{self.policy}|{self.edges}"
+        return f"{self.kind}|{'' if self.class_index is None else self.class_index}|{self.policy}|{self.edges}"
 
     @property
     def is_negated(self) -> bool:
@@ -129,18 +143,7 @@ class Histogram:
         }
         if self.n_predictions is not None:
             arrays["n_predictions"] = self.n_predictions
-        names = (
-            "kind",
-            "klass",
-            "policy",
-            "bins",
-            "edges",
-            "n_units",
-            "unit",
-            "case",
-            "event_time",
-        )
-        about = {name: getattr(self, name) for name in names}
+        about = {key: getattr(self, name) for key, name in PACKED.items()}
         return pack(arrays, about | {"slice": [list(pair) for pair in self.slice]})
 
     @classmethod
@@ -154,7 +157,8 @@ class Histogram:
         """
         arrays, about = unpack(data)
         try:
-            values: dict[str, Any] = about | arrays
+            stored = {key: value for key, value in about.items() if key != "slice"}
+            values: dict[str, Any] = arrays | {PACKED[key]: stored[key] for key in stored}
             values["slice"] = tuple((str(key), str(value)) for key, value in about["slice"])
             histogram = cls(**values)
             lengths = {len(column) for column in arrays.values()}
@@ -205,7 +209,7 @@ class _Reader:
             self._refuse(
                 "kind", "task", "Received kind positive; it requires a model of two classes."
             )
-        klass = self._class(kind)
+        class_index = self._class(kind)
         policy = self._one_of("raters", POLICIES, "pooled")
         edges = self._one_of("edges", ("right", "left"), "right")
         bins = self._bins(kind)
@@ -216,7 +220,7 @@ class _Reader:
         n_predictions = self._n_predictions(count)
         return Histogram(
             kind,
-            klass,
+            class_index,
             policy,
             bins,
             edges,
@@ -247,16 +251,16 @@ class _Reader:
         return str(value)
 
     def _class(self, kind: str) -> int | None:
-        klass = self.fields.get("class")
+        class_index = self.fields.get("class")
         if kind != "class":
-            if klass is not None:
+            if class_index is not None:
                 self._refuse("class", "class_index", "Received class without kind class. Omit it.")
             return None
-        if type(klass) is not int or not 0 <= klass < self.spec.n_classes:
+        if type(class_index) is not int or not 0 <= class_index < self.spec.n_classes:
             self._refuse(
                 "class", "class_range", f"class is an index in 0 to {self.spec.n_classes - 1}"
             )
-        return klass
+        return class_index
 
     def _bins(self, kind: str) -> int:
         bins = self.fields.get("bins")

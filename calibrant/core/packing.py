@@ -126,18 +126,46 @@ def unpack(
         text, frame = data[_PREFIX.size : _PREFIX.size + length], data[_PREFIX.size + length :]
         if _checksum(FORMAT, text, frame) != _PREFIX.unpack_from(data)[4]:
             raise PackingError("damaged bytes: the checksum differs")
-        header = json.loads(text)
-        about = header["about"]
-        if not isinstance(about, dict):
-            raise PackingError("the description is not an object")
-        return _read_arrays(header["arrays"], frame, min(largest, MAX_CONTENT)), about
+        about, columns = _header(text)
+        return _read_arrays(columns, frame, min(largest, MAX_CONTENT)), about
     except PackingError:
         raise
     except _FAULTS as fault:
-        if isinstance(fault, zstandard.ZstdError) and _NO_MEMORY in str(fault):
-            # A state of the machine, not of the bytes: the same bytes can be read later.
-            raise MemoryError(str(fault)) from fault
-        raise PackingError(f"damaged bytes: {str(fault)[:200]}") from fault
+        raise _damaged(fault) from fault
+
+
+def described(data: bytes) -> tuple[dict[str, Any], int]:
+    """Read the description given to `pack` and the bytes that the arrays take in memory, and nothing else.
+
+    The checksum is not compared: `unpack` does that.
+
+    Raises
+    ------
+    PackingError
+        As `unpack`, where the header is damaged.
+    """
+    try:
+        length = _lengths(data)[0]
+        about, columns = _header(data[_PREFIX.size : _PREFIX.size + length])
+        return about, _content(columns)
+    except PackingError:
+        raise
+    except _FAULTS as fault:
+        raise _damaged(fault) from fault
+
+
+def _damaged(fault: Exception) -> Exception:
+    if isinstance(fault, zstandard.ZstdError) and _NO_MEMORY in str(fault):
+        # A state of the machine, not of the bytes: the same bytes can be read later.
+        return MemoryError(str(fault))
+    return PackingError(f"damaged bytes: {str(fault)[:200]}")
+
+
+def _header(text: bytes) -> tuple[dict[str, Any], list[list[Any]]]:
+    header = json.loads(text)
+    if not isinstance(header["about"], dict):
+        raise PackingError("the description is not an object")
+    return header["about"], header["arrays"]
 
 
 def packed_length(data: bytes) -> int:
@@ -171,9 +199,10 @@ def _lengths(data: bytes) -> tuple[int, int]:
 
 
 def _read_arrays(columns: list[list[Any]], frame: bytes, largest: int) -> dict[str, NDArray[Any]]:
-    if sum(_volume(shape) * _DTYPES[kind].itemsize for _, kind, shape, _ in columns) > largest:
+    content = _content(columns)
+    if content > largest:
         raise PackingError("the content is larger than it can be")
-    body = _decompressed(frame, largest)
+    body = _decompressed(frame, content)
     arrays: dict[str, NDArray[Any]] = {}
     made: list[tuple[str, NDArray[Any]]] = []
     offset = 0
@@ -193,10 +222,17 @@ def _read_arrays(columns: list[list[Any]], frame: bytes, largest: int) -> dict[s
             stored = _unshuffled(body[offset : offset + length], dtype)
             offset += length
         made.append((stored_as, stored))
-        arrays[name] = stored.astype(_DTYPES[kind]).reshape(shape)
+        # Its own bytes are used as they are; those of the frame or of an earlier array are copied.
+        is_shared = type(code) is int or not stored.flags.writeable
+        arrays[name] = stored.astype(_DTYPES[kind], copy=is_shared).reshape(shape)
     if offset != len(body):
         raise PackingError("content is left over")
     return arrays
+
+
+def _content(columns: list[list[Any]]) -> int:
+    """Return the bytes of arrays in memory, from their shapes; their bytes in the frame are never more."""
+    return sum(_volume(shape) * _DTYPES[kind].itemsize for _, kind, shape, _ in columns)
 
 
 def _stored(kind: str, code: Any) -> np.dtype[Any]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.accumulators.sample import PANE_BYTES
 from calibrant.core.grid import Edges
-from calibrant.core.packing import PackingError, pack, packed_length, unpack
 from calibrant.core.pane_comparison import close_blocks
+from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_state import PaneState
 from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
@@ -20,11 +20,6 @@ from calibrant.input.arrays import read_arrays
 
 if TYPE_CHECKING:
     from calibrant.results import ReliabilityTable, Report, Temperature
-
-# Format 2 added the digest; panes of format 1 are read without one.
-FORMAT = 2
-READ_FORMATS = (1, 2)
-MAX_BYTES = 1 << 28
 
 
 class Pane(PaneState):
@@ -99,10 +94,7 @@ class Pane(PaneState):
 
     def pack(self) -> bytes:
         """Return the complete pane as bytes, for clients that fill at the edge and for export."""
-        parts = self.parts()
-        sizes = {name: len(data) for name, data in parts.items()}
-        about = {"pane": FORMAT, "spec": self.spec.to_dict(), "parts": sizes}
-        return pack({}, about) + b"".join(parts.values())
+        return PaneEnvelope(self.spec, self.parts()).pack()
 
     @classmethod
     def unpack(cls, data: bytes) -> Pane:
@@ -113,28 +105,8 @@ class Pane(PaneState):
         PackingError
             Not a packed pane, damaged, too large or of a newer format.
         """
-        if len(data) > MAX_BYTES:
-            raise PackingError("a packed pane is larger than 256 MiB")
-        head = packed_length(data)
-        about = unpack(data[:head], largest=0)[1]
-        try:
-            if about["pane"] not in READ_FORMATS:
-                raise PackingError(
-                    f"pane format {about['pane']} is not one that this version reads {READ_FORMATS}"
-                )
-            spec = PaneSpec.from_dict(about["spec"])
-            sizes = {str(name): int(size) for name, size in about["parts"].items()}
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as fault:
-            if isinstance(fault, PackingError):
-                raise
-            raise PackingError(f"not a packed pane: {fault}") from fault
-        parts: dict[str, bytes] = {}
-        for name, size in sizes.items():
-            parts[name] = data[head : head + size]
-            head += size
-        if head != len(data) or any(size < 0 for size in sizes.values()):
-            raise PackingError("the parts do not fill the bytes")
-        return cls.from_parts(spec, parts)
+        envelope = PaneEnvelope.read(data)
+        return cls.from_parts(envelope.spec, envelope.parts)
 
     def to_bytes(self) -> bytes:
         """Return the pane as bytes, to store or to post to the service; `from_bytes` reads them in all later versions.
@@ -279,11 +251,17 @@ class Pane(PaneState):
         )
 
     def temperature(
-        self, *, objective: str = "nll", raters: str = "pooled", ci: float = 0.95, bins: int = 15
+        self,
+        *,
+        objective: str = "nll",
+        raters: str = "pooled",
+        ci: float = 0.95,
+        bins: int = 15,
+        min_count: float = 0,
     ) -> Temperature:
         """Fit the temperature; parameters as in `calibrant.fit_temperature`."""
         from calibrant import library
 
         return library.temperature_of_pane(
-            self, objective=objective, raters=raters, ci=ci, bins=bins
+            self, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
         )

@@ -26,6 +26,7 @@ from calibrant.core.content_digest import (
 from calibrant.core.histogram import Histogram
 from calibrant.core.packing import PackingError
 from calibrant.core.spec import PaneSpec
+from calibrant.kernel import fill as kernel
 
 _UNLIKE_SUMS = frozenset({"logits", "sample"})
 
@@ -188,11 +189,16 @@ class PaneState:
             raise ValueError(
                 f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
             )
+        with_cases = self.keeps("cases")
+        filled = kernel.fill(self.spec, self._only, batch, self.__getitem__, with_cases=with_cases)
         if self._only is None:
-            self._add_digest(rows_digest(batch, with_cases=self.keeps("cases")))
+            digest = filled.digest if filled else rows_digest(batch, with_cases=with_cases)
+            self._add_digest(digest)
+        by_kernel = filled.names if filled else frozenset()
         filling = Filling(batch)
         for name in self.names:
-            self[name].fill(filling)
+            if name not in by_kernel:
+                self[name].fill(filling)
 
     def fill_histogram(self, histogram: Histogram) -> None:
         """Add a plain histogram."""

@@ -71,9 +71,9 @@ def _scores_and_hits(filling: Filling, scope: str) -> tuple[Floats, Hits, Ints]:
             filling.hits,
             filling.hits.klass * filling.n + filling.hits.row,
         )
-    klass = 1 if kind == "positive" else int(name)
-    hits = filling.hits.where(filling.hits.klass == klass)
-    return filling.columns[klass], hits, hits.row
+    class_index = 1 if kind == "positive" else int(name)
+    hits = filling.hits.where(filling.hits.klass == class_index)
+    return filling.columns[class_index], hits, hits.row
 
 
 def with_histogram(cells: Cells, table: Floats, bins: int) -> Cells:

@@ -24,7 +24,7 @@ def reliability(view: View) -> dict[str, Any]:
     `table` of one object per bin (empty bins listed with null means), and `reason` if there is no data.
     """
     question, counts = view.question, view.counts
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "scope": view.scope,
         "raters": question.raters,
         "binning": question.binning,
@@ -42,7 +42,7 @@ def reliability(view: View) -> dict[str, Any]:
     try:
         table = view.table()
     except NotAnswerable as refusal:
-        return answer | {
+        return result | {
             "table": [],
             "weight": None,
             "mean_confidence": None,
@@ -53,14 +53,14 @@ def reliability(view: View) -> dict[str, Any]:
         }
     cells = table.cells
     weight = float(cells.weight.sum())
-    answer |= {
+    result |= {
         "weight": weight,
         "mean_confidence": float(cells.confidence.sum()) / weight if weight else None,
         "accuracy": float(cells.correct.sum()) / weight if weight else None,
         "discarded_weight": table.discarded_weight,
         "table": _rows(cells, table.edges, question.ci),
     }
-    return answer if weight else answer | {"reason": "no_data"}
+    return result if weight else result | {"reason": "no_data"}
 
 
 def effective_units(cells: Cells) -> Floats:

@@ -158,10 +158,7 @@ class View:
         """Return equal-mass bins of a scope: mass under the policy, cuts at cell limits, ties together."""
         cells = self.cells_of(scope)
         cells = cells.kept(cells.weight > 0)
-        if self._splits_ties:
-            group = rank_groups(len(cells), bins)
-        else:
-            group = equal_mass_groups(cells.weight, bins)
+        group = self._mass_groups(cells, bins)
         grouped = cells.grouped(group, int(group[-1]) + 1 if len(group) else 0)
         edges = (
             np.concatenate([[0.0], grouped.upper[:-1], [1.0]])
@@ -169,6 +166,32 @@ class View:
             else np.array([0.0, 1.0])
         )
         return self._discarding(grouped, edges)
+
+    def _mass_groups(self, cells: Cells, bins: int) -> Ints:
+        if self._splits_ties:
+            return rank_groups(len(cells), bins)
+        return equal_mass_groups(cells.weight, bins)
+
+    def bin_of_cells(self, scope: str, binning: str, bins: int) -> Ints:
+        """Return the bin of `binned` that each of `cells_of` is in, -1 for those in none; int64 (n_cells,)."""
+        table, cells = self.binned(scope, binning, bins), self.cells_of(scope)
+        place = np.full(len(cells), -1, np.int64)
+        filled = cells.weight > 0
+        if binning == "equal_mass":
+            place[filled] = self._mass_groups(cells.kept(filled), bins)
+        else:
+            place[filled] = self._width_bins(scope, bins)[filled]
+        place[place >= 0] = np.where(
+            table.cells.weight[place[place >= 0]] > 0, place[place >= 0], -1
+        )
+        return place
+
+    def _width_bins(self, scope: str, bins: int) -> Ints:
+        """Return the equal-width bin of each of `cells_of`; int64 (n_cells,)."""
+        if self.filling is not None:
+            return equal_width_bin(self.cells_of(scope).lower, bins, self.question.edges)
+        grid = self.spec.grid_for(scope)
+        return grid.bins(bins, self.question.edges)[self._kept_cells(scope)[0]]
 
     def cells_of(self, scope: str) -> Cells:
         """Return non-empty cells of a scope under the policy.
@@ -278,18 +301,12 @@ class View:
                 raise NotAnswerable("not_in_histogram", detail, missing)
 
     def _width_table(self, scope: str, bins: int) -> Table:
-        edges = self.question.edges
         grid = self.spec.grid_for(scope)
         if self.filling is None and bins not in grid.exact_bins:
             raise NotAnswerable(
                 "bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly"
             )
-        if self.filling is not None:
-            cells = self.cells_of(scope)
-            grouped = cells.grouped(equal_width_bin(cells.lower, bins, edges), bins)
-        else:
-            places = self._kept_cells(scope)[0]
-            grouped = self.cells_of(scope).grouped(grid.bins(bins, edges)[places], bins)
+        grouped = self.cells_of(scope).grouped(self._width_bins(scope, bins), bins)
         for key in self._held_keys(scope):
             grouped = with_histogram(grouped, self.pane.histograms.table(key), bins)
         return self._discarding(grouped, np.arange(bins + 1) / bins)
@@ -328,12 +345,12 @@ class View:
         )
         return unique, merged_counts, np.stack([np.bincount(index, s, len(unique)) for s in sums])
 
-    def _class_cells(self, klass: int) -> tuple[Ints, Ints, Floats]:
-        if klass not in self.spec.kept_classes:
+    def _class_cells(self, class_index: int) -> tuple[Ints, Ints, Floats]:
+        if class_index not in self.spec.kept_classes:
             listed = "the first 64 classes have separate tables only if the model has no more; list others when you create the model"
             raise NotAnswerable("class_not_kept", listed)
         width = self.spec.class_grid.n_positions
-        start = self.spec.kept_classes.index(klass) * width
+        start = self.spec.kept_classes.index(class_index) * width
         places, counts, sums = self.once("classes", self.pane["classes"].blocks["cells"].filled)
         first, last = np.searchsorted(places, [start, start + width])
         return places[first:last] - start, counts[:, first:last], sums[:, first:last]

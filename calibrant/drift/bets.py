@@ -29,7 +29,7 @@ class Bets:
 
     Bets are numbered: intercepts, slopes, then local ones by size and by bin. `sizes` are their signed shifts,
     of intercepts and slopes first; `shifts` holds the first `n_global` as rows, then each local size as one row
-    that stands for a bet in each bin.
+    that replaces a bet in each bin.
     """
 
     bins: int

@@ -45,7 +45,7 @@ def compare(
     scores.
     """
     now, before = unit_table(current, raters, bins), unit_table(reference, raters, bins)
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "detector": None,
         "detector_reason": "this is a comparison of two windows, not the sequential alarm",
         "raters": raters,
@@ -60,7 +60,7 @@ def compare(
     shift = score_shift(now, before)
     if units < MIN_UNITS:
         needed = f"each window needs {MIN_UNITS} labelled units"
-        return answer | {
+        return result | {
             "status": "insufficient_data",
             "reason": needed,
             "gaps": _gap_rows(now, before, bins, ci),
@@ -71,7 +71,7 @@ def compare(
     change = _joint_change(now, before, ci)
     moved = change["p_value"] is not None and change["p_value"] < WATCH_P
     scores_moved = shift["p_value"] is not None and shift["p_value"] < WATCH_P
-    return answer | {
+    return result | {
         "status": "watch" if moved or scores_moved else "ok",
         "reason": _reason(moved, scores_moved),
         "gaps": _gap_rows(now, before, bins, ci),
@@ -92,8 +92,10 @@ def score_shift(now: UnitTable, before: UnitTable) -> dict[str, Any]:
     enough (None with too few).
     """
     distances = shift_distances(now.occupancy, before.occupancy)
-    told = distances["psi"] is not None
-    return distances | {"p_value": _homogeneity(now.occupancy, before.occupancy) if told else None}
+    reported = distances["psi"] is not None
+    return distances | {
+        "p_value": _homogeneity(now.occupancy, before.occupancy) if reported else None
+    }
 
 
 def shift_distances(now: Floats, before: Floats) -> dict[str, float | None]:

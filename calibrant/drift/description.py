@@ -42,8 +42,8 @@ def description(table: UnitTable, seed: int = SEED) -> dict[str, Any] | None:
     Examples
     --------
     >>> one = np.ones(1)
-    >>> told = description(UnitTable(4 * one, 2 * one, 3 * one, 4 * one, 4 * one))
-    >>> told["ece"]["value"], told["brier"]["reliability"], told["brier"]["uncertainty"]
+    >>> found = description(UnitTable(4 * one, 2 * one, 3 * one, 4 * one, 4 * one))
+    >>> found["ece"]["value"], found["brier"]["reliability"], found["brier"]["uncertainty"]
     (0.25, 0.0625, 0.1875)
     """
     filled = table.weight > 0
@@ -80,9 +80,9 @@ def _errors(
         ("ece", _absolute, _absolute),
         ("debiased_ece", _root(bias), _root(null_bias)),
     ):
-        mean, q95 = gap_null(of_null, weight[None], variance[None], seed)
+        null = gap_null(of_null, weight[None], variance[None], seed)
         value = float(of_gap(weight[None], gap))
-        found[name] = {"value": value, "null_mean": mean, "null_q95": q95}
+        found[name] = {"value": value, "null_mean": null.mean, "null_q95": null.q95}
     return found
 
 

@@ -97,7 +97,7 @@ def fresh(
     Parameters
     ----------
     tolerance : over the bins of later tables
-    map_version : calibration map in force
+    map_version : active calibration map
     after : cohorts up to this number are closed to it
 
     Raises

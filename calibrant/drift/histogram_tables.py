@@ -84,8 +84,14 @@ def posted_table(
 
 def _keys(pane: Pane, scope: str, raters: str) -> list[str]:
     """Return the keys of a scope's histograms under the policy, or of pooled ratings if there are none."""
-    klass = class_of(scope, pane.spec.task)
-    kind = "top_label|" if klass is None else "positive|" if scope == "score" else f"class|{klass}"
+    class_index = class_of(scope, pane.spec.task)
+    kind = (
+        "top_label|"
+        if class_index is None
+        else "positive|"
+        if scope == "score"
+        else f"class|{class_index}"
+    )
     blocks = pane.histograms.blocks
     for policy in (raters, POLICIES[0]):
         found = [

@@ -55,12 +55,14 @@ def scores_of(batch: Batch, scope: str, fitted: Fitted | None = None) -> tuple[F
     -------
     score float64 (n,) in [0, 1], class int64 (n,)
     """
-    klass, row = class_of(scope, batch.task), np.arange(batch.n)
+    class_index, row = class_of(scope, batch.task), np.arange(batch.n)
     whole = fitted is not None and fitted["scope"] == "full"
     probabilities = apply(fitted, batch) if fitted is not None and whole else batch.probabilities
-    chosen = np.argmax(probabilities, axis=1) if klass is None else np.full(batch.n, klass)
+    chosen = (
+        np.argmax(probabilities, axis=1) if class_index is None else np.full(batch.n, class_index)
+    )
     score = probabilities[row, chosen]
-    if fitted is not None and not whole and (side := side_of(fitted, klass)):
+    if fitted is not None and not whole and (side := side_of(fitted, class_index)):
         mapped = apply(fitted, batch)
         score = mapped if side > 0 else 1.0 - mapped
     return np.clip(score, 0.0, 1.0), chosen.astype(np.int64)
@@ -78,14 +80,14 @@ def scalar(fitted: Fitted, scope: str, task: str, score: Floats) -> Floats | Non
     return np.clip(mapped if side > 0 else 1.0 - mapped, 0.0, 1.0)
 
 
-def side_of(fitted: Fitted, klass: int | None) -> int:
+def side_of(fitted: Fitted, class_index: int | None) -> int:
     """Return 1 if a map of one probability applies to this class (None: the top label), -1 to its complement, else 0."""
     if fitted["scope"] == "top_label":
-        return int(klass is None)
+        return int(class_index is None)
     named = 1 if fitted["scope"] == "positive" else fitted.get("class")
-    if klass == named:
+    if class_index == named:
         return 1
-    return -1 if fitted["scope"] == "positive" and klass == 0 else 0
+    return -1 if fitted["scope"] == "positive" and class_index == 0 else 0
 
 
 def table_at(table: UnitTable, score: Floats, bins: int | None = None) -> UnitTable:

@@ -58,7 +58,7 @@ def recommended_action(
     Vergouwe et al. (Stat Med 2017), a closed test of updates from simple to rich; Davis et al. (JAMIA 2019).
     """
     if since_change.n_units < MIN_UNITS:
-        return told("collect_more")
+        return reported("collect_more")
     if later is not None and later.n_units < MIN_UNITS:
         later = None
     tried: list[dict[str, Any]] = []
@@ -67,11 +67,11 @@ def recommended_action(
         tried.append({"action": action, "p_value": left, "holds_later": holds})
         if left >= MISFIT_P and holds is not False:
             whole = fit if later is None else _fit(action, merged([since_change, later])) or fit
-            return told(action, _parameters(whole), holds, tried)
-    return told("flexible", tried=tried)
+            return reported(action, _parameters(whole), holds, tried)
+    return reported("flexible", tried=tried)
 
 
-def told(
+def reported(
     action: str,
     parameters: dict[str, float] | None = None,
     holds_later: bool | None = None,

@@ -45,12 +45,12 @@ def row_table(
     ([1.0, 0.5, 0.5], 2.0, [3, 3])
     """
     filling = Filling(batch)
-    score, klass = scores_of(batch, scope, fitted)
+    score, class_index = scores_of(batch, scope, fitted)
     everywhere = equal_width_bin(score, bins)
     known = filling.labelled
-    place, score, klass = everywhere[known], score[known], klass[known]
+    place, score, class_index = everywhere[known], score[known], class_index[known]
     counts = np.stack([np.bincount(everywhere, minlength=bins), np.bincount(place, minlength=bins)])
-    omega, label = _weights(filling, raters), _labels(filling, klass, raters)
+    omega, label = _weights(filling, raters), _labels(filling, class_index, raters)
     table = UnitTable(
         _summed(place, omega, bins),
         _summed(place, omega * score, bins),
@@ -81,9 +81,9 @@ def _weights(filling: Filling, raters: str) -> Floats:
     return np.asarray(ratings / np.bincount(filling.unit_index, ratings)[filling.unit_index])
 
 
-def _labels(filling: Filling, klass: Ints, raters: str) -> Floats:
+def _labels(filling: Filling, class_index: Ints, raters: str) -> Floats:
     """Return each labelled row's label of its class, in [0, 1]."""
-    hits = filling.hits.where(filling.hits.klass == klass[filling.hits.row])
+    hits = filling.hits.where(filling.hits.klass == class_index[filling.hits.row])
     named = {"majority": hits.majority, "single": hits.single}
     return np.bincount(hits.row, named.get(raters, hits.share), filling.n).astype(np.float64)
 

@@ -24,17 +24,17 @@ def summary(verdict: Mapping[str, Any]) -> str:
 the alarm is raised at 3,650.'
     """
     is_acknowledged = verdict["status"] == "alarm" and verdict.get("acknowledged_at") is not None
-    told = [ACKNOWLEDGED if is_acknowledged else STATUSES[verdict["status"]]]
+    reported = [ACKNOWLEDGED if is_acknowledged else STATUSES[verdict["status"]]]
     if verdict["status"] == "insufficient_data" and verdict.get("reason"):
-        told.append(f"The reason: {verdict['reason']}.")
+        reported.append(f"The reason: {verdict['reason']}.")
     if verdict["status"] == "alarm":
-        told += _effect(verdict.get("effect") or {}) + _worst(verdict.get("effect") or {})
+        reported += _effect(verdict.get("effect") or {}) + _worst(verdict.get("effect") or {})
     if verdict.get("sr") is not None:
-        told.append(
+        reported.append(
             f"The change statistic is {_statistic(verdict['sr'])} over {verdict['n_units']:,.0f} labelled units; "
             f"the alarm is raised at {verdict['threshold']:,.0f}."
         )
-    return " ".join(told)
+    return " ".join(reported)
 
 
 def _statistic(value: float) -> str:
@@ -51,15 +51,19 @@ def _statistic(value: float) -> str:
 
 
 def _effect(effect: Mapping[str, Any]) -> list[str]:
-    told = []
+    reported = []
     ratio, slope = effect.get("observed_over_expected"), effect.get("slope")
     if ratio and not _holds(ratio["interval"], 1.0):
         often = "more" if ratio["value"] > 1.0 else "less"
-        told.append(f"Outcomes are {often} frequent than predicted: {ratio['value']:.2f} times.")
+        reported.append(
+            f"Outcomes are {often} frequent than predicted: {ratio['value']:.2f} times."
+        )
     if slope and not _holds(slope["interval"], 1.0):
         how = "too extreme" if slope["value"] < 1.0 else "not extreme enough"
-        told.append(f"Predictions are {how}: slope {slope['value']:.2f}; a calibrated model has 1.")
-    return told
+        reported.append(
+            f"Predictions are {how}: slope {slope['value']:.2f}; a calibrated model has 1."
+        )
+    return reported
 
 
 def _worst(effect: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from calibrant.drift.comparison import shift_distances
 from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows, effect, worst_bins
-from calibrant.drift.recommendation import MIN_UNITS, recommended_action, told
+from calibrant.drift.recommendation import MIN_UNITS, recommended_action, reported
 from calibrant.drift.score_shift import OccupancyState
 from calibrant.drift.unit_tables import UnitTable, merged
 
@@ -200,4 +200,4 @@ def _action(
 ) -> dict[str, Any]:
     if status == "alarm":
         return recommended_action(since_change, later, state.tolerance)
-    return told("none" if status == "ok" else "collect_more")
+    return reported("none" if status == "ok" else "collect_more")

@@ -115,7 +115,7 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
     Kock, Thielke et al., section 2.3; as everywhere here, ratings of a prediction may differ.
     """
     counts = view.counts | view.histogram_counts(view.scope)
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "scope": view.scope,
         "raters": view.question.raters,
         "n": counts.get("n", counts["n_labelled"]),
@@ -132,11 +132,11 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
             "true_positive_rate": [],
             "false_positive_rate": [],
         }
-        return answer | {"auc": None, **nothing, "reason": refusal.reason, "detail": refusal.detail}
+        return result | {"auc": None, **nothing, "reason": refusal.reason, "detail": refusal.detail}
     true, false = rates(right, wrong)
     kept = _spread(true + false, points)
     lower = np.concatenate([[np.nan], _lowest(view, cells)[::-1]])
-    return answer | {
+    return result | {
         "auc": float(area(right, wrong)),
         "error_bound": unordered_share(right, wrong, divisible),
         "positives": float(right.sum()),

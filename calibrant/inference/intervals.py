@@ -20,6 +20,12 @@ from calibrant.inference.replication import ReplicateTables, resamples
 
 Floats = NDArray[np.float64]
 GapStatistic = Callable[[Any, Any], Any]
+INTERVAL_METHOD = "bootstrap of 64 unit replicates, sparse bins topped up to their binomial variance, inverted along the observed gaps"
+MAY_BE_ABOVE = (
+    "chance raises the estimate of a small error, so the estimate can be above its interval"
+)
+INTERVAL_OF = f"the population's value of this metric over the same bins; {MAY_BE_ABOVE}"
+RATIO_OF = "the population's value of this metric"
 _LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
 
 
@@ -61,11 +67,22 @@ def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
     gap = _ratio(tables.difference.sum(axis=0), whole)
     noise = (_ratio(difference, weight) - gap) * np.sqrt(n / (n - 1.0))
     noise[weight <= 0] = 0.0
+    return along_ray(whole, gap, weight, noise)
+
+
+def along_ray(whole: Floats, gap: Floats, weight: Floats, noise: Floats) -> ResampledGaps:
+    """Place the truth along the observed gaps and add the noise to each.
+
+    Parameters
+    ----------
+    whole, gap : float64 (n_tables, n_bins)
+    weight, noise : float64 (n_resamples, n_tables, n_bins), the resampled weights and the noise of the gaps
+    """
     ray = np.where(gap < 0, -1.0, 1.0) * np.sqrt(gap**2 + noise.var(axis=0))
     truth = _LENGTHS[:, None, None] * ray
     # Single precision: quantiles of noise need no more, and these are the largest arrays of a result.
     seen = truth.astype(np.float32)[:, None] + noise.astype(np.float32)
-    return ResampledGaps(whole, gap, truth, weight.astype(np.float32)[None], seen, tables.bins)
+    return ResampledGaps(whole, gap, truth, weight.astype(np.float32)[None], seen, gap.shape[-1])
 
 
 def gap_interval(

@@ -1,12 +1,14 @@
 """Null reference: the distribution of the estimate for a perfectly calibrated model, with labels drawn from the predictions.
 
-In a bin, hits minus confidence then has mean 0 and the stored variance, in which all contributions of a unit are fully dependent (the
-conservative limit). Sums of bins are taken as normal, hits of cells are drawn. The draws are seeded, so that results repeat.
+In a bin, hits minus confidence then has mean 0 and the stored variance, in which all contributions of a unit are fully dependent: exact
+where each prediction is a unit, the worst case where units were named (`unit_null` has the reference for those). Sums of bins are taken
+as normal, hits of cells are drawn. The draws are seeded, so that results repeat.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from calibrant.inference.intervals import GapStatistic
 
 ASSUMPTION = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; normal sums"
 DRAWN = "labels drawn from the predictions; a unit's ratings and predictions fully dependent; binomial sums of cells"
-N_DRAWS = 400
+N_DRAWS = 2000
 _MAX_UNGROUPED = 2000
 _MAX_CELLS = 1000
 _NORMAL_FROM = 4.0
@@ -24,37 +26,51 @@ _Z95 = 1.6448536269514722
 Floats = NDArray[np.float64]
 
 
+class NullReference(NamedTuple):
+    """Mean and 95 % quantile of a metric for a calibrated model.
+
+    `q95_error` is the standard error of the quantile from the number of draws, 0 for a closed form. `limit` is the upper end of the
+    central part of the requested level, where draws are available.
+    """
+
+    mean: float
+    q95: float
+    q95_error: float | None = None
+    limit: float | None = None
+
+
 def gap_null(
-    statistic: GapStatistic, weight: Floats, variance: Floats, seed: int
-) -> tuple[float, float]:
-    """Return mean and 95 % quantile of a statistic of gaps under the null.
+    statistic: GapStatistic, weight: Floats, variance: Floats, seed: int, ci: float = 0.95
+) -> NullReference:
+    """Return the null reference of a statistic of gaps.
 
     Parameters
     ----------
     statistic : as in `intervals.gap_interval`
     weight, variance : float64 (n_tables, n_bins), weight and variance of hits minus confidence
     seed : of the draws
+    ci : level of `limit`
     """
-    draws = _draws(weight.shape, seed)
+    draws = normal_draws(weight.shape, seed)
     spread = np.divide(
         np.sqrt(np.maximum(variance, 0.0)), weight, out=np.zeros_like(weight), where=weight > 0
     )
     # A gap is in [-1, 1] whatever its variance; the conservative variance of large units can exceed that.
-    values = statistic(weight[None], np.clip(draws * spread, -1.0, 1.0))
-    return float(values.mean()), float(np.quantile(values, 0.95))
+    return quantiles_of(statistic(weight[None], np.clip(draws * spread, -1.0, 1.0)), ci)
 
 
-@lru_cache(maxsize=8)
-def _draws(shape: tuple[int, ...], seed: int) -> Floats:
-    """Return standard normal draws, shared by the metrics of one result."""
-    draws = np.random.default_rng(seed).standard_normal((N_DRAWS, *shape))
+@lru_cache(maxsize=4)
+def normal_draws(shape: tuple[int, ...], seed: int, n_draws: int = N_DRAWS) -> Floats:
+    """Return standard normal draws, (n_draws, *shape), shared by the metrics of one result."""
+    draws = np.random.default_rng(seed).standard_normal((n_draws, *shape))
     draws.setflags(write=False)
     return draws
 
 
-def sum_null(expected: float, variance: float, weight: float) -> tuple[float, float]:
-    """Return mean and upper 95 % quantile of a mean whose sum has this expectation and variance under the null."""
-    return expected / weight, (expected + _Z95 * float(np.sqrt(max(variance, 0.0)))) / weight
+def sum_null(expected: float, variance: float, weight: float) -> NullReference:
+    """Return the closed form for a mean whose sum has this expectation and variance under the null."""
+    reach = _Z95 * float(np.sqrt(max(variance, 0.0)))
+    return NullReference(expected / weight, (expected + reach) / weight, 0.0)
 
 
 def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:
@@ -128,6 +144,20 @@ def _trials(weight: Floats, rate: Floats, variance: Floats) -> Floats:
     return np.divide(chance, variance, out=np.maximum(weight, 1.0), where=variance > 0)
 
 
-def quantiles_of(draws: Floats) -> tuple[float, float]:
-    """Return mean and 95 % quantile."""
-    return float(draws.mean()), float(np.quantile(draws, 0.95))
+def quantiles_of(draws: Floats, ci: float = 0.95) -> NullReference:
+    """Return the null reference of drawn values.
+
+    The standard error of the quantile is half the distance of the order statistics one standard error of the rank below and above.
+
+    Examples
+    --------
+    >>> quantiles_of(np.arange(2001) / 2000.0).q95
+    0.95
+    """
+    values = np.sort(np.asarray(draws, np.float64))
+    n = len(values)
+    reach = np.sqrt(0.95 * 0.05 / n)
+    low, q95, high, limit = np.quantile(
+        values, [max(0.95 - reach, 0.0), 0.95, min(0.95 + reach, 1.0), 0.5 + ci / 2.0]
+    )
+    return NullReference(float(values.mean()), float(q95), float(high - low) / 2.0, float(limit))

@@ -42,19 +42,25 @@ class ReplicateTables:
     places: NDArray[np.int64]
 
 
-def score_tables(view: View, bins: int) -> ReplicateTables:
+def score_tables(view: View, bins: int, least: int = MIN_FILLED) -> ReplicateTables:
     """Return the tables of the model's own score, with the number of bins nearest to `bins` that its 60 allow.
+
+    Parameters
+    ----------
+    view : View
+    bins : int
+    least : number of replicates that must be filled
 
     Raises
     ------
     NotAnswerable
         Too few replicates are filled, or plain histograms hold too much of the window.
     """
-    refuse_if_thin(view)
+    refuse_if_thin(view, least)
     return _tables(view, "tables", 1, SCORE_BINS, bins)
 
 
-def class_tables(view: View, bins: int) -> ReplicateTables:
+def class_tables(view: View, bins: int, least: int = MIN_FILLED) -> ReplicateTables:
     """Return the tables of every class, with the number of bins nearest to `bins` that their 15 allow.
 
     Raises
@@ -62,7 +68,7 @@ def class_tables(view: View, bins: int) -> ReplicateTables:
     NotAnswerable
         As `score_tables`, or the replicates of this model store no classes.
     """
-    refuse_if_thin(view)
+    refuse_if_thin(view, least)
     if not keeps_class_tables(view.spec):
         raise NotAnswerable(
             "classes_not_replicated", "replicates store classes' tables for up to 20 classes"
@@ -70,7 +76,7 @@ def class_tables(view: View, bins: int) -> ReplicateTables:
     return _tables(view, "classes", view.spec.n_classes, CLASS_BINS, bins)
 
 
-def tables_for(view: View, scope: str, bins: int) -> ReplicateTables:
+def tables_for(view: View, scope: str, bins: int, least: int = MIN_FILLED) -> ReplicateTables:
     """Return the tables of any scope.
 
     Raises
@@ -79,17 +85,17 @@ def tables_for(view: View, scope: str, bins: int) -> ReplicateTables:
         As the functions above, or replicates do not store this scope.
     """
     if scope == view.spec.default_scope:
-        return score_tables(view, bins)
+        return score_tables(view, bins, least)
     kind, _, name = scope.partition(":")
     if kind == "positive" or (
         kind == "class" and view.spec.n_classes == 2 and view.spec.task == "binary" and name == "1"
     ):
-        return score_tables(view, bins)
+        return score_tables(view, bins, least)
     if kind == "top_label":
         raise NotAnswerable(
             "scope_not_replicated", f"replicates keep {view.spec.default_scope} and classes"
         )
-    every = class_tables(view, bins)
+    every = class_tables(view, bins, least)
     if kind == "class":
         place = slice(int(name), int(name) + 1)
         return ReplicateTables(
@@ -134,7 +140,8 @@ def _resamples(n: int, seed: int) -> Floats:
     )
 
 
-def refuse_if_thin(view: View) -> None:
+def refuse_if_thin(view: View, least: int = MIN_FILLED) -> None:
+    """Raise if fewer than `least` replicates are filled, or plain histograms hold too much of the window."""
     if view.histogram_share() > MAX_HISTOGRAM_SHARE:
         raise NotAnswerable(
             "histograms_not_replicated", "more than a tenth of the window came as plain histograms"
@@ -143,10 +150,10 @@ def refuse_if_thin(view: View) -> None:
     filled = int(
         (sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy] > 0).sum()
     )
-    if filled < MIN_FILLED:
+    if filled < least:
         raise NotAnswerable(
             "too_few_units",
-            f"units fall into {filled} of 64 replicates; intervals need {MIN_FILLED}",
+            f"units fall into {filled} of 64 replicates; {least} are needed",
         )
 
 

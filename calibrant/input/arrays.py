@@ -37,14 +37,7 @@ def read_arrays(
 
     Parameters
     ----------
-    probabilities : (n, n_classes), rows that sum to 1, or (n,), the probability of class 1 of two
-    labels : a class per row, or a list with one class per rater; None for a row without label
-    logits : instead of `probabilities`: (n, n_classes), or (n,), the log-odds of class 1 of two
-    label_counts : instead of `labels`: (n, n_classes), ratings per class
-    weights : (n,), a factor per row
-    units : (n,), names or integers: what is independent of the rest, such as the patient
-    ids, cases : (n,), names or integers of predictions, and of images or studies
-    classes : names of the classes; labels may then be names
+    probabilities, labels, logits, label_counts, weights, units, ids, cases, classes : as in `Pane.fill`
     spec : of the pane that the batch will fill; None for one taken from the arrays
 
     Returns
@@ -80,7 +73,7 @@ def read_arrays(
     }
     task, n_classes = (None, None) if spec is None else (spec.task, spec.n_classes)
     if "confidences" in columns and task not in (None, "binary"):
-        detail = f"received one probability per row; expected one per class of this {task} model"
+        detail = f"Received one probability per row; expected one per class of this {task} model."
         raise CalibrationInputError.at("/probabilities", "task", detail)
     empty = _empty(columns, spec)
     if empty is not None:
@@ -91,7 +84,7 @@ def read_arrays(
             columns, task=task, n_classes=n_classes, class_names=classes
         ).batch
     except CalibrationInputError as error:
-        raise CalibrationInputError([_renamed(each) for each in error.violations]) from None
+        raise error.each(_renamed) from None
     if classes is not None and len(classes) != batch.n_classes:
         detail = (
             f"Received {len(classes)} names of classes; expected {batch.n_classes}, one per class."
@@ -116,7 +109,7 @@ def _scores(probabilities: Any, logits: Any) -> dict[str, Any]:
     """Return the one column of scores, by its name in a batch."""
     if (probabilities is None) == (logits is None):
         received = "neither" if logits is None else "both"
-        detail = f"received {received} of probabilities and logits; expected exactly one of them"
+        detail = f"Received {received} of probabilities and logits; expected exactly one of them."
         raise CalibrationInputError.at("/probabilities", "one_score_column", detail)
     if logits is None:
         scores = _array("probabilities", probabilities)

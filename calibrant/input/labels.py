@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.name_columns import INVALID_NAME, NAME
+from calibrant.input.violations import MAX_STORED, MAX_VIOLATIONS
 
 KNOWN = ("ids", "labels", "raters", "revision")
 WITHDRAWN = -1
@@ -19,27 +20,28 @@ MAX_RATERS = 200
 MAX_NAMED = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabelRow:
     """Labels for one prediction id.
 
     Attributes
     ----------
-    votes : class to number of unnamed ratings, which are added
+    unnamed : class to number of unnamed ratings, which are added
     ratings : (rater, class or `WITHDRAWN`, revision or None)
     """
 
     id: str
-    votes: dict[int, int]
+    unnamed: dict[int, int]
     ratings: list[tuple[str, int, int | None]]
 
 
 @dataclass
 class CheckedLabels:
-    """The valid rows and the violations of the others."""
+    """The valid rows, and the first violations of the others with the number of all."""
 
     rows: list[LabelRow] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
+    n_violations: int = 0
 
 
 def read_labels(
@@ -93,9 +95,11 @@ def read_labels(
         try:
             checked.rows.append(_row(row, i, n_classes, index))
         except CalibrationInputError as error:
-            checked.violations += error.violations
+            checked.n_violations += 1
+            if len(checked.violations) < MAX_STORED:
+                checked.violations += error.violations
     if checked.violations and not partial:
-        raise CalibrationInputError(checked.violations[:100])
+        raise CalibrationInputError(checked.violations[:MAX_VIOLATIONS], checked.n_violations)
     return checked
 
 
@@ -175,10 +179,10 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
         )
     raters = _spread(row.get("raters"), len(ratings), f"/raters/{i}", "rater")
     revisions = _spread(row.get("revision"), len(ratings), f"/revision/{i}", "revision")
-    votes: dict[int, int] = {}
+    unnamed: dict[int, int] = {}
     named: dict[str, tuple[str, int, int | None]] = {}
     for rating, rater, revision in zip(ratings, raters, revisions, strict=True):
-        klass = _class(rating, rater, i, n_classes, index)
+        class_index = _class(rating, rater, i, n_classes, index)
         if rater is None:
             if revision not in (None, 0):
                 raise CalibrationInputError.at(
@@ -186,7 +190,7 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
                     "rater_required",
                     "Received a revision without a rater; expected a rater's name with it.",
                 )
-            votes[klass] = votes.get(klass, 0) + 1
+            unnamed[class_index] = unnamed.get(class_index, 0) + 1
             continue
         if not isinstance(rater, str) or not NAME.fullmatch(rater):
             raise CalibrationInputError.at(f"/raters/{i}", "name", INVALID_NAME)
@@ -201,11 +205,11 @@ def _row(row: Mapping[str, Any], i: int, n_classes: int, index: Mapping[str, int
                 "integer",
                 "Received an invalid revision; expected an integer of at least 0.",
             )
-        named[rater] = (rater, klass, revision)
+        named[rater] = (rater, class_index, revision)
     if len(named) > MAX_NAMED:
         detail = f"Received {len(named)} named raters; expected at most {MAX_NAMED} per prediction."
         raise CalibrationInputError.at(f"/raters/{i}", "too_many_raters", detail)
-    return LabelRow(name, votes, list(named.values()))
+    return LabelRow(name, unnamed, list(named.values()))
 
 
 def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:
@@ -231,17 +235,17 @@ def _class(rating: Any, rater: Any, i: int, n_classes: int, index: Mapping[str, 
             detail = "Received null without a rater; expected a rater's name, whose rating null withdraws."
             raise CalibrationInputError.at(f"/labels/{i}", "rater_required", detail)
         return WITHDRAWN
-    klass = index.get(rating, rating) if isinstance(rating, str) else rating
-    if type(klass) is not int:
+    class_index = index.get(rating, rating) if isinstance(rating, str) else rating
+    if type(class_index) is not int:
         raise CalibrationInputError.at(
             f"/labels/{i}",
             "class_index",
             "Received a rating that is not a class of the model; expected a class index or name.",
         )
-    if not 0 <= klass < n_classes:
+    if not 0 <= class_index < n_classes:
         raise CalibrationInputError.at(
             f"/labels/{i}",
             "class_range",
-            f"Received class {klass}; expected an integer from 0 to {n_classes - 1}. Correct the label.",
+            f"Received class {class_index}; expected an integer from 0 to {n_classes - 1}. Correct the label.",
         )
-    return klass
+    return class_index

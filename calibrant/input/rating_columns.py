@@ -35,13 +35,15 @@ class RatingColumns:
         """Read row, class and number of ratings, by row, then class. Errors of rows are noted."""
         if "labels" in self.columns and "label_counts" in self.columns:
             raise CalibrationInputError.at(
-                "/label_counts", "one_label_column", "send labels or label_counts, not both"
+                "/label_counts",
+                "one_label_column",
+                "Received both labels and label_counts; expected one of them.",
             )
         if "label_counts" in self.columns:
             return self._from_counts(n, k)
         if "labels" in self.columns:
-            row, klass = self._ratings(n, k, class_names)
-            return _votes_of(row, klass, n, k)
+            row, class_index = self._ratings(n, k, class_names)
+            return _votes_of(row, class_index, n, k)
         return (np.zeros(0, np.int64),) * 3
 
     def _from_counts(self, n: int, k: int) -> Votes:
@@ -70,8 +72,8 @@ class RatingColumns:
             f"Received a count above {MAX_RATINGS}; expected at most {MAX_RATINGS} ratings per class.",
         )
         array = np.clip(array, 0, MAX_RATINGS)
-        row, klass = np.nonzero(array)
-        return row.astype(np.int64), klass.astype(np.int64), array[row, klass]
+        row, class_index = np.nonzero(array)
+        return row.astype(np.int64), class_index.astype(np.int64), array[row, class_index]
 
     def _counts_by_row(self, column: Any, n: int, k: int) -> NDArray[np.int64]:
         result = np.zeros((n, k), np.int64)
@@ -131,17 +133,17 @@ class RatingColumns:
         self, row: NDArray[np.int64], flat: list[int] | NDArray[Any], k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if isinstance(flat, np.ndarray):
-            klass = _bounded(flat, k)
+            class_index = _bounded(flat, k)
         else:
             try:
-                klass = np.array(flat, np.int64)
+                class_index = np.array(flat, np.int64)
             except OverflowError:
-                klass = np.array([min(max(value, -1), k) for value in flat], np.int64)
-        good = (klass >= 0) & (klass < k)
+                class_index = np.array([min(max(value, -1), k) for value in flat], np.int64)
+        good = (class_index >= 0) & (class_index < k)
         for i in np.flatnonzero(~good):
             detail = f"Received class {_short(int(flat[i]))}; expected an integer from 0 to {k - 1}. Correct the label."
             self.violations.row("labels", int(row[i]), "class_range", detail)
-        return row[good], klass[good]
+        return row[good], class_index[good]
 
     def _ratings_by_row(
         self, column: list[Any], k: int, class_names: Sequence[str] | None
@@ -156,22 +158,22 @@ class RatingColumns:
             if not ratings:
                 self.violations.row("labels", i, *_NO_RATINGS)
             for rating in ratings:
-                klass = index.get(rating, rating) if isinstance(rating, str) else rating
-                if not is_whole(klass):
+                class_index = index.get(rating, rating) if isinstance(rating, str) else rating
+                if not is_whole(class_index):
                     self.violations.row("labels", i, "class_index", _class_detail(rating, index))
                     break
                 rows.append(i)
-                flat.append(int(klass))
+                flat.append(int(class_index))
         return self._in_range(np.array(rows, np.int64), flat, k)
 
 
-def _votes_of(row: NDArray[np.int64], klass: NDArray[np.int64], n: int, k: int) -> Votes:
+def _votes_of(row: NDArray[np.int64], class_index: NDArray[np.int64], n: int, k: int) -> Votes:
     """Return row, class and number of every class that a row's ratings name, by row, then class."""
     if n * k <= _DENSE * len(row):
-        votes = np.bincount(row * k + klass, minlength=n * k)
+        votes = np.bincount(row * k + class_index, minlength=n * k)
         pairs = np.flatnonzero(votes)
         return pairs // k, pairs % k, votes[pairs]
-    pairs, count = np.unique(row * k + klass, return_counts=True)
+    pairs, count = np.unique(row * k + class_index, return_counts=True)
     return pairs // k, pairs % k, count.astype(np.int64)
 
 

@@ -1,4 +1,8 @@
-"""Collector of violations while columns are read."""
+"""Collector of violations while columns are read.
+
+A batch of a million invalid rows costs a byte per row, not an object: only the first violations are stored, and the others
+are counted.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,47 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
 
-MAX_VIOLATIONS = 100
+MAX_VIOLATIONS = 100  # quoted in an error
+MAX_STORED = 1001  # one more than a caller that accepts the other rows may reject
 
 
 class ViolationCollector:
-    """The violations found so far, and their rows."""
+    """The first violations, and all invalid rows."""
 
     def __init__(self) -> None:
         self._of_row: dict[int, Violation] = {}
+        self._is_bad = bytearray()
+        self.n_rows = 0
 
     @property
     def found(self) -> list[Violation]:
-        """Return one violation per invalid row, in the order of rows."""
-        return [self._of_row[row] for row in sorted(self._of_row)]
+        """Return one violation per invalid row, in the order of rows; those of the first `MAX_STORED` rows."""
+        return [self._of_row[row] for row in sorted(self._of_row)[:MAX_STORED]]
 
     def row(self, column: str, row: int, rule: str, detail: str) -> None:
         """Note that a row breaks a rule. Only its first violation is stored."""
-        if row not in self._of_row:
-            self._of_row[row] = Violation(f"/{column}/{row}", rule, detail)
+        if row >= len(self._is_bad):
+            self._is_bad += bytes(2 * row + 1024 - len(self._is_bad))
+        if self._is_bad[row]:
+            return
+        self._is_bad[row] = 1
+        self.n_rows += 1
+        self._of_row[row] = Violation(f"/{column}/{row}", rule, detail)
+        if len(self._of_row) > 2 * MAX_STORED:
+            self._of_row = {row: self._of_row[row] for row in sorted(self._of_row)[:MAX_STORED]}
 
     def rows(self, column: str, bad: NDArray[np.bool_], rule: str, detail: str) -> None:
         """Note that all rows marked in `bad` break a rule."""
-        for row in np.flatnonzero(bad):
+        new = bad & ~self.bad_rows(len(bad))
+        for row in np.flatnonzero(new)[:MAX_STORED]:
             self.row(column, int(row), rule, detail)
+            new[row] = False
+        others = int(np.count_nonzero(new))
+        if others:
+            known = self.bad_rows(max(len(bad), len(self._is_bad)))
+            known[: len(new)] |= new
+            self._is_bad = bytearray(known.tobytes())
+            self.n_rows += others
 
     def nulls(self, column: str, rows: NDArray[np.bool_] | None) -> None:
         """Note that the marked rows have null where a value is required."""
@@ -40,10 +62,12 @@ class ViolationCollector:
             self.rows(column, rows, "null", detail)
 
     def bad_rows(self, n: int) -> NDArray[np.bool_]:
+        """Return which of `n` rows are invalid."""
         bad = np.zeros(n, bool)
-        bad[list(self._of_row)] = True
+        known = np.frombuffer(bytes(self._is_bad[:n]), np.bool_)
+        bad[: len(known)] = known
         return bad
 
     def refuse(self) -> None:
         """Raise what was found, the first rows first."""
-        raise CalibrationInputError(self.found[:MAX_VIOLATIONS])
+        raise CalibrationInputError(self.found[:MAX_VIOLATIONS], self.n_rows)

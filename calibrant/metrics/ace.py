@@ -34,4 +34,5 @@ METRIC = GapMetric(
     source="Barfoot et al., eq. 3, over non-empty bins as in their code",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=ace_statistic,
+    by_bin=True,
 )

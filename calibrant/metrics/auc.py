@@ -15,6 +15,7 @@ from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import (
     DRAWN,
     N_DRAWS,
+    NullReference,
     drawn_hits,
     few,
     independent,
@@ -63,7 +64,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     return Interval((max(low, 0.0), min(high, 1.0)), {"interval_method": JACKKNIFE})
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the area of a calibrated model with these scores."""
     cells = few(independent(roc_cells(view, view.scope)[0]))
     hits = drawn_hits(cells, N_DRAWS, seed)
@@ -78,9 +79,9 @@ def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
 def _classes(view: View) -> dict[str, object]:
     """Return the area of each class against the rest, None where it has one outcome only, and their mean."""
     by_class: list[float | None] = []
-    for klass in range(view.spec.n_classes):
+    for class_index in range(view.spec.n_classes):
         try:
-            cells, _ = roc_cells(view, f"class:{klass}")
+            cells, _ = roc_cells(view, f"class:{class_index}")
             by_class.append(float(area(*hits_and_misses(cells))))
         except NotAnswerable:
             by_class.append(None)

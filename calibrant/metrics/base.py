@@ -15,14 +15,20 @@ from numpy.typing import NDArray
 
 from calibrant.core.options import TIES, Option
 from calibrant.core.view import NotAnswerable, Table, View
-from calibrant.inference.intervals import GapStatistic, gap_interval, ratio_interval, resampled_gaps
-from calibrant.inference.null_reference import gap_null, sum_null
-from calibrant.inference.replication import ReplicateTables, class_tables, score_columns, tables_for
+from calibrant.inference.gap_uncertainty import (
+    GapTables,
+    gap_tables,
+    gap_uncertainty,
+    has_named_units,
+    worst_case,
+)
+from calibrant.inference.intervals import RATIO_OF, GapStatistic, ratio_interval
+from calibrant.inference.null_reference import sum_null
+from calibrant.inference.replication import score_columns
 from calibrant.inference.seeds import SEED
 from calibrant.metrics.estimate import Estimate as Estimate
 
 Floats = NDArray[np.float64]
-INTERVAL_METHOD = "bootstrap of 64 unit replicates, inverted along the observed gaps"
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,7 @@ class GapMetric(Metric):
     """A statistic of weight and gap by bin of the requested scope.
 
     `statistic(bias)` makes the statistic. `bias(table)` is a constant of the data that is subtracted; 0 for most metrics.
+    `by_bin`: each bin counts alike, however little it holds; the interval is then limited to bins with enough units.
     """
 
     own_options: tuple[Option, ...] = (TIES,)
@@ -109,6 +116,7 @@ class GapMetric(Metric):
     bias: Callable[[Table], float] = field(default=_no_bias)
     binning: str | None = None
     scope: str | None = None
+    by_bin: bool = False
 
     @property
     def takes_bias(self) -> bool:
@@ -128,30 +136,29 @@ class GapMetric(Metric):
             return None
         return float(self.statistic(self.bias(table))(cells.weight[None], cells.gap[None]))
 
+    def tables(self, view: View) -> tuple[Table, GapTables]:
+        """Return the bins of the value, and the same with what interval and null reference need."""
+        scope, bins = self.scope or view.scope, view.question.bins
+        binning = self.binning or view.question.binning
+        table = view.binned(scope, binning, bins)
+        return table, gap_tables((scope,), binning, bins, [table])
+
     def estimate(self, view: View, seed: int) -> Estimate:
         scope = self.scope or view.scope
-        table = view.binned(scope, self.binning or view.question.binning, view.question.bins)
-        cells = table.cells
-        total = float(cells.weight.sum())
-        if not total:
+        table, tables = self.tables(view)
+        if not tables.weight.sum():
             return Estimate(None, "no_data")
         statistic = self.statistic(self.bias(table))
-        weight, gap = cells.weight[None], cells.gap[None]
         extra: dict[str, Any] = {
             "bins": view.question.bins,
             "scope": scope,
         } | view.histogram_counts(scope)
         if table.discarded_weight:
             extra["discarded_weight"] = table.discarded_weight
-        interval, about = _gap_interval(
-            view,
-            scope,
-            (statistic, self.statistic(0.0)),
-            seed,
-            lambda: tables_for(view, scope, view.question.bins),
+        interval, null, about = gap_uncertainty(
+            view, tables, (statistic, self.statistic(0.0)), seed, self.by_bin
         )
-        null = gap_null(statistic, weight, cells.null_variance[None], seed)
-        value = float(statistic(weight, gap))
+        value = float(statistic(tables.weight, tables.gap))
         return Estimate(value, interval=interval, null=null, extra=extra | about)
 
 
@@ -164,35 +171,27 @@ class ClasswiseGapMetric(Metric):
     binning: str | None = None
 
     def value(self, view: View) -> float | None:
-        tables = self._tables(view)
-        if not sum(float(table.cells.weight.sum()) for table in tables):
+        tables = self.tables(view)
+        if not tables.weight.sum():
             return None
-        width = max(table.n_bins for table in tables)
-        weight, gap = _stacked(tables, "weight", width), _stacked(tables, "gap", width)
-        return float(self.statistic(weight, gap).mean())
+        return float(self.statistic(tables.weight, tables.gap).mean())
 
-    def _tables(self, view: View) -> list[Table]:
-        binning = self.binning or view.question.binning
-        return [
-            view.binned(f"class:{k}", binning, view.question.bins)
-            for k in range(view.spec.n_classes)
-        ]
+    def tables(self, view: View) -> GapTables:
+        """Return the bins of every class."""
+        binning, bins = self.binning or view.question.binning, view.question.bins
+        scopes = tuple(f"class:{k}" for k in range(view.spec.n_classes))
+        return gap_tables(
+            scopes, binning, bins, [view.binned(scope, binning, bins) for scope in scopes]
+        )
 
     def estimate(self, view: View, seed: int) -> Estimate:
-        tables = self._tables(view)
-        if not sum(float(table.cells.weight.sum()) for table in tables):
+        tables = self.tables(view)
+        if not tables.weight.sum():
             return Estimate(None, "no_data")
-        width = max(table.n_bins for table in tables)
-        weight, gap, variance = (
-            _stacked(tables, name, width) for name in ("weight", "gap", "null_variance")
-        )
-        by_class = self.statistic(weight, gap)
+        by_class = self.statistic(tables.weight, tables.gap)
         whole = mean_over_classes(self.statistic)
-        interval, about = _gap_interval(
-            view, "classes", (whole, whole), seed, lambda: class_tables(view, view.question.bins)
-        )
+        interval, null, about = gap_uncertainty(view, tables, (whole, whole), seed)
         extra = {"bins": view.question.bins, "by_class": by_class.tolist()}
-        null = gap_null(whole, weight, variance, seed)
         return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)
 
 
@@ -210,11 +209,14 @@ class SumMetric(Metric):
             return Estimate(None, "no_data")
         value = sums[self.column] / sums[self.weight] if sums[self.weight] else None
         interval, about = ratio_bounds(view, self.column, self.weight)
-        null = None
-        if self.null_column is not None:
-            null = sum_null(
-                sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"]
-            )
+        if self.null_column is None:
+            return Estimate(value, interval=interval, extra=about)
+        null = sum_null(
+            sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"]
+        )
+        if has_named_units(view):
+            about |= worst_case(null) | {"null_reason": "units_not_replicated"}
+            return Estimate(value, interval=interval, extra=about)
         return Estimate(value, interval=interval, null=null, extra=about)
 
 
@@ -227,33 +229,11 @@ def ratio_bounds(
         if not np.all(columns[weight].sum() - columns[weight] > 0):
             raise NotAnswerable("too_few_units", "one replicate holds all the weight")
         return ratio_interval(columns[column], columns[weight], view.question.ci), {
-            "interval_method": "jackknife of 64 unit replicates"
+            "interval_method": "jackknife of 64 unit replicates",
+            "interval_of": RATIO_OF,
         }
     except NotAnswerable as refusal:
         return None, {"interval_reason": refusal.reason}
-
-
-def _gap_interval(
-    view: View,
-    key: str,
-    statistics: tuple[GapStatistic, GapStatistic],
-    seed: int,
-    tables: Callable[[], ReplicateTables],
-) -> tuple[tuple[float, float] | None, dict[str, Any]]:
-    try:
-        gaps = view.once((key, seed), lambda: resampled_gaps(tables(), seed))
-        bounds = gap_interval(*statistics, gaps, view.question.ci)
-        return bounds, {"interval_method": INTERVAL_METHOD, "interval_bins": gaps.bins}
-    except NotAnswerable as refusal:
-        return None, {"interval_reason": refusal.reason}
-
-
-def _stacked(tables: list[Table], name: str, width: int) -> Floats:
-    """Return a column of every table, (n_tables, width), with zeros behind shorter ones."""
-    result = np.zeros((len(tables), width))
-    for row, table in zip(result, tables, strict=True):
-        row[: table.n_bins] = getattr(table.cells, name)
-    return result
 
 
 def mean_over_classes(statistic: GapStatistic) -> GapStatistic:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired, rows_at_hand
 from calibrant.core.options import NORM
 from calibrant.core.view import NotAnswerable, View
-from calibrant.inference.null_reference import quantiles_of
+from calibrant.inference.null_reference import NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 from calibrant.metrics.kde_ece import BANDWIDTH
 
@@ -137,7 +137,7 @@ def read(view: View) -> MetricValue | None:
     return MetricValue(value, extra)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     rows = rows_at_hand(view, most_paired(view.spec.n_classes))
     assert rows is not None
     bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))

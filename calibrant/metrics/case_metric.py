@@ -48,7 +48,7 @@ class CaseMetric(Metric):
             "sd": answers["macro"]["sd"],
             "quantiles": answers["macro"]["quantiles"],
         }
-        extra |= {name: answer["value"] for name, answer in answers.items()}
+        extra |= {name: result["value"] for name, result in answers.items()}
         extra |= {name: _averaged(cases, name, average) for name in self.beside}
         bound = cases.bound(self.error)
         if bound:

@@ -25,7 +25,13 @@ from calibrant.estimators.isotonic import (
     recalibrated,
 )
 from calibrant.inference.intervals import GapStatistic, jackknife_interval
-from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
+from calibrant.inference.null_reference import (
+    DRAWN,
+    NullReference,
+    drawn_hits,
+    independent,
+    quantiles_of,
+)
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
     JACKKNIFE,
@@ -185,7 +191,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
     return OfBins(statistic, _INTERVAL_BINS)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the miscalibration of a calibrated model, from drawn hits.
 
     Recalibration fits noise down to the finest cells. Many draws in few groups give the variation; a few draws in all cells show how

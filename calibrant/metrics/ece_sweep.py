@@ -15,7 +15,7 @@ from calibrant.core.cells import Cells, cuts_inside
 from calibrant.core.options import NORM, TIES
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import GapStatistic
-from calibrant.inference.null_reference import gap_null
+from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, scored_cells
 
@@ -141,7 +141,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
     return OfBins(statistic, int(str(reading.extra["bins_chosen"])))
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the null reference at the number of bins that the data chose."""
     split = reading.extra["ties"] == "split"
     cells = view.row_cells(view.scope) if split else scored_cells(view)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from calibrant.inference.null_reference import ASSUMPTION
+from calibrant.inference.null_reference import ASSUMPTION, NullReference
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +51,7 @@ class Estimate:
     reason: str | None = None
     detail: str | None = None
     interval: tuple[float, float] | None = None
-    null: tuple[float, float] | None = None
+    null: NullReference | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     n: int | None = None
@@ -68,6 +68,17 @@ class Estimate:
     def null_q95(self) -> float | None:
         """95 % quantile of the metric for a perfectly calibrated model."""
         return None if self.null is None else self.null[1]
+
+    @property
+    def above_null(self) -> bool | None:
+        """Whether the number is above `null_q95`; None where the draws of the quantile do not decide it.
+
+        Draws decide a difference of at least twice the standard error of the quantile.
+        """
+        if self.null is None or self.value is None or self.null.q95_error is None:
+            return None
+        difference = self.value - self.null.q95
+        return None if abs(difference) < 2.0 * self.null.q95_error else difference > 0.0
 
     def of(
         self, name: str, counts: Mapping[str, int], n_units_split: int | None = None
@@ -110,6 +121,8 @@ class Estimate:
         found |= {"null_mean": self.null_mean, "null_q95": self.null_q95}
         if self.null is not None:
             found["null_assumption"] = ASSUMPTION
+            found["null_q95_error"] = self.null.q95_error
+            found["above_null"] = self.above_null
         return found | {"n": self.n, "n_ratings": self.n_ratings} | dict(self.extra)
 
     def __float__(self) -> float:

@@ -16,9 +16,15 @@ from numpy.typing import NDArray
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
 from calibrant.core.view import NotAnswerable, View
-from calibrant.inference.intervals import GapStatistic, gap_interval, resampled_gaps
-from calibrant.inference.replication import tables_for
-from calibrant.metrics.base import INTERVAL_METHOD, Estimate, Metric
+from calibrant.inference.gap_uncertainty import fine_gaps, has_named_units, worst_case
+from calibrant.inference.intervals import (
+    INTERVAL_METHOD,
+    MAY_BE_ABOVE,
+    GapStatistic,
+    gap_interval,
+)
+from calibrant.inference.null_reference import NullReference
+from calibrant.metrics.base import Estimate, Metric
 
 Floats = NDArray[np.float64]
 JACKKNIFE = "jackknife of 64 unit replicates"
@@ -63,7 +69,8 @@ class FormulaMetric(Metric):
     of_resamples : values of resamples of the raw rows of a view, exact and all at once: how often each row is taken,
         float64 (n_resamples, n_rows), to float64 (n_resamples,); nan where one has no value
     interval : from view, value, seed, instead of `of_bins`; without either, `no_interval` is the reason
-    null : mean and 95 % quantile for a calibrated model, from view, value, seed; without it, `no_null` is the reason
+    null : the reference of a calibrated model, from view, value, seed; without it, `no_null` is the reason
+    null_of_units : whether the reference is also right where units were named; otherwise it is the worst case there
     """
 
     read: Callable[[View], MetricValue | None] = _unread
@@ -71,8 +78,9 @@ class FormulaMetric(Metric):
     of_resamples: Callable[[View, Floats], Floats] | None = None
     interval: Callable[[View, MetricValue, int], Interval] | None = None
     no_interval: str = "estimator_not_replicated"
-    null: Callable[[View, MetricValue, int], tuple[float, float]] | None = None
+    null: Callable[[View, MetricValue, int], NullReference] | None = None
     no_null: str = "not_simulated"
+    null_of_units: bool = False
 
     def value(self, view: View) -> float | None:
         reading = self.read(view)
@@ -90,24 +98,33 @@ class FormulaMetric(Metric):
             extra |= found.about
         except NotAnswerable as refusal:
             extra["interval_reason"] = refusal.reason
+        null, about = self._null(view, reading, seed)
+        extra |= about
+        if bounds is not None and null is not None and null.limit is not None and self.of_bins:
+            # What chance alone explains does not exclude a calibrated model, whose error is 0.
+            bounds = (0.0 if reading.value <= null.limit else bounds[0], bounds[1])
+        return Estimate(reading.value, interval=bounds, null=null, extra=extra)
+
+    def _null(
+        self, view: View, reading: MetricValue, seed: int
+    ) -> tuple[NullReference | None, dict[str, Any]]:
+        """Return the null reference, or why there is none."""
         if self.null is None:
-            return Estimate(
-                reading.value, interval=bounds, extra=extra | {"null_reason": self.no_null}
-            )
+            return None, {"null_reason": self.no_null}
         try:
             null = self.null(view, reading, seed)
         except NotAnswerable as refusal:
-            return Estimate(
-                reading.value, interval=bounds, extra=extra | {"null_reason": refusal.reason}
-            )
-        return Estimate(reading.value, interval=bounds, null=null, extra=extra)
+            return None, {"null_reason": refusal.reason}
+        if has_named_units(view) and not self.null_of_units:
+            return None, worst_case(null) | {"null_reason": "units_not_replicated"}
+        return null, {}
 
     def _interval(self, view: View, reading: MetricValue, seed: int) -> Interval:
         if self.interval is not None:
             return self.interval(view, reading, seed)
         if self.of_bins is None:
             raise NotAnswerable(self.no_interval, "")
-        return interval_of_bins(view, self.of_bins(view, reading), seed, reading.value)
+        return interval_of_bins(view, self.of_bins(view, reading), seed)
 
 
 def bounded(bound: float | None, why: str) -> dict[str, Any]:
@@ -129,22 +146,26 @@ def scored_cells(view: View) -> Cells:
     return view.once(("scored", view.scope), lambda: view.cells_of(view.scope).together())
 
 
-def interval_of_bins(view: View, of_bins: OfBins, seed: int, value: float) -> Interval:
-    """Return the interval of a statistic of gaps from the replicates' tables of the requested scope, widened to include the value.
+def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:
+    """Return the interval of a statistic of gaps from the replicates' tables of the requested scope.
 
     Replicates give the available number of bins nearest to the requested one.
 
     Raises
     ------
     NotAnswerable
-        As `replication.tables_for`.
+        As `replication.tables_for`, or too few effective samples.
     """
     key = ("resampled", view.scope, seed, of_bins.bins)
-    gaps = view.once(key, lambda: resampled_gaps(tables_for(view, view.scope, of_bins.bins), seed))
+    gaps, n_effective = view.once(key, lambda: fine_gaps(view, of_bins.bins, seed))
     made = of_bins.statistic(gaps.bins)
-    lower, upper = gap_interval(made, made, gaps, view.question.ci)
-    about = {"interval_method": INTERVAL_METHOD, "interval_bins": gaps.bins}
-    return Interval((min(lower, value), max(upper, value)), about)
+    about = {
+        "interval_method": INTERVAL_METHOD,
+        "interval_of": f"the population's value of this metric on {gaps.bins} equal-width bins; {MAY_BE_ABOVE}",
+        "interval_bins": gaps.bins,
+        "n_effective": n_effective,
+    }
+    return Interval(gap_interval(made, made, gaps, view.question.ci), about)
 
 
 def bin_scores(view: View, bins: int) -> Floats:

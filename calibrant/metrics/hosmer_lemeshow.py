@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells, cuts_inside, equal_mass_groups
 from calibrant.core.options import Option
 from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.null_reference import NullReference
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
 
 Floats = NDArray[np.float64]
@@ -50,6 +51,11 @@ def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
+    if _unequal(cells):
+        raise NotAnswerable(
+            "unequal_weights",
+            "the test's chi-square distribution needs predictions of equal weight",
+        )
     bins = view.question.bins
     group = equal_mass_groups(cells.weight, bins)
     n_groups = int(group[-1]) + 1
@@ -78,6 +84,12 @@ def read(view: View) -> MetricValue | None:
             error_bound(cells, bins, group, groups, variance * effect), "cuts_not_told_by_cells"
         )
     return MetricValue(value, extra)
+
+
+def _unequal(cells: Cells) -> bool:
+    """Return whether samples differ in weight: squared weights sum to more than those of equal weights."""
+    squared = float(cells.weight_squared.sum()) * float(cells.count.sum())
+    return squared > float(cells.weight.sum()) ** 2 * (1.0 + 1e-9)
 
 
 def error_bound(
@@ -115,10 +127,10 @@ def error_bound(
     )
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return mean and quantile of the chi-square distribution."""
     freedom = reading.extra["degrees_of_freedom"]
-    return float(freedom), float(scipy.special.chdtri(freedom, 0.05))
+    return NullReference(float(freedom), float(scipy.special.chdtri(freedom, 0.05)), 0.0)
 
 
 METRIC = FormulaMetric(
@@ -137,4 +149,5 @@ METRIC = FormulaMetric(
     read=read,
     no_interval="test_statistic",
     null=null,
+    null_of_units=True,
 )

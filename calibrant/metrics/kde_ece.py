@@ -27,7 +27,13 @@ from calibrant.estimators.kernel import (
 )
 from calibrant.estimators.kernel_bound import kernel_error_bound
 from calibrant.inference.intervals import GapStatistic
-from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
+from calibrant.inference.null_reference import (
+    DRAWN,
+    NullReference,
+    drawn_hits,
+    independent,
+    quantiles_of,
+)
 from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import (
     FormulaMetric,
@@ -176,7 +182,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
     return resampled_errors(found, np.tile(times, len(rows) // times.shape[1])[:, kept], bandwidth)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the null reference, from labels drawn cell by cell, in fewer cells."""
     cells = independent(points(view, MAX_NULL_POINTS, NULL_FINENESS)[0])
     found = points_of(cells, LEAVE.of(view.question), view.question.raters == "mean")

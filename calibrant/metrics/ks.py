@@ -19,7 +19,7 @@ from calibrant.estimators.cumulative import (
     kuiper_survival,
 )
 from calibrant.inference.intervals import GapStatistic
-from calibrant.inference.null_reference import few, gap_null, independent
+from calibrant.inference.null_reference import NullReference, few, gap_null, independent
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, scored_cells
 
 Floats = NDArray[np.float64]
@@ -56,8 +56,8 @@ def _of_bins(statistic: GapStatistic) -> Callable[[View, MetricValue], OfBins]:
     return lambda view, reading: OfBins(lambda bins: one_table)
 
 
-def _null(statistic: GapStatistic) -> Callable[[View, MetricValue, int], tuple[float, float]]:
-    def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def _null(statistic: GapStatistic) -> Callable[[View, MetricValue, int], NullReference]:
+    def null(view: View, reading: MetricValue, seed: int) -> NullReference:
         cells = few(independent(scored_cells(view)))
         return gap_null(statistic, cells.weight, cells.null_variance, seed)
 

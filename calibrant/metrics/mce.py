@@ -25,4 +25,5 @@ METRIC = GapMetric(
     source="Naeini et al. 2015; empty bins are skipped",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=mce_statistic,
+    by_bin=True,
 )

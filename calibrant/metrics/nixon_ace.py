@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells, rank_groups
 from calibrant.core.options import TIES, Option
 from calibrant.core.view import NotAnswerable, View
-from calibrant.inference.null_reference import gap_null
+from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.ace import mean_gap
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
@@ -107,11 +107,14 @@ def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
     if split and not view.is_raw:
         raise NotAnswerable("needs_rows", "only ties of raw rows can be split")
     view.refuse_histograms()
-    return [_class_ranges(view, klass, epsilon, split) for klass in range(view.spec.n_classes)]
+    return [
+        _class_ranges(view, class_index, epsilon, split)
+        for class_index in range(view.spec.n_classes)
+    ]
 
 
-def _class_ranges(view: View, klass: int, epsilon: float | None, split: bool) -> Ranges:
-    scope, bins = f"class:{klass}", view.question.bins
+def _class_ranges(view: View, class_index: int, epsilon: float | None, split: bool) -> Ranges:
+    scope, bins = f"class:{class_index}", view.question.bins
     if split:
         rows = view.row_cells(scope)
         return by_rank(above(rows.kept(rows.weight > 0), epsilon)[0], bins)
@@ -161,8 +164,8 @@ def _reader(thresholded: bool) -> Callable[[View], MetricValue | None]:
     return read
 
 
-def _null(thresholded: bool) -> Callable[[View, MetricValue, int], tuple[float, float]]:
-    def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def _null(thresholded: bool) -> Callable[[View, MetricValue, int], NullReference]:
+    def null(view: View, reading: MetricValue, seed: int) -> NullReference:
         tables = _made(view, thresholded)
         weight, variance = _padded(tables, "weight"), _padded(tables, "null_variance")
         return gap_null(lambda w, g: mean_gap(w, g).mean(axis=-1), weight, variance, seed)

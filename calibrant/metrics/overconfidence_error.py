@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.view import View
 from calibrant.inference.intervals import GapStatistic
-from calibrant.inference.null_reference import gap_null
+from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, bin_scores
 
@@ -54,7 +54,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
     return OfBins(statistic, view.question.bins)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     cells = view.table().cells
     return gap_null(
         overconfidence(np.nan_to_num(cells.mean)), cells.weight, cells.null_variance, seed

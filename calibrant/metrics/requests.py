@@ -68,7 +68,7 @@ class MetricRequest:
         return f"{self.metric.slug}({listed})" if listed else self.metric.slug
 
     def question(self, shared: PaneQuery) -> PaneQuery:
-        """Return the shared question with this request's options in place of its own."""
+        """Return the shared query with this request's options instead of its own."""
         if not self.options:
             return shared
         given = dict(self.options)

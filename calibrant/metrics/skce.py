@@ -16,7 +16,7 @@ from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired,
 from calibrant.core.options import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import jackknife_interval
-from calibrant.inference.null_reference import quantiles_of
+from calibrant.inference.null_reference import NullReference, quantiles_of
 from calibrant.metrics.base import Estimate
 from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 
@@ -122,7 +122,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     )
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     return quantiles_of(drawn_errors(view, seed))
 
 

@@ -17,7 +17,13 @@ from calibrant.estimators.smoothing import (
     smooth_calibration_errors,
 )
 from calibrant.inference.intervals import GapStatistic
-from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
+from calibrant.inference.null_reference import (
+    DRAWN,
+    NullReference,
+    drawn_hits,
+    independent,
+    quantiles_of,
+)
 from calibrant.metrics.base import share
 from calibrant.metrics.formula_metric import (
     FormulaMetric,
@@ -87,7 +93,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
     return np.where(total > 0, errors, np.nan)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the null reference. Each draw finds its own bandwidth, from more coefficients if it is below what few resolve."""
     cells = scored_cells(view)
     for n, n_draws in _NULL_LEVELS:

@@ -11,6 +11,7 @@ import scipy
 
 from calibrant.core.cells import Cells
 from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.null_reference import NullReference
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
 
 
@@ -56,9 +57,9 @@ def read(view: View) -> MetricValue | None:
     return MetricValue(z, extra)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return mean and quantile of a standard normal."""
-    return 0.0, 1.6448536269514722
+    return NullReference(0.0, 1.6448536269514722, 0.0)
 
 
 METRIC = FormulaMetric(
@@ -76,4 +77,5 @@ METRIC = FormulaMetric(
     read=read,
     no_interval="test_statistic",
     null=null,
+    null_of_units=True,
 )

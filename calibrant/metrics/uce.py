@@ -17,10 +17,10 @@ from calibrant.accumulators.uncertainty import (
     normalised_entropy,
     uncertainty_grid,
 )
-from calibrant.core.grid import equal_width_bin
+from calibrant.core.grid import equal_width_bin, on_edge
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NotAnswerable, View
-from calibrant.inference.null_reference import N_DRAWS, quantiles_of
+from calibrant.inference.null_reference import N_DRAWS, NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
 Floats = NDArray[np.float64]
@@ -92,7 +92,10 @@ def _raw_sums(view: View) -> Floats:
     if filling.n:
         uncertainty = normalised_entropy(filling.batch.probabilities)
         fill_uncertainty(
-            block, filling, equal_width_bin(uncertainty, bins, view.question.edges), uncertainty
+            block,
+            filling,
+            equal_width_bin(on_edge(uncertainty, bins), bins, view.question.edges),
+            uncertainty,
         )
     return block.sums
 
@@ -123,7 +126,7 @@ def read(view: View) -> MetricValue | None:
     return MetricValue(float(uncertainty_error(held, uncertainty, error)), extra)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the null reference: errors of each bin drawn around one minus its confidence."""
     table = table_of(view)
     weight = table["weight"]

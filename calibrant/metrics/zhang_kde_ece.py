@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
 from calibrant.core.view import View
-from calibrant.inference.null_reference import DRAWN, drawn_hits, independent, quantiles_of
+from calibrant.inference.null_reference import (
+    DRAWN,
+    NullReference,
+    drawn_hits,
+    independent,
+    quantiles_of,
+)
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, scored_cells
 
 Floats = NDArray[np.float64]
@@ -121,7 +127,7 @@ def read(view: View) -> MetricValue | None:
     return MetricValue(value, extra)
 
 
-def null(view: View, reading: MetricValue, seed: int) -> tuple[float, float]:
+def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the null reference from labels drawn cell by cell, in fewer cells, with the same bandwidth."""
     cells = scored_cells(view)
     if len(cells) > _NULL_CELLS:

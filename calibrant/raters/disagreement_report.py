@@ -109,7 +109,7 @@ def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
     epistemic, irreducible = rows.mean(rows.epistemic), rows.mean(rows.irreducible)
     loss_interval, _ = disagreement_loss_interval(view, choice)
     calibration_bounds, about = calibration_interval(view, choice, seed)
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "n": int(table.count.sum()),
         "n_labelled": view.counts["n_labelled"],
         "n_ratings": view.counts["n_ratings"],
@@ -136,11 +136,11 @@ def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
     } | about
     if fitted is not None:
         factor = fitted.value / (fitted.value + 1.0)
-        answer["concentration"] = asdict(fitted) | {"interval": _listed(fitted.interval)}
-        answer["after"] = _state_of(table, factor, epistemic, irreducible, fitted)
-        answer["warnings"] = _warnings(table, fitted)
-        del answer["reason"]
-    return answer
+        result["concentration"] = asdict(fitted) | {"interval": _listed(fitted.interval)}
+        result["after"] = _state_of(table, factor, epistemic, irreducible, fitted)
+        result["warnings"] = _warnings(table, fitted)
+        del result["reason"]
+    return result
 
 
 def _fitted(view: View) -> Concentration | None:

@@ -32,12 +32,12 @@ def coverage(pane: Pane, bins: int = BINS, ci: float = 0.95) -> dict[str, Any]:
     bins : a divisor of 60
     ci : level of the gradient's interval
     """
-    told = label_coverage(pane, bins)
+    reported = label_coverage(pane, bins)
     return {
-        "coverage": told["labelled"],
-        "n_predictions": told["n_predictions"],
-        "n_labelled": told["n_labelled"],
-        "by_bin": told["by_bin"],
+        "coverage": reported["labelled"],
+        "n_predictions": reported["n_predictions"],
+        "n_labelled": reported["n_labelled"],
+        "by_bin": reported["by_bin"],
         "gradient": gradient(pane, ci),
         "delay": _delays(pane),
     }

@@ -78,16 +78,16 @@ def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = SEED) 
     dict by measure, each as `compare_cases`, with `by_class`: the same for each counted class without the cases' names
     and the permutation.
     """
-    answer = {}
+    result = {}
     for name in (*ERRORS, "dice"):
         values, against = (
             dict(zip(each.names, numbers(each.by_case(name)), strict=True))
             for each in (mine, theirs)
         )
-        answer[name] = compare_cases(values, against, seed) | {
+        result[name] = compare_cases(values, against, seed) | {
             "by_class": _by_class(mine, theirs, name)
         }
-    return answer
+    return result
 
 
 def _by_class(mine: CaseErrors, theirs: CaseErrors, name: str) -> list[dict[str, Any]]:
@@ -108,7 +108,7 @@ def _by_class(mine: CaseErrors, theirs: CaseErrors, name: str) -> list[dict[str,
 def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
     """Return the results for the pairs; without a seed no permutation."""
     n, difference = len(mine), mine - theirs
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "n": n,
         "mean": float(mine.mean()) if n else None,
         "against": float(theirs.mean()) if n else None,
@@ -122,20 +122,20 @@ def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
         "wilcoxon_p",
         *(() if seed is None else ("permutation_p",)),
     )
-    answer |= {**dict.fromkeys(names), "stars": ""}
+    result |= {**dict.fromkeys(names), "stars": ""}
     if n < 2:
-        return answer | {"reason": "too_few_cases"}
+        return result | {"reason": "too_few_cases"}
     if np.ptp(difference) <= CONSTANT:
-        return answer | {"reason": "constant_difference"}
+        return result | {"reason": "constant_difference"}
     test = scipy.stats.ttest_rel(mine, theirs)
-    answer |= {
+    result |= {
         "t": float(test.statistic),
         "degrees_of_freedom": n - 1,
         "p": float(test.pvalue),
         "wilcoxon_p": _wilcoxon(difference),
         "stars": next((mark for level, mark in STARS if test.pvalue < level), ""),
     }
-    return answer if seed is None else answer | {"permutation_p": permutation_p(difference, seed)}
+    return result if seed is None else result | {"permutation_p": permutation_p(difference, seed)}
 
 
 def _wilcoxon(difference: Floats) -> float:

@@ -133,10 +133,10 @@ class CaseErrors:
         values = self.by_case(name)
         by_class = _mean(ERRORS[name](self.counted), self.use, axis=0)
         found = values[np.isfinite(values)]
-        answer = {"value": float(found.mean()) if len(found) else None, "n": len(found)} | spread(
+        result = {"value": float(found.mean()) if len(found) else None, "n": len(found)} | spread(
             found
         )
-        return answer | {"by_class": numbers(by_class)}
+        return result | {"by_class": numbers(by_class)}
 
     def micro(self, name: str, *, pooled: bool) -> dict[str, Any]:
         """Return the mean over the classes that count of the errors of all cases pooled."""

@@ -82,13 +82,15 @@ class CaseOptions:
 def _composites(given: Any, n_classes: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not isinstance(given, Mapping):
         raise CalibrationInputError.at(
-            "/composites", "object", "composites map names to lists of classes"
+            "/composites",
+            "object",
+            "Received composites of another type; expected an object from names to lists of classes.",
         )
     result = []
     for name, members in given.items():
         found = list(members) if isinstance(members, list | tuple) else []
         if not found or any(type(k) is not int or not 0 <= k < n_classes for k in found):
-            detail = f"a composite is a list of classes, each in 0 to {n_classes - 1}"
+            detail = f"Received another composite; expected a list of classes, each from 0 to {n_classes - 1}."
             raise CalibrationInputError.at(f"/composites/{name}", "class_range", detail)
         result.append((str(name), tuple(dict.fromkeys(found))))
     return tuple(result)

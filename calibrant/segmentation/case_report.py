@@ -33,7 +33,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
     if there is no data.
     """
     question = view.question
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "raters": question.raters,
         "bins": question.bins,
         "edges": question.edges,
@@ -50,9 +50,9 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
             "histogram": None,
             "reliability": [],
         }
-        return answer | nothing | {"reason": refusal.reason, "detail": refusal.detail}
+        return result | nothing | {"reason": refusal.reason, "detail": refusal.detail}
     options = cases.options
-    answer |= {
+    result |= {
         "average": options.average,
         "membership": options.membership,
         "background": options.background,
@@ -71,7 +71,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
         "reliability": reliability_boxes(cases),
     }
     bounds = {name: cases.bound(name) for name in ERRORS}
-    return answer | ({"error_bound": bounds} if any(bounds.values()) else {})
+    return result | ({"error_bound": bounds} if any(bounds.values()) else {})
 
 
 def case_reliability(view: View, case: str) -> dict[str, Any]:
@@ -124,12 +124,12 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
         )
     bins = cases.counted
     use = bins.filled & cases.use[:, :, None]
-    case, klass, column = np.nonzero(use)
-    rate = np.clip(bins.rate[case, klass, column], 0.0, 1.0)
+    case, class_index, column = np.nonzero(use)
+    rate = np.clip(bins.rate[case, class_index, column], 0.0, 1.0)
     row = equal_width_bin(rate, frequency_bins, "left")
     shape = (len(cases.classes), bins.n_bins, frequency_bins)
     counts = np.zeros(shape, np.int64)
-    np.add.at(counts, (klass, column, row), 1)
+    np.add.at(counts, (class_index, column, row), 1)
     n = counts.sum(axis=2, keepdims=True)
     shares = np.divide(counts, n, out=np.full(shape, np.nan), where=n > 0)
     known = np.isfinite(shares)
@@ -140,7 +140,7 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
         where=known.any(axis=0),
     )
     total = np.zeros(shape[:2])
-    np.add.at(total, (klass, column), rate)
+    np.add.at(total, (class_index, column), rate)
     size = n[:, :, 0]
     by_class = np.divide(total, size, out=np.full(shape[:2], np.nan), where=size > 0)
     pooled, pooled_size = total.sum(axis=0), size.sum(axis=0)

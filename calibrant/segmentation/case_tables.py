@@ -75,7 +75,7 @@ class Layout:
     @classmethod
     def of_classes(cls, classes: Sequence[int], cells: int = CELLS) -> Layout:
         """Build the layout of each class separately."""
-        return cls(tuple((klass,) for klass in classes), cells)
+        return cls(tuple((class_index,) for class_index in classes), cells)
 
     @property
     def grid(self) -> Grid:
@@ -94,9 +94,9 @@ class Layout:
     def size(self) -> int:
         return self.n_classes * (self.width + 1)
 
-    def top_place(self, klass: int) -> int:
+    def top_place(self, class_index: int) -> int:
         """Return the place of the predictions whose top class it is."""
-        return self.n_classes * self.width + klass
+        return self.n_classes * self.width + class_index
 
     @cached_property
     def is_plain(self) -> bool:

@@ -29,7 +29,7 @@ from calibrant.core.batch_sums import Filling
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import policy_index
-from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.packing import PackingError, described, pack, unpack
 
 FORMAT = 1
 FINE_BINS = 1 << 14
@@ -153,8 +153,8 @@ class ConfidenceHistogram:
         mine = filling.policy_weights[policy]
         right = np.zeros((self.n_classes, filling.n))
         right[hits.klass, hits.row] = mine
-        for klass, column in enumerate(filling.columns):
-            self._add(self.label[klass], self.fine_bin(column), weight, right[klass])
+        for class_index, column in enumerate(filling.columns):
+            self._add(self.label[class_index], self.fine_bin(column), weight, right[class_index])
         top = right[filling.top_class, rows]
         self._add(self.prediction, self.fine_bin(filling.confidence), weight, top)
         self._add(
@@ -221,6 +221,22 @@ class ConfidenceHistogram:
         return pack(
             {"places": np.diff(places, prepend=0), "mass": flat[places], "exact": self.exact}, about
         )
+
+    @staticmethod
+    def packed_size(data: bytes) -> tuple[int, int]:
+        """Read the number of classes and the bytes in memory of a packed histogram, without unpacking it.
+
+        Raises
+        ------
+        PackingError
+            As `unpack`, where the header is damaged.
+        """
+        about, content = described(data)
+        n_classes, n_bins = about.get("n_classes"), about.get("n_bins")
+        is_known = about.get("confidence_histogram") == FORMAT
+        if not (is_known and type(n_classes) is int and type(n_bins) is int):
+            raise PackingError(f"not a confidence histogram in format {FORMAT}")
+        return n_classes, content + 8 * (2 * n_classes + 4) * n_bins
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:

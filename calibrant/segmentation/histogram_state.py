@@ -42,7 +42,7 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
         Classes are not stored, bins are not exact, plain histograms have other options, or the case is unknown.
     """
     question, counts = view.question, view.counts
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "raters": question.raters,
         "bins": question.bins,
         "edges": question.edges,
@@ -67,7 +67,7 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
             parts[name] = found if isinstance(found, dict) else smoothed(found, smoothing).tolist()
         except NotAnswerable as refusal:
             parts[name], missing[name] = None, refusal.reason
-    return answer | {"mass": float(label[0].sum()), **parts, "missing": missing}
+    return result | {"mass": float(label[0].sum()), **parts, "missing": missing}
 
 
 def _split(cells: Cells) -> Floats:

@@ -129,7 +129,7 @@ def histogram_of(updates: Sequence[Histogram]) -> ConfidenceHistogram:
     ValueError
         A class is missing or occurs twice, or bins or policies differ.
     """
-    classes = {h.klass: h for h in updates if h.kind == "class"}
+    classes = {h.class_index: h for h in updates if h.kind == "class"}
     n = sum(h.kind == "class" for h in updates)
     if n != len(classes) or sorted(k for k in classes if k is not None) != list(range(max(n, 2))):
         raise ValueError(
@@ -141,8 +141,8 @@ def histogram_of(updates: Sequence[Histogram]) -> ConfidenceHistogram:
         )
     histogram = ConfidenceHistogram.empty(n, updates[0].bins)
     histogram.has_predictions = False
-    for klass, plain in classes.items():
-        histogram.label[klass] = plain.count - plain.sum_correct, plain.sum_correct
+    for class_index, plain in classes.items():
+        histogram.label[class_index] = plain.count - plain.sum_correct, plain.sum_correct
     for plain in updates:
         if plain.kind == "top_label":
             histogram.prediction += [plain.count - plain.sum_correct, plain.sum_correct]
@@ -151,7 +151,12 @@ def histogram_of(updates: Sequence[Histogram]) -> ConfidenceHistogram:
 
 
 def _update(
-    table: Floats, kind: str, klass: int | None, cells: int, raters: str, of: Mapping[str, Any]
+    table: Floats,
+    kind: str,
+    class_index: int | None,
+    cells: int,
+    raters: str,
+    of: Mapping[str, Any],
 ) -> Histogram:
     n = table.shape[1]
     place, centres = coarse_bins(n, cells), (np.arange(n) + 0.5) / n
@@ -159,7 +164,7 @@ def _update(
         np.bincount(place, values, cells).astype(np.float64)
         for values in (table.sum(axis=0), table.sum(axis=0) * centres, table[1])
     )
-    return Histogram(kind, klass, raters, cells, "left", count, confidence, correct, **of)
+    return Histogram(kind, class_index, raters, cells, "left", count, confidence, correct, **of)
 
 
 def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
@@ -211,8 +216,8 @@ def _sums(value: Any, mass: float, pointer: str) -> Floats:
 def _check_label(label: Floats, pointer: str) -> None:
     """Raise unless every class counts every sample, and every sample has one reference class."""
     mass = label.sum(axis=(1, 2))
-    for klass, own in enumerate(mass):
-        _same_mass(float(own), float(mass[0]), f"{pointer}/{klass}")
+    for class_index, own in enumerate(mass):
+        _same_mass(float(own), float(mass[0]), f"{pointer}/{class_index}")
     _same_mass(float(label[:, 1].sum()), float(mass[0]), pointer)
 
 

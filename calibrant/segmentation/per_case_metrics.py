@@ -59,14 +59,16 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
         own = batch.take(place == i)
         pane = Pane(view.spec)
         pane.fill_batch(own)
-        told: dict[str, Any] = {"case": name, "n": own.n}
+        reported: dict[str, Any] = {"case": name, "n": own.n}
         try:
             value = metric.value(View(pane, replace(view.question), own))
-            told |= {"value": value} if value is not None else {"value": None, "reason": "no_data"}
+            reported |= (
+                {"value": value} if value is not None else {"value": None, "reason": "no_data"}
+            )
         except NotAnswerable as refusal:
-            told |= {"value": None, "reason": refusal.reason}
-        cases.append(told)
-        values.append(told["value"])
+            reported |= {"value": None, "reason": refusal.reason}
+        cases.append(reported)
+        values.append(reported["value"])
     found = np.array([value for value in values if value is not None], np.float64)
     return {
         "metric": slug,

@@ -61,14 +61,14 @@ def baselines(
     chosen([slug])
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "metric": slug,
         "policies": by_policy(View(pane, asked, batch), slug, seed),
         "n_majority_ties": pane.counts["n_majority_ties"],
     }
     if raters is not None:
-        answer |= of_raters(batch, slug, asked, raters)
-    return answer
+        result |= of_raters(batch, slug, asked, raters)
+    return result
 
 
 def of_raters(

@@ -42,7 +42,7 @@ def stability_answer(
     Returns
     -------
     dict as `stability`, with scope, n, n_ratings, `baselines` and `n_majority_ties`; `raters` is None, with a `reason`,
-    where there are no curves: baselines and `disagreement` are told all the same
+    where there are no curves: baselines and `disagreement` are returned all the same
 
     Raises
     ------

@@ -61,19 +61,19 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
         raise NotAnswerable("too_few_units", "subsets are drawn of two units or more")
     if view.filling.batch.weights is not None and not view.filling.batch.weights.any():
         raise NotAnswerable("no_data", "every row has weight 0")
-    told = {"n_drawn": n, "exact": True, **about}
+    reported = {"n_drawn": n, "exact": True, **about}
     if binned_statistic(view, metric) is not None:
-        return CurveSource(lambda v, draws: _binned_curves(v, metric, draws), n, N_ORDERS, told)
+        return CurveSource(lambda v, draws: _binned_curves(v, metric, draws), n, N_ORDERS, reported)
     if resamples_at_once(view, metric):
         return CurveSource(
-            lambda v, draws: _resampled_curves(v, metric, draws), n, _SLOW_ORDERS, told
+            lambda v, draws: _resampled_curves(v, metric, draws), n, _SLOW_ORDERS, reported
         )
     if not set(metric.needs) <= READ_FROM_ROWS:
         raise NotAnswerable(
             "not_from_cells", f"{metric.slug} is not read from scores and hits alone"
         )
     orders = _CLASS_ORDERS if "classes" in metric.needs else _SLOW_ORDERS
-    return CurveSource(lambda v, draws: _curves(v, metric, draws), n, orders, told)
+    return CurveSource(lambda v, draws: _curves(v, metric, draws), n, orders, reported)
 
 
 def resamples_at_once(view: View, metric: Metric) -> bool:

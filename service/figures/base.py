@@ -65,7 +65,7 @@ def image(media_type: str, make: Callable[[], Figure]) -> bytes:
 
 
 def sheet(
-    answer: dict[str, Any],
+    result: dict[str, Any],
     title: str,
     lines: Iterable[str],
     size: tuple[float, float] = (6.4, 6.2),
@@ -79,7 +79,7 @@ def sheet(
 
     Parameters
     ----------
-    answer : response whose model and window the heading names
+    result : response whose model and window the heading names
     title : subject of the figure
     lines : text below it, wrapped if too long; the window comes last
     size : width and height in inches; left, right and bottom margins too, and `titles` for those of panels
@@ -88,13 +88,13 @@ def sheet(
 
     width, height = size
     most = int((width - left - 0.1) * HEADING_CHARACTERS_AN_INCH) - len(title) - 4
-    model = short(str(answer.get("model") or ""), max(most, 8))
+    model = short(str(result.get("model") or ""), max(most, 8))
     head = f"{title} of {model}" if model else title
     figure = Figure(figsize=size, facecolor="white")
     figure.set_label(head)
     room = int((width - left - 0.1) * CHARACTERS_AN_INCH)
     text = [
-        part for line in (*lines, window_of(answer)) if line for part in textwrap.wrap(line, room)
+        part for line in (*lines, window_of(result)) if line for part in textwrap.wrap(line, room)
     ]
     figure.text(
         *(left / width, 1 - 0.27 / height, head),
@@ -208,38 +208,38 @@ def _whole_decades(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def say_nothing(axes: Axes, answer: dict[str, Any], what: str = "no data") -> None:
+def say_nothing(axes: Axes, result: dict[str, Any], what: str = "no data") -> None:
     """State in the figure that there is nothing to draw, and why."""
-    reason = str(answer.get("reason") or what).replace("_", " ")
+    reason = str(result.get("reason") or what).replace("_", " ")
     axes.text(
         *(0.5, 0.42, f"Nothing to draw: {reason}"), ha="center", color=INK, fontsize=11, transform=axes.transAxes,
         backgroundcolor="white", zorder=5,
     )  # fmt: skip
 
 
-def labels_of(answer: dict[str, Any]) -> str:
+def labels_of(result: dict[str, Any]) -> str:
     """Return the label policy of the numbers."""
-    raters = str(answer.get("raters") or "")
+    raters = str(result.get("raters") or "")
     return f"labels: {raters} ({POLICIES[raters]})" if raters in POLICIES else f"labels: {raters}"
 
 
-def data_of(answer: dict[str, Any]) -> str:
+def data_of(result: dict[str, Any]) -> str:
     """Return the numbers of predictions and ratings in the figure."""
-    n, n_ratings = answer.get("n"), answer.get("n_ratings") or 0
+    n, n_ratings = result.get("n"), result.get("n_ratings") or 0
     if n is None:
         return f"n = {n_ratings:,} ratings"
     return f"n = {n:,} labelled predictions with {n_ratings:,} ratings"
 
 
-def scope_of(answer: dict[str, Any]) -> str:
+def scope_of(result: dict[str, Any]) -> str:
     """Return the name of the score on the axis."""
-    scope = str(answer.get("scope", ""))
+    scope = str(result.get("scope", ""))
     return SCOPES.get(scope, f"probability of {scope.replace(':', ' ')}")
 
 
-def window_of(answer: dict[str, Any]) -> str:
+def window_of(result: dict[str, Any]) -> str:
     """Return the window if the response has one."""
-    window = answer.get("window") or {}
+    window = result.get("window") or {}
     return f"{window['from']} to {window['to']}" if window.get("from") else ""
 
 

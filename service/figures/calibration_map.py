@@ -27,42 +27,42 @@ if TYPE_CHECKING:
 SCORES = np.arange(2001) / 2000.0
 
 
-def draw_map(answer: dict[str, Any], media_type: str, *, n_classes: int) -> bytes:
+def draw_map(result: dict[str, Any], media_type: str, *, n_classes: int) -> bytes:
     """Return the curve of the response of `GET calibration-map`.
 
     A map of complete rows of more than two classes has no curve, and the figure states so.
     """
-    return image(media_type, lambda: _figure(answer, n_classes))
+    return image(media_type, lambda: _figure(result, n_classes))
 
 
-def _figure(answer: dict[str, Any], n_classes: int) -> Figure:
-    method = calibrators.MAPS[answer["method"]]
-    lines = [f"{method.title}; {labels_of(answer)}", data_of(answer), _losses(answer)]
-    figure = sheet(answer, "Calibration map", lines, (6.0, 6.4))
+def _figure(result: dict[str, Any], n_classes: int) -> Figure:
+    method = calibrators.MAPS[result["method"]]
+    lines = [f"{method.title}; {labels_of(result)}", data_of(result), _losses(result)]
+    figure = sheet(result, "Calibration map", lines, (6.0, 6.4))
     axes = figure.subplots()
     whole = "probability of class 1" if n_classes == 2 else "probability"
-    of = {"full": whole, "class": f"probability of class {answer.get('class')}"}
-    dressed(axes, of.get(answer["scope"]) or scope_of(answer), "recalibrated")
+    of = {"full": whole, "class": f"probability of class {result.get('class')}"}
+    dressed(axes, of.get(result["scope"]) or scope_of(result), "recalibrated")
     diagonal(axes, "unchanged")
-    if answer.get("parameters") is None:
-        say_nothing(axes, answer)
-    elif answer["scope"] == "full" and n_classes > 2:
+    if result.get("parameters") is None:
+        say_nothing(axes, result)
+    elif result["scope"] == "full" and n_classes > 2:
         say_nothing(axes, {"reason": f"a map of rows of {n_classes} classes is no curve"})
     else:
-        mapped = method.at_scores(answer["parameters"], SCORES)
-        axes.plot(SCORES, mapped, color=BLUE, linewidth=1.8, label=answer["method"], zorder=4)
+        mapped = method.at_scores(result["parameters"], SCORES)
+        axes.plot(SCORES, mapped, color=BLUE, linewidth=1.8, label=result["method"], zorder=4)
     unit_square(axes)
     legend(axes, "upper left")
     return figure
 
 
-def _losses(answer: dict[str, Any]) -> str:
+def _losses(result: dict[str, Any]) -> str:
     """Return losses on the labels of the fit, before and after."""
-    before, after = answer.get("before") or {}, answer.get("after") or {}
+    before, after = result.get("before") or {}, result.get("after") or {}
     names = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}
-    told = [
+    text = [
         f"{label} {before[name]:.4f} to {after[name]:.4f}"
         for name, label in names.items()
         if isinstance(before.get(name), float) and isinstance(after.get(name), float)
     ]
-    return f"on the labels of the fit {'; '.join(told)}" if told else ""
+    return f"on the labels of the fit {'; '.join(text)}" if text else ""

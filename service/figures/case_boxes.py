@@ -32,24 +32,24 @@ MAX_NAME = 24
 NAME_CHARACTERS_AN_INCH = 14.0
 
 
-def draw_boxes(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_boxes(result: dict[str, Any], media_type: str) -> bytes:
     """Return box plots of a response about cases.
 
     Parameters
     ----------
-    answer : response of `GET cases`: model, window, classes, bins, n_cases, `cases`
+    result : response of `GET cases`: model, window, classes, bins, n_cases, `cases`
     media_type : "image/svg+xml" or "image/png"
 
     Returns
     -------
     bytes of the image; without cases an empty diagram that states so
     """
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    measures = [name for name in MEASURES if answer.get("cases") and _columns(answer, name)]
-    names = [*(str(name) for name in answer.get("classes", [])[:MAX_CLASSES]), "mean"]
+def _figure(result: dict[str, Any]) -> Figure:
+    measures = [name for name in MEASURES if result.get("cases") and _columns(result, name)]
+    names = [*(str(name) for name in result.get("classes", [])[:MAX_CLASSES]), "mean"]
     rows = max(len(measures), 1)
     width = min(max(5.4, 2.0 + 1.05 * len(names)), 12.0)
     written = [short(name, MAX_NAME) for name in names]
@@ -57,18 +57,18 @@ def _figure(answer: dict[str, Any]) -> Figure:
     aslant = len(names) * max(map(len, written)) > (width - 1.0) * NAME_CHARACTERS_AN_INCH
     bottom = 0.58 + (0.047 * max(map(len, written)) if aslant else 0.0)
     size = (width, 0.82 + bottom + 1.75 * rows)
-    lines = [count(answer), how(answer)]
-    if len(answer.get("classes", [])) > MAX_CLASSES:
-        lines.append(f"the first {MAX_CLASSES} of {len(answer['classes'])} classes")
-    figure = sheet(answer, "Cases", lines, size, bottom=bottom)
+    lines = [count(result), how(result)]
+    if len(result.get("classes", [])) > MAX_CLASSES:
+        lines.append(f"the first {MAX_CLASSES} of {len(result['classes'])} classes")
+    figure = sheet(result, "Cases", lines, size, bottom=bottom)
     figure.subplots_adjust(hspace=0.14)
     every = np.atleast_1d(figure.subplots(rows, 1, sharex=True))
     for axes, name in zip(every, measures, strict=False):
-        _draw_boxes(axes, _columns(answer, name), name)
+        _draw_boxes(axes, _columns(result, name), name)
         axes.yaxis.set_label_coords(-0.55 / width, 0.5)
     if not measures:
         every[0].set_axis_off()
-        say_nothing(every[0], answer, "no cases")
+        say_nothing(every[0], result, "no cases")
         return figure
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if aslant else {}
     every[-1].set_xticks(range(len(names)), written, fontsize=8.5, parse_math=False, **turned)
@@ -103,10 +103,10 @@ def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
     axes.set_ylim((-0.03, 1.03) if name == "dice" else (-0.04 * highest, 1.08 * highest or 1.0))
 
 
-def _columns(answer: dict[str, Any], name: str) -> list[list[float]]:
+def _columns(result: dict[str, Any], name: str) -> list[list[float]]:
     """Return values of the cases by class, then their means; empty if no case has any."""
-    n = min(len(answer["classes"]), MAX_CLASSES)
-    rows = [row for row in answer["cases"] if any(row["counted"])]
+    n = min(len(result["classes"]), MAX_CLASSES)
+    rows = [row for row in result["cases"] if any(row["counted"])]
     columns = [
         [
             row[name]["by_class"][k]

@@ -28,13 +28,13 @@ BAR_IN = 1.15
 
 
 def draw_histogram(
-    answer: dict[str, Any], media_type: str, *, of_class: int | None = None
+    result: dict[str, Any], media_type: str, *, of_class: int | None = None
 ) -> bytes:
     """Return the dataset reliability histogram of a response about cases.
 
     Parameters
     ----------
-    answer : response of `GET cases`: model, window, classes, bins, n_cases, `histogram`
+    result : response of `GET cases`: model, window, classes, bins, n_cases, `histogram`
     media_type : "image/svg+xml" or "image/png"
     of_class : index in `classes`. Default: the average over classes.
 
@@ -42,18 +42,18 @@ def draw_histogram(
     -------
     bytes of the image; without cases an empty diagram that states so
     """
-    return image(media_type, lambda: _figure(answer, of_class))
+    return image(media_type, lambda: _figure(result, of_class))
 
 
-def _figure(answer: dict[str, Any], of_class: int | None) -> Figure:
-    lines = (which(answer, of_class), how(answer))
-    figure = sheet(answer, "Reliability over cases", lines, right=BAR_IN)
+def _figure(result: dict[str, Any], of_class: int | None) -> Figure:
+    lines = (which(result, of_class), how(result))
+    figure = sheet(result, "Reliability over cases", lines, right=BAR_IN)
     axes = figure.subplots()
     diagonal(axes)
     dressed(axes, "probability of the class", "observed frequency", grid="none")
-    shares, frequency = _shares(answer, of_class)
+    shares, frequency = _shares(result, of_class)
     if shares is None:
-        say_nothing(axes, answer, "no cases")
+        say_nothing(axes, result, "no cases")
     else:
         _draw_shares(figure, shares)
         centres = (np.arange(len(shares)) + 0.5) / len(shares)
@@ -86,10 +86,10 @@ def _draw_shares(figure: Figure, shares: Any) -> None:
     bar.outline.set_visible(False)
 
 
-def _shares(answer: dict[str, Any], of_class: int | None) -> tuple[Any, Any]:
+def _shares(result: dict[str, Any], of_class: int | None) -> tuple[Any, Any]:
     """Return the share of the cases by column (bins, frequency_bins), and the mean frequency; None without cases."""
-    histogram = answer.get("histogram")
-    if not histogram or not answer.get("cases"):
+    histogram = result.get("histogram")
+    if not histogram or not result.get("cases"):
         return None, None
     counts = np.asarray(histogram["counts"], np.float64)
     if of_class is None:

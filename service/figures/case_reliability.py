@@ -30,27 +30,27 @@ ACROSS = 3
 PANEL_IN = (3.0, 3.7)
 
 
-def draw_reliability_boxes(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_reliability_boxes(result: dict[str, Any], media_type: str) -> bytes:
     """Return the reliability diagram of all counted classes with a box plot over cases in each bin.
 
     Parameters
     ----------
-    answer : response of `GET cases`: model, window, classes, bins, n_cases, `reliability`
+    result : response of `GET cases`: model, window, classes, bins, n_cases, `reliability`
     media_type : "image/svg+xml" or "image/png"
 
     Returns
     -------
     bytes of the image; without cases an empty diagram that states so
     """
-    return image(media_type, lambda: _boxes_figure(answer))
+    return image(media_type, lambda: _boxes_figure(result))
 
 
-def draw_one_case(answer: dict[str, Any], media_type: str, *, of_class: int | None = None) -> bytes:
+def draw_one_case(result: dict[str, Any], media_type: str, *, of_class: int | None = None) -> bytes:
     """Return one case's reliability diagram: one panel per class, with its errors and the distribution of probabilities.
 
     Parameters
     ----------
-    answer : response of `GET cases` with `case`
+    result : response of `GET cases` with `case`
     media_type : "image/svg+xml" or "image/png"
     of_class : index in `classes`. Default: the first nine.
 
@@ -58,15 +58,15 @@ def draw_one_case(answer: dict[str, Any], media_type: str, *, of_class: int | No
     -------
     bytes of the image
     """
-    return image(media_type, lambda: _case_figure(answer, of_class))
+    return image(media_type, lambda: _case_figure(result, of_class))
 
 
-def _boxes_figure(answer: dict[str, Any]) -> Figure:
-    figure = sheet(answer, "Reliability by case", (which(answer, None, "all"), how(answer)))
+def _boxes_figure(result: dict[str, Any]) -> Figure:
+    figure = sheet(result, "Reliability by case", (which(result, None, "all"), how(result)))
     axes = figure.subplots()
     diagonal(axes)
     dressed(axes, "probability of a class", "observed frequency", grid="y")
-    rows = [row for row in answer.get("reliability") or [] if row["box"] is not None]
+    rows = [row for row in result.get("reliability") or [] if row["box"] is not None]
     if rows:
         middles = [(row["lower"] + row["upper"]) / 2 for row in rows]
         widths = [0.55 * (row["upper"] - row["lower"]) for row in rows]
@@ -87,23 +87,23 @@ def _boxes_figure(answer: dict[str, Any]) -> Figure:
             "all cases together",
         )
     else:
-        say_nothing(axes, answer, "no cases")
+        say_nothing(axes, result, "no cases")
     unit_square(axes)
     legend(axes, "upper left")
     return figure
 
 
-def _case_figure(answer: dict[str, Any], of_class: int | None) -> Figure:
-    classes = answer["case"]["classes"]
+def _case_figure(result: dict[str, Any], of_class: int | None) -> Figure:
+    classes = result["case"]["classes"]
     shown = classes[:MAX_PANELS] if of_class is None else [classes[of_class]]
     across = min(len(shown), ACROSS)
     down = -(-len(shown) // across)
     width, height = PANEL_IN if len(shown) > 1 else (5.2, 5.6)
-    lines = [f"case {short(str(answer['case']['case']), 60)}", how(answer)]
+    lines = [f"case {short(str(result['case']['case']), 60)}", how(result)]
     if len(shown) < len(classes) and of_class is None:
         lines.append(f"the first {len(shown)} of {len(classes)} classes")
     figure = sheet(
-        answer,
+        result,
         "Reliability of one case",
         lines,
         (1.0 + across * width, 1.6 + down * height),
@@ -138,14 +138,14 @@ def _draw_panel(curve: Axes, counts: Axes, of: dict[str, Any], *, first: bool, l
     density(counts, rows, log=True)
     counts.set_ylabel("share (log)" if first else "")
     unit_square(curve)
-    told = [
+    lines_of_text = [
         f"{name.upper()} {of[name]:.3f}"
         for name in ("ece", "ace", "mce")
         if of.get(name) is not None
     ]
     curve.set_title(short(str(of["class"]), 24), fontsize=9.5, loc="left", parse_math=False)
     curve.text(
-        *(0.97, 0.04, "\n".join(told)), transform=curve.transAxes, ha="right", va="bottom", fontsize=8, color=SLATE, zorder=6,
+        *(0.97, 0.04, "\n".join(lines_of_text)), transform=curve.transAxes, ha="right", va="bottom", fontsize=8, color=SLATE, zorder=6,
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
     )  # fmt: skip
     if rows:

@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 MEASURES = {"ece": "ECE", "ace": "ACE", "mce": "MCE"}
 
 
-def draw_sensitivity(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_sensitivity(result: dict[str, Any], media_type: str) -> bytes:
     """Return the errors of a response about cases against the number of bins, with a band of one standard deviation over cases."""
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
+def _figure(result: dict[str, Any]) -> Figure:
     lines = [
-        count(answer),
-        how(answer | {"bins": "5 to 100"}),
+        count(result),
+        how(result | {"bins": "5 to 100"}),
         "mean over classes, then over cases; bands: ± sd over cases",
     ]
-    figure = sheet(answer, "Errors by number of bins", lines, (6.0, 5.2))
+    figure = sheet(result, "Errors by number of bins", lines, (6.0, 5.2))
     axes = figure.subplots()
     dressed(axes, "bins", "error")
-    rows = [row for row in answer.get("sensitivity") or [] if row["ace"]["value"] is not None]
+    rows = [row for row in result.get("sensitivity") or [] if row["ace"]["value"] is not None]
     if not rows:
-        say_nothing(axes, answer, "no cases")
+        say_nothing(axes, result, "no cases")
         return figure
     at = [row["bins"] for row in rows]
     for (name, label), (colour, style, marker) in zip(MEASURES.items(), SERIES, strict=False):

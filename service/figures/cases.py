@@ -10,30 +10,30 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def which(answer: dict[str, Any], of_class: int | None, word: str = "average over") -> str:
+def which(result: dict[str, Any], of_class: int | None, word: str = "average over") -> str:
     """Return the number of cases and their classes."""
-    names = answer.get("classes", [])
+    names = result.get("classes", [])
     if of_class is not None and of_class < len(names):
-        return f"{count(answer)}; class {short(str(names[of_class]), 32)}"
-    return f"{count(answer)}; {word} {len(names)} class{'' if len(names) == 1 else 'es'}"
+        return f"{count(result)}; class {short(str(names[of_class]), 32)}"
+    return f"{count(result)}; {word} {len(names)} class{'' if len(names) == 1 else 'es'}"
 
 
-def count(answer: dict[str, Any]) -> str:
+def count(result: dict[str, Any]) -> str:
     """Return the number of cases with tables, and of all cases."""
-    seen, kept = answer.get("n_cases", 0), answer.get("n_cases_kept", answer.get("n_cases", 0))
-    text = f"{kept:,} case{'' if kept == 1 else 's'}"
-    return f"{text} of about {seen:,}" if answer.get("n_cases_estimated") else text
+    seen, stored = result.get("n_cases", 0), result.get("n_cases_kept", result.get("n_cases", 0))
+    text = f"{stored:,} case{'' if stored == 1 else 's'}"
+    return f"{text} of about {seen:,}" if result.get("n_cases_estimated") else text
 
 
-def how(answer: dict[str, Any]) -> str:
+def how(result: dict[str, Any]) -> str:
     """Return bins, label policy, background and missing classes."""
-    parts = [f"{answer.get('bins', '')} {answer.get('membership', 'hard')} bins", labels_of(answer)]
-    parts.append("background counted" if answer.get("background") == "in" else "without background")
+    parts = [f"{result.get('bins', '')} {result.get('membership', 'hard')} bins", labels_of(result)]
+    parts.append("background counted" if result.get("background") == "in" else "without background")
     missing = {
         "skip_class": "missing classes left out",
         "skip_case": "cases with a missing class left out",
     }
-    return "; ".join(parts + [missing[m] for m in [answer.get("missing")] if m in missing])
+    return "; ".join(parts + [missing[m] for m in [result.get("missing")] if m in missing])
 
 
 def draw_boxes_at(

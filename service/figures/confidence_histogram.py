@@ -27,34 +27,34 @@ ACROSS = 3
 PANEL_IN = (3.0, 2.2)
 
 
-def draw_confidence(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_confidence(result: dict[str, Any], media_type: str) -> bytes:
     """Return the figure of the response of `GET confidence-histogram`."""
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    lines = [f"{answer['bins']} bins; {labels_of(answer)}"]
-    if answer.get("case"):
-        lines.append(f"case {short(str(answer['case']), 60)}")
-    if answer.get("smoothing"):
-        lines.append(f"smoothed over {answer['smoothing']} bins to each side")
-    if not answer.get("label") or not answer.get("mass"):
-        figure = sheet(answer, "Confidence histogram", lines, (6.0, 3.6))
+def _figure(result: dict[str, Any]) -> Figure:
+    lines = [f"{result['bins']} bins; {labels_of(result)}"]
+    if result.get("case"):
+        lines.append(f"case {short(str(result['case']), 60)}")
+    if result.get("smoothing"):
+        lines.append(f"smoothed over {result['smoothing']} bins to each side")
+    if not result.get("label") or not result.get("mass"):
+        figure = sheet(result, "Confidence histogram", lines, (6.0, 3.6))
         axes = figure.subplots()
         dressed(axes, "probability", "mass")
-        say_nothing(axes, answer)
+        say_nothing(axes, result)
         return figure
     panels = [
-        (name, table) for name, table in zip(answer["classes"], answer["label"], strict=True)
+        (name, table) for name, table in zip(result["classes"], result["label"], strict=True)
     ][:MAX_CLASSES]
-    if len(panels) < len(answer["classes"]):
-        lines.append(f"the first {len(panels)} of {len(answer['classes'])} classes")
-    if answer.get("prediction"):
-        panels.append(("top class", answer["prediction"]))
+    if len(panels) < len(result["classes"]):
+        lines.append(f"the first {len(panels)} of {len(result['classes'])} classes")
+    if result.get("prediction"):
+        panels.append(("top class", result["prediction"]))
     across = 2 if len(panels) == 4 else min(len(panels), ACROSS)
     down = -(-len(panels) // across)
     size = (1.0 + across * PANEL_IN[0], 1.6 + down * PANEL_IN[1])
-    figure = sheet(answer, "Confidence histogram", lines, size, titles=0.2)
+    figure = sheet(result, "Confidence histogram", lines, size, titles=0.2)
     every = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     figure.subplots_adjust(hspace=0.32, wspace=0.1)
     masses = np.concatenate([np.ravel(table) for _, table in panels])

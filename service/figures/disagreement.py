@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_disagreement(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_disagreement(result: dict[str, Any], media_type: str) -> bytes:
     """Return the diagram of the response of `GET disagreement`.
 
     The predicted probability of disagreement is 1 - sum z^2; every pair of ratings counts.
     """
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
+def _figure(result: dict[str, Any]) -> Figure:
     lines = [
-        f"n = {answer.get('n') or 0:,} predictions with two ratings or more; labels: pairs of ratings",
-        _measures(answer),
+        f"n = {result.get('n') or 0:,} predictions with two ratings or more; labels: pairs of ratings",
+        _measures(result),
     ]
-    figure = sheet(answer, "Disagreement", lines, (6.0, 7.0))
+    figure = sheet(result, "Disagreement", lines, (6.0, 7.0))
     curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     figure.subplots_adjust(hspace=0.08)
-    rows = [row for row in answer.get("reliability") or [] if row.get("predicted") is not None]
+    rows = [row for row in result.get("reliability") or [] if row.get("predicted") is not None]
     diagonal(curve)
     dressed(curve, "", "observed disagreement")
     dressed(scores, "predicted probability that two raters disagree", "share")
     if rows:
         predicted, observed = ([row[name] for row in rows] for name in ("predicted", "observed"))
-        bars(curve, predicted, [row["interval"] for row in rows], answer.get("ci"))
+        bars(curve, predicted, [row["interval"] for row in rows], result.get("ci"))
         dotted(curve, predicted, observed, BLUE, "observed")
-        alpha0 = (answer.get("concentration") or {}).get("value")
+        alpha0 = (result.get("concentration") or {}).get("value")
         if alpha0 is not None:
             _draw_after(curve, predicted, observed, alpha0)
     else:
-        say_nothing(curve, answer)
+        say_nothing(curve, result)
     density(scores, rows)
     unit_square(curve)
     legend(curve)
@@ -65,14 +65,14 @@ def _draw_after(curve: Any, predicted: list[float], observed: list[float], alpha
     dotted(curve, [factor * each for each in predicted], observed, ORANGE, label, "s", "--")
 
 
-def _measures(answer: dict[str, Any]) -> str:
-    told = [
-        f"{name} {answer[field]:.4f}"
+def _measures(result: dict[str, Any]) -> str:
+    text = [
+        f"{name} {result[field]:.4f}"
         for name, field in (
             ("loss", "disagreement_loss"),
             ("CE", "disagreement_ce"),
             ("observed", "rater_disagreement"),
         )
-        if answer.get(field) is not None
+        if result.get(field) is not None
     ]
-    return "; ".join([*told, f"{answer.get('bins', '')} bins"])
+    return "; ".join([*text, f"{result.get('bins', '')} bins"])

@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 _DASHED = (0, (5, 4))
 
 
-def draw_drift(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_drift(result: dict[str, Any], media_type: str) -> bytes:
     """Return the figure of the response of `GET drift`; without a detector one that states the reason."""
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    lines = [str(answer.get("summary") or answer.get("reason") or "")]
-    if answer.get("status") == "alarm":
-        lines.append(answer["recommendation"]["reason"])
-    figure = sheet({}, _title(answer), lines, (7.5, 8.0))
+def _figure(result: dict[str, Any]) -> Figure:
+    lines = [str(result.get("summary") or result.get("reason") or "")]
+    if result.get("status") == "alarm":
+        lines.append(result["recommendation"]["reason"])
+    figure = sheet({}, _title(result), lines, (7.5, 8.0))
     evidence, gaps = figure.subplots(2, 1)
     figure.subplots_adjust(hspace=0.28)
     x = (
         "mapped score"
-        if answer.get("scores") == "mapped" and answer.get("map_version")
+        if result.get("scores") == "mapped" and result.get("map_version")
         else "score"
     )
     dressed(evidence, "", "change statistic, log₁₀")
     dressed(gaps, x, "accuracy less mean score")
-    if answer.get("detector"):
-        _draw_evidence(evidence, answer)
-        _draw_gaps(gaps, answer)
+    if result.get("detector"):
+        _draw_evidence(evidence, result)
+        _draw_gaps(gaps, result)
     else:
-        why = "\n".join(textwrap.wrap(str(answer.get("detector_reason") or "no data"), 70))
+        why = "\n".join(textwrap.wrap(str(result.get("detector_reason") or "no data"), 70))
         evidence.text(
             0.5, 0.5, why, ha="center", color=INK, fontsize=11, transform=evidence.transAxes
         )
@@ -57,21 +57,21 @@ def _figure(answer: dict[str, Any]) -> Figure:
     return figure
 
 
-def _title(answer: dict[str, Any]) -> str:
+def _title(result: dict[str, Any]) -> str:
     model, status = (
-        short(str(answer.get("model") or ""), 32),
-        str(answer.get("status", "")).replace("_", " "),
+        short(str(result.get("model") or ""), 32),
+        str(result.get("status", "")).replace("_", " "),
     )
-    part = f", {answer['slice']}" if answer.get("slice") else ""
-    title = f" ({answer['title']})" if answer.get("title") else ""
+    part = f", {result['slice']}" if result.get("slice") else ""
+    title = f" ({result['title']})" if result.get("title") else ""
     return f"Drift of {model}{part}: {status}{title}"
 
 
-def _draw_evidence(axes: Axes, answer: dict[str, Any]) -> None:
+def _draw_evidence(axes: Axes, result: dict[str, Any]) -> None:
     """Draw the change statistic by cohort, with its threshold."""
-    rows = [row for row in answer.get("recent", []) if row["sr_log10"] is not None]
+    rows = [row for row in result.get("recent", []) if row["sr_log10"] is not None]
     at: Any = [datetime.fromisoformat(row["from"]) for row in rows]
-    if at and (start := answer.get("start_of_change")):
+    if at and (start := result.get("start_of_change")):
         begun: Any = max(at[0], datetime.fromisoformat(start))
         axes.axvspan(begun, at[-1], color=ORANGE, alpha=0.12, linewidth=0, label="since the change")
     curve = {"color": BLUE, "linewidth": 1.8, "marker": "o", "markersize": 3.5}
@@ -80,7 +80,7 @@ def _draw_evidence(axes: Axes, answer: dict[str, Any]) -> None:
     axes.plot(
         at, threshold, color=GREY, linestyle=_DASHED, linewidth=1.3, label="threshold of the alarm"
     )
-    if at and (alarmed := answer.get("alarmed_at")):
+    if at and (alarmed := result.get("alarmed_at")):
         day: Any = datetime.fromisoformat(alarmed["from"])
         if day >= at[0]:
             axes.axvline(day, color=ORANGE, linewidth=1.6, label="went off")
@@ -88,10 +88,10 @@ def _draw_evidence(axes: Axes, answer: dict[str, Any]) -> None:
         label.set_rotation(15)
 
 
-def _draw_gaps(axes: Axes, answer: dict[str, Any]) -> None:
+def _draw_gaps(axes: Axes, result: dict[str, Any]) -> None:
     """Draw accuracy minus mean score: since the baseline with its confidence sequence, and since the change."""
-    rows = [row for row in answer.get("bins", []) if row["gap"] is not None]
-    band = answer["tolerance"]
+    rows = [row for row in result.get("bins", []) if row["gap"] is not None]
+    band = result["tolerance"]
     n = len(band["lower"])
     edges = [k / n for k in range(n + 1)]
     for side, label in (("lower", "tolerance"), ("upper", None)):
@@ -115,7 +115,7 @@ def _draw_gaps(axes: Axes, answer: dict[str, Any]) -> None:
             label="since the baseline, with confidence sequence",
             **dots,
         )
-    since = [row for row in answer.get("bins_since_change") or [] if row["gap"] is not None]
+    since = [row for row in result.get("bins_since_change") or [] if row["gap"] is not None]
     if since:
         diamonds: dict[str, Any] = {
             "s": 34,

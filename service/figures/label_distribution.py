@@ -27,32 +27,32 @@ PANELS = {
 }
 
 
-def draw_label_distribution(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_label_distribution(result: dict[str, Any], media_type: str) -> bytes:
     """Return the figure of the response of `GET label-distribution`."""
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    told = [
-        f"{name} {answer[slug]['value']:.4f}"
+def _figure(result: dict[str, Any]) -> Figure:
+    text = [
+        f"{name} {result[slug]['value']:.4f}"
         for name, slug in (("EntCE", "ent_ce"), ("DistCE", "dist_ce"), ("RankCS", "rank_cs"))
-        if (answer.get(slug) or {}).get("value") is not None
+        if (result.get(slug) or {}).get("value") is not None
     ]
-    rank = answer.get("rank_cs") or {}
+    rank = result.get("rank_cs") or {}
     if rank.get("strict_pairs") is not None:
-        told.append(
+        text.append(
             f"of strictly ordered pairs {rank['strict_pairs']:.4f}; without ties {rank['untied_fraction']:.4f}"
         )
     lines = [
-        f"{data_of(answer)}; labels: shares of the ratings of each prediction",
-        "; ".join(told),
+        f"{data_of(result)}; labels: shares of the ratings of each prediction",
+        "; ".join(text),
     ]
-    figure = sheet(answer, "Human uncertainty", lines, (6.4, 6.6))
+    figure = sheet(result, "Human uncertainty", lines, (6.4, 6.6))
     every = figure.subplots(2, 1)
     figure.subplots_adjust(hspace=0.38)
     for axes, (slug, (label, mean)) in zip(every, PANELS.items(), strict=True):
         dressed(axes, label, "share of predictions")
-        _draw(axes, answer.get(slug) or {}, mean)
+        _draw(axes, result.get(slug) or {}, mean)
     return figure
 
 

@@ -29,33 +29,33 @@ SHOWN = (0.48, 10.4)
 TICKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 0.5, 1, 2, 4, 8, 16, 32)
 
 
-def draw_losses(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_losses(result: dict[str, Any], media_type: str) -> bytes:
     """Return the figure of the curve of the response of `GET temperature`."""
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    lines = [data_of(answer), labels_of(answer)]
-    fitted = answer.get("temperature")
+def _figure(result: dict[str, Any]) -> Figure:
+    lines = [data_of(result), labels_of(result)]
+    fitted = result.get("temperature")
     if fitted is not None:
-        told = f"T = {fitted:.4g} by {answer.get('objective', 'nll')}"
-        bounds = answer.get("interval")
+        text = f"T = {fitted:.4g} by {result.get('objective', 'nll')}"
+        bounds = result.get("interval")
         if bounds and None not in bounds:
-            told += f", {100 * answer.get('ci', 0.95):.4g} % interval {bounds[0]:.4g} to {bounds[1]:.4g}"
-        lines.append(told + (", the end of the range" if answer.get("at_bound") else ""))
+            text += f", {100 * result.get('ci', 0.95):.4g} % interval {bounds[0]:.4g} to {bounds[1]:.4g}"
+        lines.append(text + (", the end of the range" if result.get("at_bound") else ""))
     shown = (
         SHOWN if fitted is None else (min(SHOWN[0], fitted / 1.05), max(SHOWN[1], fitted * 1.05))
     )
-    figure = sheet(answer, "Losses along the temperature", lines, (6.0, 7.2))
+    figure = sheet(result, "Losses along the temperature", lines, (6.0, 7.2))
     every = figure.subplots(3, 1, sharex=True)
     figure.subplots_adjust(hspace=0.1)
-    curve = answer.get("curve") or {}
+    curve = result.get("curve") or {}
     for axes, name in zip(every, LOSSES, strict=True):
         dressed(axes, "", LOSSES[name])
         if fitted is not None and curve.get(name):
-            _draw(axes, np.array(curve["temperature"]), curve[name], answer, name, shown)
+            _draw(axes, np.array(curve["temperature"]), curve[name], result, name, shown)
     if fitted is None or not curve:
-        say_nothing(every[1], answer)
+        say_nothing(every[1], result)
     every[-1].set_xlabel("temperature")
     every[0].set(xscale="log", xlim=shown)
     ticks = [tick for tick in TICKS if shown[0] <= tick <= shown[1]]
@@ -71,7 +71,7 @@ def _draw(
     axes: Axes,
     at: Any,
     losses: list[float | None],
-    answer: dict[str, Any],
+    result: dict[str, Any],
     name: str,
     shown: tuple[float, float],
 ) -> None:
@@ -99,12 +99,12 @@ def _draw(
         label="kept points",
     )
     axes.axvline(1.0, color=GREY, linestyle=(0, (5, 4)), linewidth=1.0)
-    axes.axvline(answer["temperature"], color=ORANGE, linewidth=1.0)
+    axes.axvline(result["temperature"], color=ORANGE, linewidth=1.0)
     for when, temperature, colour, marker in (
         ("before", 1.0, GREY, "s"),
-        ("after", answer["temperature"], ORANGE, "D"),
+        ("after", result["temperature"], ORANGE, "D"),
     ):
-        loss = (answer.get(when) or {}).get(name)
+        loss = (result.get(when) or {}).get(name)
         if loss is not None:
             axes.plot(
                 *([temperature], [loss]), color=colour, marker=marker, markersize=7, linestyle="", label=when,

@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 MIN_SPOKES = 3
 
 
-def draw_radar(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_radar(result: dict[str, Any], media_type: str) -> bytes:
     """Return the figure of the response of `GET comparison`: a radar, or bars if there are fewer than three metrics."""
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    raters = f"labels: {answer.get('raters', '')}"
+def _figure(result: dict[str, Any]) -> Figure:
+    raters = f"labels: {result.get('raters', '')}"
     lines = [
         "each metric's distance from its best, divided by the worst model's: 1 is the worst, 0 perfect",
         raters,
     ]
     spokes = [
-        name for name, by_model in answer["relative"].items() if None not in by_model.values()
+        name for name, by_model in result["relative"].items() if None not in by_model.values()
     ]
-    left_out = [name for name in answer["relative"] if name not in spokes]
+    left_out = [name for name in result["relative"] if name not in spokes]
     if left_out:
         lines.append(f"not known of every model: {', '.join(left_out)}")
-    figure = sheet(answer | {"model": ""}, "Models compared", lines, (6.6, 7.2), titles=0.38)
+    figure = sheet(result | {"model": ""}, "Models compared", lines, (6.6, 7.2), titles=0.38)
     if len(spokes) < MIN_SPOKES:
-        _draw_bars(figure, answer, spokes)
+        _draw_bars(figure, result, spokes)
         return figure
     axes = figure.subplots(subplot_kw={"projection": "polar"})
     angles = np.linspace(0, 2 * np.pi, len(spokes), endpoint=False)
-    for model, (colour, style, marker) in zip(answer["models"], SERIES, strict=False):
-        values = [answer["relative"][name][model] for name in spokes]
+    for model, (colour, style, marker) in zip(result["models"], SERIES, strict=False):
+        values = [result["relative"][name][model] for name in spokes]
         around, closed = [*angles, angles[0]], [*values, values[0]]
         axes.plot(
             *(around, closed), color=colour, linestyle=style, marker=marker, markersize=5, linewidth=1.6,
@@ -66,7 +66,7 @@ def _figure(answer: dict[str, Any]) -> Figure:
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.09),
-        ncols=min(3, len(answer["models"])),
+        ncols=min(3, len(result["models"])),
         frameon=False,
         fontsize=8.5,
     )
@@ -79,19 +79,19 @@ def _spoke(name: str) -> str:
     return f"1 − {name}" if METRICS[name].direction == "higher" else name
 
 
-def _draw_bars(figure: Figure, answer: dict[str, Any], spokes: list[str]) -> None:
+def _draw_bars(figure: Figure, result: dict[str, Any], spokes: list[str]) -> None:
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     if not spokes:
         say_nothing(axes, {"reason": "no metric is known of every model"})
         return
-    models = answer["models"]
+    models = result["models"]
     width = 0.8 / len(models)
     for i, (model, (colour, _, _)) in enumerate(zip(models, SERIES, strict=False)):
         at = np.arange(len(spokes)) + (i - (len(models) - 1) / 2) * width
         axes.bar(
             at,
-            [answer["relative"][name][model] for name in spokes],
+            [result["relative"][name][model] for name in spokes],
             0.9 * width,
             color=colour,
             label=short(model, 28),

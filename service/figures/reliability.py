@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 SIZE_IN = (6.0, 7.0)
 
 
-def draw_reliability(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_reliability(result: dict[str, Any], media_type: str) -> bytes:
     """Return the diagram of a response about reliability.
 
     Parameters
     ----------
-    answer : response of `GET reliability`: model, window, scope, raters, n, n_ratings, `table`
+    result : response of `GET reliability`: model, window, scope, raters, n, n_ratings, `table`
     media_type : "image/svg+xml" or "image/png"
 
     Returns
     -------
     bytes of the image; without data an empty diagram that states so
     """
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    figure = sheet(answer, "Reliability", (data_of(answer), _method(answer)), SIZE_IN)
+def _figure(result: dict[str, Any]) -> Figure:
+    figure = sheet(result, "Reliability", (data_of(result), _method(result)), SIZE_IN)
     curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     figure.subplots_adjust(hspace=0.08)
-    rows = [row for row in answer.get("table", []) if row.get("mean_confidence") is not None]
-    dressed(curve, "", "accuracy" if answer.get("scope") == "top_label" else "observed frequency")
-    dressed(scores, scope_of(answer), "share")
-    _draw_curve(curve, rows, answer.get("ci"))
+    rows = [row for row in result.get("table", []) if row.get("mean_confidence") is not None]
+    dressed(curve, "", "accuracy" if result.get("scope") == "top_label" else "observed frequency")
+    dressed(scores, scope_of(result), "share")
+    _draw_curve(curve, rows, result.get("ci"))
     density(scores, rows)
     if not rows:
-        say_nothing(curve, answer)
+        say_nothing(curve, result)
     legend(curve)
     return figure
 
@@ -73,6 +73,6 @@ def _draw_curve(axes: Axes, rows: list[dict[str, Any]], level: float | None) -> 
     unit_square(axes)
 
 
-def _method(answer: dict[str, Any]) -> str:
-    binning = str(answer.get("binning", "")).replace("_", "-")
-    return f"{labels_of(answer)}; {answer.get('bins', '')} {binning} bins"
+def _method(result: dict[str, Any]) -> str:
+    binning = str(result.get("binning", "")).replace("_", "-")
+    return f"{labels_of(result)}; {result.get('bins', '')} {binning} bins"

@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_roc(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_roc(result: dict[str, Any], media_type: str) -> bytes:
     """Return the curve of the response of `GET roc`."""
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    lines = [data_of(answer), f"{scope_of(answer)}; {labels_of(answer)}"]
-    area = answer.get("area") or {}
-    if answer.get("auc") is not None:
-        told = f"area {answer['auc']:.4f}"
+def _figure(result: dict[str, Any]) -> Figure:
+    lines = [data_of(result), f"{scope_of(result)}; {labels_of(result)}"]
+    area = result.get("area") or {}
+    if result.get("auc") is not None:
+        text = f"area {result['auc']:.4f}"
         if area.get("interval"):
-            told += f", {100 * answer.get('ci', 0.95):.4g} % interval {area['interval'][0]:.4f} to {area['interval'][1]:.4f}"
-        lines.append(told)
-    figure = sheet(answer, "ROC", lines, (6.0, 6.4))
+            text += f", {100 * result.get('ci', 0.95):.4g} % interval {area['interval'][0]:.4f} to {area['interval'][1]:.4f}"
+        lines.append(text)
+    figure = sheet(result, "ROC", lines, (6.0, 6.4))
     axes = figure.subplots()
-    hit = "a correct prediction" if answer.get("scope") == "top_label" else "the class"
+    hit = "a correct prediction" if result.get("scope") == "top_label" else "the class"
     dressed(axes, "false positive rate", f"true positive rate ({hit})")
     diagonal(axes, "by chance")
-    if answer.get("auc") is None:
-        say_nothing(axes, answer)
+    if result.get("auc") is None:
+        say_nothing(axes, result)
     else:
-        false, true = answer["false_positive_rate"], answer["true_positive_rate"]
+        false, true = result["false_positive_rate"], result["true_positive_rate"]
         axes.fill_between(false, true, color=BLUE, alpha=0.1, linewidth=0)
         axes.plot(false, true, color=BLUE, linewidth=1.8, label="observed", zorder=4)
     unit_square(axes)

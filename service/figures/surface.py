@@ -35,38 +35,38 @@ SOURCES = {
 }
 
 
-def draw_surface(answer: dict[str, Any], media_type: str, *, objective: str = "nll") -> bytes:
+def draw_surface(result: dict[str, Any], media_type: str, *, objective: str = "nll") -> bytes:
     """Return the figure of one loss of the response of `GET temperature/surface`."""
-    return image(media_type, lambda: _figure(answer, objective))
+    return image(media_type, lambda: _figure(result, objective))
 
 
-def _figure(answer: dict[str, Any], objective: str) -> Figure:
-    lines = [data_of(answer), labels_of(answer)]
-    if answer.get("source"):
-        lines.append(f"from {SOURCES[answer['source']]}, n = {answer['n_used']:,}")
-    if answer.get("case"):
-        lines.append(f"case {short(str(answer['case']), 60)}")
+def _figure(result: dict[str, Any], objective: str) -> Figure:
+    lines = [data_of(result), labels_of(result)]
+    if result.get("source"):
+        lines.append(f"from {SOURCES[result['source']]}, n = {result['n_used']:,}")
+    if result.get("case"):
+        lines.append(f"case {short(str(result['case']), 60)}")
     figure = sheet(
-        answer, f"{LOSSES[objective]} over two temperatures", lines, (6.8, 6.6), right=1.3
+        result, f"{LOSSES[objective]} over two temperatures", lines, (6.8, 6.6), right=1.3
     )
     axes = figure.subplots()
     dressed(axes, "temperature of class 0", "temperature of class 1", grid="none")
-    if not answer.get(objective):
-        say_nothing(axes, answer)
+    if not result.get(objective):
+        say_nothing(axes, result)
         return figure
-    along, up = np.array(answer["background"]), np.array(answer["foreground"])
-    values = np.array([[np.nan if v is None else v for v in row] for row in answer[objective]])
+    along, up = np.array(result["background"]), np.array(result["foreground"])
+    values = np.array([[np.nan if v is None else v for v in row] for row in result[objective]])
     axes.set(xscale="log", yscale="log")
     _draw(axes, along, up, values, LOSSES[objective])
     ends = [along[0], along[-1]]
     axes.plot(ends, ends, color=GREY, linestyle=(0, (5, 4)), linewidth=1.2, label="one temperature")
     axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="unchanged")
-    lowest = (answer.get("lowest") or {}).get(objective)
+    lowest = (result.get("lowest") or {}).get(objective)
     if lowest:
-        told = f"lowest: {lowest['value']:.4g} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"
+        text = f"lowest: {lowest['value']:.4g} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"
         axes.plot(
             *([lowest["background"]], [lowest["foreground"]]), color=ORANGE, marker="o", markersize=8, linestyle="",
-            markeredgecolor="white", markeredgewidth=1.2, label=told, clip_on=False, zorder=5,
+            markeredgecolor="white", markeredgewidth=1.2, label=text, clip_on=False, zorder=5,
         )  # fmt: skip
     shown = [tick for tick in TICKS if along[0] <= tick <= along[-1]]
     for axis in (axes.xaxis, axes.yaxis):

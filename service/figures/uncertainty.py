@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_uncertainty(answer: dict[str, Any], media_type: str) -> bytes:
+def draw_uncertainty(result: dict[str, Any], media_type: str) -> bytes:
     """Return the diagram of the response of `GET uncertainty`."""
-    return image(media_type, lambda: _figure(answer))
+    return image(media_type, lambda: _figure(result))
 
 
-def _figure(answer: dict[str, Any]) -> Figure:
-    lines = [data_of(answer), f"{labels_of(answer)}; {answer.get('bins', '')} bins"]
-    if answer.get("value") is not None:
-        told = f"UCE {answer['value']:.4f}"
-        if answer.get("null_mean") is not None:
-            told += f"; expected of a calibrated model: {answer['null_mean']:.4f}"
-        if answer.get("distance_to_ideal") is not None:
-            told += f"; distance to the ideal curve {answer['distance_to_ideal']:.4f}"
-        lines.append(told)
-    figure = sheet(answer, "Uncertainty", lines, (6.0, 7.0))
+def _figure(result: dict[str, Any]) -> Figure:
+    lines = [data_of(result), f"{labels_of(result)}; {result.get('bins', '')} bins"]
+    if result.get("value") is not None:
+        text = f"UCE {result['value']:.4f}"
+        if result.get("null_mean") is not None:
+            text += f"; expected of a calibrated model: {result['null_mean']:.4f}"
+        if result.get("distance_to_ideal") is not None:
+            text += f"; distance to the ideal curve {result['distance_to_ideal']:.4f}"
+        lines.append(text)
+    figure = sheet(result, "Uncertainty", lines, (6.0, 7.0))
     curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     figure.subplots_adjust(hspace=0.08)
     dressed(curve, "", "share of errors")
     dressed(scores, "uncertainty (entropy over log K)", "share")
     diagonal(curve, "error equals uncertainty")
-    ideal = answer.get("ideal_curve")
+    ideal = result.get("ideal_curve")
     if ideal:
         curve.plot(
             *(ideal["uncertainty"], ideal["error"]),
@@ -54,13 +54,13 @@ def _figure(answer: dict[str, Any]) -> Figure:
             linestyle="-.",
             label="ideal for two classes",
         )
-    rows = [row for row in answer.get("table") or [] if row["weight"]]
+    rows = [row for row in result.get("table") or [] if row["weight"]]
     if rows:
         uncertainty = [row["mean_uncertainty"] for row in rows]
-        bars(curve, uncertainty, [row["interval"] for row in rows], answer.get("ci"))
+        bars(curve, uncertainty, [row["interval"] for row in rows], result.get("ci"))
         dotted(curve, uncertainty, [row["error_rate"] for row in rows], BLUE, "observed")
     else:
-        say_nothing(curve, answer)
+        say_nothing(curve, result)
     density(scores, rows)
     unit_square(curve)
     legend(curve)

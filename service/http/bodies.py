@@ -1,16 +1,19 @@
-"""Reading of a request body within limits: its type, its size as sent, its decompressed size.
+"""Reading of a request body within limits: its type, its size as sent, its speed, its decompressed size.
 
-What the headers show to be invalid is rejected before a byte is read. A decompressed body must not
-exceed `max_decoded_bytes`. Beyond `FREE_EXPANSION`, it must not exceed `MAX_EXPANSION` bytes per
-byte sent: a larger expansion is a decompression bomb, not a batch.
+What the headers show to be invalid is rejected before a byte is read. Memory is reserved for bytes that have arrived,
+never for those that were announced, and for decompressed bytes before they are made. A decompressed body must not
+exceed `max_decoded_bytes`. Beyond `FREE_EXPANSION`, it must not exceed `MAX_EXPANSION` bytes per byte sent: a larger
+expansion is a decompression bomb, not a batch. Its values are bounded likewise, because a value of two bytes takes a
+hundred in memory.
 """
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import zstandard
+from anyio import from_thread
 from fastapi import Request
 
 from calibrant.core.errors import Violation
@@ -33,10 +36,15 @@ MERGE_PATCH = "application/merge-patch+json"
 CODINGS = ("gzip", "zstd")
 LARGE_BYTES = 64 * 1024
 FREE_EXPANSION = 4 * 1024 * 1024
-# Decompressed bytes per byte sent. Numbers as text compress to a tenth; only a bomb compresses below a hundredth.
-MAX_EXPANSION = 100
+# Decompressed bytes per byte sent. Numbers as text compress to a tenth. Parsing takes several times the decompressed
+# bytes: at a larger expansion, a body of 1 MB would take more than 100 MB.
+MAX_EXPANSION = 16
+FREE_VALUES = 400_000  # beyond them, at most one value per byte sent
+DECODED_STEP = 1024 * 1024  # reserved and decompressed at a time
 # Time limit for a client to send its body: the largest one at 4.5 Mbit/s. Until then it occupies shared memory.
 BODY_TIMEOUT_S = 60.0
+# Minimum rate: so many bytes, or the end, in every period. A client that stalls occupies memory for one period only.
+RATE_PERIOD_S, MIN_PERIOD_BYTES = 10.0, 16 * 1024
 MAX_FRAMES = 16  # consecutive gzip members or zstd frames
 ZSTD_WINDOW = 8 * 1024 * 1024  # maximum of RFC 9659 for an HTTP body
 ZSTD_STEP = 1024  # input bytes per step: they expand to at most 256 blocks of 128 KiB
@@ -61,14 +69,23 @@ async def read_body(
     """Return the body of `request`, or raise its problem."""
     media_type = content_type(request, takes)
     coding = content_coding(request)
-    hold.reach(announced_length(request, settings.max_body_bytes))
+    announced_length(request, settings.max_body_bytes)
+    hold.claim(_tenant(request))
     sent = await _received(request, settings, hold)
     if coding is None:
         return Body(media_type, sent)
     limit = decoded_limit(len(sent), settings)
-    data = await aside(decompressed, sent, coding, limit)
-    hold.reach(len(data))
-    return Body(media_type, data)
+
+    def reserve(n_decoded: int) -> None:
+        from_thread.run_sync(hold.reach, len(sent) + n_decoded)
+
+    return Body(media_type, await aside(decompressed, sent, coding, limit, reserve))
+
+
+def _tenant(request: Request) -> str | None:
+    """Return the tenant of a request; None without keys, where there is only one."""
+    caller = request.scope.get("caller")
+    return None if caller is None or request.app.state.keyring.is_open else caller.tenant
 
 
 def content_type(request: Request, takes: Sequence[str]) -> str:
@@ -122,13 +139,21 @@ async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
 async def _joined(request: Request, limit: int, hold: Hold) -> bytes:
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
+    now = asyncio.get_running_loop().time
+    deadline, wanted = now() + RATE_PERIOD_S, MIN_PERIOD_BYTES
+    stream = aiter(request.stream())
+    while True:
+        async with asyncio.timeout_at(deadline):
+            chunk = await anext(stream, None)
+        if chunk is None:
+            return b"".join(chunks)
         size += len(chunk)
         if size > limit:
             raise too_large(limit)
         hold.reach(size)
         chunks.append(chunk)
-    return b"".join(chunks)
+        if size >= wanted:
+            deadline, wanted = now() + RATE_PERIOD_S, size + MIN_PERIOD_BYTES
 
 
 def decoded_limit(n_sent: int, settings: Settings) -> int:
@@ -136,26 +161,28 @@ def decoded_limit(n_sent: int, settings: Settings) -> int:
     return min(settings.max_decoded_bytes, max(FREE_EXPANSION, n_sent * MAX_EXPANSION))
 
 
-def decompressed(data: bytes, coding: str, limit: int) -> bytes:
-    """Return `data` without its coding.
+def decompressed(
+    data: bytes, coding: str, limit: int, reserve: Callable[[int], None] = lambda _: None
+) -> bytes:
+    """Return `data` without its coding; call `reserve` with each size before it is reached.
 
     Raises
     ------
     BodyTooLarge
-        It decompresses to more than `limit` bytes.
+        It decompresses to more than `limit` bytes, or to more values than its size allows.
     MalformedBody
         It is not in that coding, or ends early.
     """
     step = {"gzip": _gzip_member, "zstd": _zstd_frame}[coding]
-    whole = bytearray()
+    whole, max_values = bytearray(), max(FREE_VALUES, len(data))
     try:
         for _ in range(MAX_FRAMES):
-            data = step(data, whole, limit)
+            data = step(data, whole, limit, reserve)
             if len(whole) > limit:
                 detail = f"What was sent may become {limit} bytes when decompressed, and becomes more; send several batches."
                 raise BodyTooLarge(detail)
             if not data:
-                return bytes(whole)
+                return _of_bounded_values(whole, max_values)
     except (zlib.error, zstandard.ZstdError) as error:
         raise undecodable(
             coding, f"The body cannot be decompressed as {coding}: {error}."
@@ -163,25 +190,43 @@ def decompressed(data: bytes, coding: str, limit: int) -> bytes:
     raise undecodable(coding, f"The body has more than {MAX_FRAMES} {coding} frames.")
 
 
+def _of_bounded_values(whole: bytearray, max_values: int) -> bytes:
+    """Return the bytes, or reject them if they hold too many values for what was sent."""
+    if whole.count(b",") > max_values:
+        detail = f"What was sent may hold {max_values} values when decompressed, and holds more; send several batches."
+        raise BodyTooLarge(detail)
+    return bytes(whole)
+
+
 def undecodable(coding: str, detail: str) -> MalformedBody:
     """Return the problem of a body that is not in its declared coding."""
     return MalformedBody(detail, errors=[Violation("", coding, detail)])
 
 
-def _gzip_member(data: bytes, whole: bytearray, limit: int) -> bytes:
+def _gzip_member(
+    data: bytes, whole: bytearray, limit: int, reserve: Callable[[int], None]
+) -> bytes:
     """Append one member to `whole`, at most one byte over the limit; return the rest of the input."""
     member = zlib.decompressobj(wbits=31)
-    whole += member.decompress(data, limit + 1 - len(whole))
-    if len(whole) <= limit and not member.eof:
-        raise undecodable("gzip", "The gzip body ends early.")
+    while not member.eof and len(whole) <= limit:
+        size = min(DECODED_STEP, limit + 1 - len(whole))
+        reserve(len(whole) + size)
+        piece = member.decompress(data, size)
+        if not piece and not member.eof:
+            raise undecodable("gzip", "The gzip body ends early.")
+        whole += piece
+        data = member.unconsumed_tail
     return member.unused_data
 
 
-def _zstd_frame(data: bytes, whole: bytearray, limit: int) -> bytes:
+def _zstd_frame(data: bytes, whole: bytearray, limit: int, reserve: Callable[[int], None]) -> bytes:
     """Append one frame to `whole`, slightly over the limit at most; return the rest of the input."""
     frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
-    view = memoryview(data)
+    view, reserved = memoryview(data), len(whole)
     for start in range(0, len(data), ZSTD_STEP):
+        if len(whole) >= reserved:
+            reserved = len(whole) + DECODED_STEP
+            reserve(reserved)
         whole += frame.decompress(view[start : start + ZSTD_STEP])
         if frame.eof:
             return frame.unused_data + data[start + ZSTD_STEP :]

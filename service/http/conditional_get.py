@@ -19,8 +19,8 @@ async def not_modified(scope: Scope) -> ASGIApp | None:
     sent = {name for name, _ in scope["headers"]}
     if CONDITION not in sent or PREFERENCE in sent:
         return None
-    reading: ReadService = scope["app"].state.reading
+    reads: ReadService = scope["app"].state.reads
     try:
-        return await reading.unchanged(Request(scope))
+        return await reads.unchanged(Request(scope))
     except (Problem, StoreUnavailable):
         return None

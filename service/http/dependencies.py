@@ -25,14 +25,14 @@ async def _connection(request: Request) -> Connection:
     return connection
 
 
-async def _reception(request: Request) -> IngestService:
-    reception: IngestService = request.app.state.reception
-    return reception
+async def _ingest(request: Request) -> IngestService:
+    ingest: IngestService = request.app.state.ingest
+    return ingest
 
 
-async def _reading(request: Request) -> ReadService:
-    reading: ReadService = request.app.state.reading
-    return reading
+async def _reads(request: Request) -> ReadService:
+    reads: ReadService = request.app.state.reads
+    return reads
 
 
 async def only_known_parameters(request: Request) -> None:
@@ -42,8 +42,8 @@ async def only_known_parameters(request: Request) -> None:
 
 AppSettings = Annotated[Settings, Depends(_settings)]
 TheConnection = Annotated[Connection, Depends(_connection)]
-TheReception = Annotated[IngestService, Depends(_reception)]
-TheReading = Annotated[ReadService, Depends(_reading)]
+TheIngest = Annotated[IngestService, Depends(_ingest)]
+TheReads = Annotated[ReadService, Depends(_reads)]
 
 Reader = Annotated[Caller, Depends(needs("read"))]
 MapReader = Annotated[Caller, Depends(needs("maps:read", "read"))]

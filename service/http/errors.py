@@ -4,8 +4,8 @@
       400  MalformedBody, MalformedRequest
       401  KeyRequired, KeyUnknown
       403  ScopeMissing, KeysNotConfigured, KeyLimitedToModels
-      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, AlarmUnknown, MapUnknown,
-           KeyIdUnknown
+      404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, AlarmUnknown,
+           MapUnknown, KeyIdUnknown
       405  MethodNotAllowed
       406  NotAcceptable
       408  BodyTooSlow
@@ -16,7 +16,7 @@
       415  MediaTypeUnsupported, CodingUnsupported
       422  InvalidInput, InvalidQuery, InvalidName
       428  PreconditionRequired
-      500  InternalError
+      500  InternalError, PaneDamaged
       RetryLater
         429  BacklogFull, IdsFull, RecordsFull, QuotaFull
         503  Saturated, StoreUnavailable, AnswerLate
@@ -31,6 +31,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from calibrant.core.errors import Violation
+
+# The same request, sent again, may succeed without a change by the client.
+RETRYABLE = frozenset({408, 429, 503})
 
 PROBLEMS: dict[str, type["Problem"]] = {}
 
@@ -76,7 +79,7 @@ class Problem(Exception):
         """Return the docstring on one line: what the problem means and what to do."""
         return " ".join((cls.__doc__ or "").split())
 
-    def body(self, instance: str) -> dict[str, Any]:
+    def body(self, instance: str, request_id: str | None = None) -> dict[str, Any]:
         """Return the members of the problem document for the request at `instance`."""
         return {
             "type": f"/v1/problems/{self.slug}",
@@ -84,6 +87,8 @@ class Problem(Exception):
             "status": self.status,
             "detail": self.detail,
             "instance": instance,
+            "request_id": request_id,
+            "retryable": self.status in RETRYABLE,
             "errors": [
                 {"pointer": e.pointer, "rule": e.rule, "detail": e.detail} for e in self.errors
             ],
@@ -169,6 +174,12 @@ class BatchUnknown(Problem):
 
 class BaselineUnknown(Problem):
     """The model has no baseline with this name."""
+
+    status = 404
+
+
+class DeadLetterUnknown(Problem):
+    """The model has no dead letter or parked entry of this id: it was replayed or discarded before, or never existed."""
 
     status = 404
 
@@ -339,6 +350,14 @@ class RecordsFull(RetryLater):
     """The service retains the maximum number of predictions by id; none is removed before its retention ends."""
 
     status = 429
+
+
+class PaneDamaged(Problem):
+    """Stored panes of the window are damaged, so it has no result: `errors` names each pane. Request windows before and after
+    them, restore them from a copy, or wait until retention drops them.
+    """
+
+    status = 500
 
 
 class InternalError(Problem):

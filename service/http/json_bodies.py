@@ -1,4 +1,4 @@
-"""JSON and NDJSON documents: read completely, each key once, with a limit on objects.
+"""JSON and NDJSON documents: read completely, each key once, with limits on objects and on depth.
 
 A repeated key is rejected: parsers disagree about which value counts, and one value would be lost.
 The check counts colons. Only if there are more colons than keys and strings explain, a slower
@@ -15,12 +15,21 @@ from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody, escaped
 
 POSITION = re.compile(r": line (\d+) column (\d+) \(char \d+\)$")
+# No document of the API is nested deeper than 8. What follows may recurse: it never meets a deeper value.
+MAX_DEPTH = 32
+MAX_QUOTED = 60  # characters of a key in an error
+# Objects as lists, quotes, and nothing else: the form of a document, on which its depth is counted.
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")
+_NO_FORM = bytes(set(range(256)) - set(b'[]{}"'))
+_ESCAPED, _STRING = re.compile(rb"\\."), re.compile(rb'"[^"]*"')
 
 
 def read_json(data: bytes, max_objects: int) -> Any:
     """Return the JSON document in `data`."""
-    _bound_objects(data, max_objects)
+    form = _form(data)
+    _bound_objects(form, max_objects)
     document = _loaded(data)
+    _bound_depth(data, form)
     if _may_repeat_keys(data, [document]):
         _refuse_repeated_keys(data, None)
     return document
@@ -28,11 +37,13 @@ def read_json(data: bytes, max_objects: int) -> Any:
 
 def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict[str, Any]], list[int]]:
     """Return the records in `data` and the line number of each, from 1; empty lines are skipped."""
-    _bound_objects(data, max_objects)
+    form = _form(data)
+    _bound_objects(form, max_objects)
     numbered = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     records = _read_together([line for _, line in numbered])
     if records is None:
         records = [_record(line, n) for n, line in numbered]
+    _bound_depth(data, form)
     if _may_repeat_keys(data, records):
         for n, line in numbered:
             _refuse_repeated_keys(line, n)
@@ -54,12 +65,31 @@ def _read_together(lines: list[bytes]) -> list[dict[str, Any]] | None:
     return records if plain else None
 
 
-def _bound_objects(data: bytes, max_objects: int) -> None:
+def _form(data: bytes) -> bytes:
+    """Return the brackets and quotes of a text, with objects as lists."""
+    return data.translate(_AS_LISTS, _NO_FORM)
+
+
+def _bound_objects(form: bytes, max_objects: int) -> None:
     """Reject text that would fill memory before parsing it: an empty list takes 2 bytes as text, 60 in memory."""
-    if data.count(b"[") + data.count(b"{") > max_objects:
+    if form.count(b"[") > max_objects:
         raise BodyTooLarge(
             f"Received more than {max_objects} lists and objects in the body. Send it in several batches."
         )
+
+
+def _bound_depth(data: bytes, form: bytes) -> None:
+    """Reject a document nested too deeply. It was parsed: its brackets match."""
+    if b"\\" in data:
+        form = _form(_ESCAPED.sub(b"", data))
+    form = _STRING.sub(b"", form)
+    for _ in range(MAX_DEPTH):
+        form = form.replace(b"[]", b"")  # the innermost level
+        if not form:
+            return
+    raise malformed(
+        f"Received values nested more than {MAX_DEPTH} deep; expected fewer levels", None
+    )
 
 
 def _loaded(data: bytes, line: int | None = None) -> Any:
@@ -115,20 +145,26 @@ def _refuse_repeated_keys(data: bytes, line: int | None) -> None:
     def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise _repeated(twice, line)
+            raise _repeated(_first_repeated([key for key, _ in pairs]), line)
         return found
 
-    try:
-        json.loads(data, object_pairs_hook=each_once)
-    except RecursionError as error:
-        raise malformed("nested too deeply", line) from error
+    json.loads(data, object_pairs_hook=each_once)
+
+
+def _first_repeated(keys: list[str]) -> str:
+    """Return the first key that an earlier one equals; at least one does."""
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            break
+        seen.add(key)
+    return key
 
 
 def _repeated(key: str, line: int | None) -> MalformedBody:
     where = "" if line is None else f"Line {line}: "
     place = "" if line is None else f"/{line}"
+    key = key if len(key) <= MAX_QUOTED else f"{key[:MAX_QUOTED]}…"
     detail = f"{where}Received key {key!r} twice in one object; expected it once."
     return MalformedBody(
         detail, errors=[Violation(f"{place}/{escaped(key)}", "repeated_key", detail)]

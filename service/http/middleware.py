@@ -1,4 +1,4 @@
-"""Middleware of every request: check of the path, conditional GET, security headers, log line, metrics."""
+"""Middleware of every request: identity, check of the path, conditional GET, security headers, log line, metrics."""
 
 import logging
 import time
@@ -11,11 +11,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
+from calibrant_server.service.http.identifiers import identify, identity_headers
 from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.security.audit_record import record
 
 log = logging.getLogger("service.access")
 
+MAX_PATH_CHARACTERS = 500
+
+# Tags of routes that return a result.
+RESULTS = frozenset(
+    ("metrics", "reliability", "temperature", "maps", "drift", "cases", "raters", "stability")
+)
 SECURITY_HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
@@ -38,32 +45,53 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started = time.perf_counter()
-        answer = Answering(send, scope, without_body=scope["method"] == "HEAD")
-        if answer.without_body:
+        identify(scope)
+        received = CountedBody(receive)
+        response = Answering(send, scope, without_body=scope["method"] == "HEAD")
+        if response.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
             if _hides_slash(scope):
-                await _refuse(_slash(), scope, answer)
+                await _refuse(_slash(), scope, response)
             else:
                 unchanged = await not_modified(scope) if scope["method"] == "GET" else None
-                await (unchanged or self.app)(scope, receive, answer)
+                await (unchanged or self.app)(scope, received, response)
         except Exception:
-            log.exception("%s %s failed", scope["method"], scope["path"])
-            if answer.status is not None:
+            log.exception("request_failed", extra={"request_id": scope["request_id"]})
+            if response.status is not None:
                 raise  # a part of the response was sent: closing the connection shows that it is incomplete
-            await _refuse(InternalError(), scope, answer)
+            await _refuse(InternalError(), scope, response)
         finally:
-            self._note(scope, answer.status or 499, time.perf_counter() - started)
+            scope["app"].state.served.leave(scope)
+            sizes = {"request_bytes": received.n_bytes, "response_bytes": response.n_bytes}
+            self._note(scope, response.status or 499, time.perf_counter() - started, sizes)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, status: int, seconds: float, sizes: dict[str, int]) -> None:
         route = scope.get("route")
         names = (getattr(route, "operation_id", None), getattr(route, "name", None), "unmatched")
         operation = next(filter(None, names))
         self.meters.requests.labels(operation, str(status)).inc()
         self.meters.seconds.labels(operation).observe(seconds)
+        if operation.startswith("ingest"):
+            self.meters.ingest_seconds.observe(seconds)
+        elif not RESULTS.isdisjoint(getattr(route, "tags", ())):
+            self.meters.query_seconds.observe(seconds)
         if self.log_requests:
-            line = (scope["method"], scope["path"], status, seconds * 1000)
-            log.info("%s %s %d %.1fms", *line)
+            log_request(scope, operation, status, seconds, **sizes)
+
+
+class CountedBody:
+    """Receiver of a request that counts the bytes of the body as sent."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.receive = receive
+        self.n_bytes = 0
+
+    async def __call__(self) -> Message:
+        """Receive one message."""
+        message = await self.receive()
+        self.n_bytes += len(message.get("body", b""))
+        return message
 
 
 class Answering:
@@ -74,11 +102,13 @@ class Answering:
         self.scope = scope
         self.without_body = without_body
         self.status: int | None = None
+        self.n_bytes = 0
         self.is_replaced = False
+        self.is_complete = False
 
     async def __call__(self, message: Message) -> None:
         """Send one message."""
-        if self.is_replaced:
+        if self.is_replaced or self.is_complete:
             return
         if message["type"] == "http.response.start":
             problem = await record(self.scope, message["status"]) if "audit" in self.scope else None
@@ -87,10 +117,14 @@ class Answering:
                 self.is_replaced = True
                 return
             self.status = message["status"]
-            message = {**message, "headers": _with_security(message.get("headers", []))}
-        elif self.without_body:
-            message = {**message, "body": b""}
+            headers = [*message.get("headers", []), *identity_headers(self.scope)]
+            message = {**message, "headers": _with_security(headers)}
+        self.n_bytes += len(message.get("body", b""))
         await self.send(message)
+        if self.without_body:
+            # The end of the response also ends a stream: to HEAD, what it sends is of no use.
+            self.is_complete = True
+            await self.send({"type": "http.response.body", "body": b""})
 
 
 def _with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -114,5 +148,26 @@ async def _refuse(problem: Problem, scope: Scope, send: Send) -> None:
     headers = [(b"content-type", b"application/problem+json")]
     headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    body = orjson.dumps(problem.body(scope["path"]))
+    body = orjson.dumps(problem.body(scope["path"], scope["request_id"]))
     await send({"type": "http.response.body", "body": body})
+
+
+def log_request(scope: Scope, operation: str, status: int, seconds: float, **sizes: int) -> None:
+    """Write the line of a request that has ended."""
+    caller, client = scope.get("caller"), scope.get("client")
+    fields: dict[str, Any] = {
+        "request_id": scope["request_id"],
+        "trace_id": scope["traceparent"].split("-")[1],
+        "method": scope["method"],
+        "path": scope["path"][:MAX_PATH_CHARACTERS],
+        "operation": operation,
+        "model": scope.get("path_params", {}).get("model"),
+        "tenant": caller.tenant if caller else None,
+        "key": caller.name if caller else None,
+        "key_id": caller.key_id if caller else None,
+        "client": client[0] if client else None,
+        "status": status,
+        "duration_ms": round(seconds * 1000, 1),
+        **sizes,
+    }
+    log.info("request", extra=fields)

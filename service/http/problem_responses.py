@@ -45,21 +45,22 @@ RULES = {
 def problem_response(problem: Problem, request: Request) -> Response:
     """Respond with the problem as `application/problem+json`."""
     return Response(
-        orjson.dumps(problem.body(request.url.path)),
+        orjson.dumps(problem.body(request.url.path, request.scope.get("request_id"))),
         status_code=problem.status,
         media_type=PROBLEM_JSON,
         headers=problem.headers,
     )
 
 
-def invalid_input(violations: list[Violation]) -> InvalidInput:
-    """Return the problem of a body with these violations; its detail states if only the first are listed."""
+def invalid_input(violations: list[Violation], n_violations: int = 0) -> InvalidInput:
+    """Return the problem of a body with these violations; its detail gives their number if only the first are listed."""
+    total = max(n_violations, len(violations))
     first = f"{violations[0].pointer}: {violations[0].detail}".removeprefix(": ")
-    if len(violations) == 1:
+    if total == 1:
         return InvalidInput(first, errors=violations)
     listed = violations[:LISTED_VIOLATIONS]
-    shown = "" if len(listed) == len(violations) else f"; the first {len(listed)} are listed"
-    return InvalidInput(f"{first} ({len(violations)} violations in all{shown})", errors=listed)
+    shown = "" if len(listed) == total else f"; the first {len(listed)} are listed"
+    return InvalidInput(f"{first} ({total} violations in all{shown})", errors=listed)
 
 
 def violation_of(error: dict[str, Any]) -> Violation:
@@ -75,7 +76,7 @@ def violation_of(error: dict[str, Any]) -> Violation:
 
 def from_validation(error: RequestValidationError) -> Problem:
     """Return the problem of a rejected query, path, header or small body."""
-    errors = error.errors()
+    errors = error.errors()[:LISTED_VIOLATIONS]
     violations = [violation_of(each) for each in errors]
     detail = " ".join(violation.detail for violation in violations[:3])
     match errors[0]["loc"][0]:
@@ -127,7 +128,7 @@ def problem_of(error: Exception, request: Request) -> Problem:
         case RequestValidationError():
             return from_validation(error)
         case CalibrationInputError():
-            return invalid_input(error.violations)
+            return invalid_input(error.violations, error.n_violations)
         case HTTPException():
             return from_http(error, request)
         case _:
@@ -148,8 +149,8 @@ def install(app: FastAPI) -> None:
     `calibrant_server.service.http.middleware`, the outermost layer, handles unexpected errors.
     """
 
-    async def answer(request: Request, error: Exception) -> Response:
+    async def respond(request: Request, error: Exception) -> Response:
         return problem_response(problem_of(error, request), request)
 
     for kind in FORESEEN:
-        app.add_exception_handler(kind, answer)
+        app.add_exception_handler(kind, respond)

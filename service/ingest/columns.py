@@ -8,7 +8,7 @@ is wrong and why.
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.violations import MAX_VIOLATIONS
 from calibrant_server.service.http.bodies import NDJSON, Body
 from calibrant_server.service.http.errors import BodyTooLarge, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
@@ -43,6 +44,7 @@ COLUMNS = tuple(SINGULAR)
 NO_MORE: Mapping[str, str] = {}
 IN_A_LINE = SINGULAR | {"raters": "rater"}
 RECORDS = "predictions"
+SOME, MAX_NAME = 10, 60  # names that an error quotes, and characters of each
 ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
 
 
@@ -164,26 +166,40 @@ def _lists(columns: dict[str, Any]) -> Iterable[list[Any]]:
     return (each for each in chain(columns.values(), slices.values()) if isinstance(each, list))
 
 
-def refuse_unknown(names: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
+def refuse_unknown(names: Iterable[str], known: Collection[str], prefix: str = "") -> None:
     """Raise for each name that is not among the known ones, which the message lists."""
-    known = sorted(known)
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return
+    listed = ", ".join(sorted(known))
     violations = [
         Violation(
-            f"{prefix}/{escaped(name)}",
+            f"{prefix}/{escaped(quoted(name))}",
             "unknown_field",
-            f"There is no field {name!r}; known: {', '.join(known)}.",
+            f"Received field {quoted(name)!r}; expected one of {listed}.",
         )
-        for name in names
-        if name not in known
+        for name in unknown[:MAX_VIOLATIONS]
     ]
-    if violations:
-        raise CalibrationInputError(violations)
+    raise CalibrationInputError(violations, len(unknown))
+
+
+def quoted(name: str) -> str:
+    """Return a name of the client, cut to what an error quotes."""
+    return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first names with commas between, and how many more there are."""
+    some = ", ".join(map(quoted, names[:SOME]))
+    return some if len(names) <= SOME else f"{some} and {len(names) - SOME} more"
 
 
 def object_of(document: Any) -> dict[str, Any]:
     """Return the document if it is an object."""
     if not isinstance(document, dict):
-        raise CalibrationInputError([Violation("", "object", "The body must be a JSON object.")])
+        raise CalibrationInputError(
+            [Violation("", "object", "Received a body of another type; expected a JSON object.")]
+        )
     return document
 
 
@@ -192,7 +208,13 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
     batch_id = document.get("batch_id")
     if batch_id is None or isinstance(batch_id, str):
         return batch_id
-    raise CalibrationInputError([Violation("/batch_id", "string", "batch_id must be a string.")])
+    raise CalibrationInputError(
+        [
+            Violation(
+                "/batch_id", "string", "Received a batch_id of another type; expected a string."
+            )
+        ]
+    )
 
 
 def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]) -> ParsedBatch:
@@ -215,19 +237,18 @@ def _from_list(
     refuse_unknown(document, (RECORDS, *head))
     records = document[RECORDS]
     _check_list(f"/{RECORDS}", records)
-    violations = [
-        Violation(f"/{RECORDS}/{index}", "object", "Received another type; expected an object.")
-        for index, record in enumerate(records)
-        if not isinstance(record, dict)
-    ]
-    if violations:
-        raise CalibrationInputError(violations)
+    others = [index for index, record in enumerate(records) if not isinstance(record, dict)]
+    if others:
+        detail = "Received another type; expected an object."
+        error = _at_all(others, "", "object", detail)
+        raise error.each(lambda each: replace(each, pointer=f"/{RECORDS}{each.pointer}"))
     try:
         found = _from_records(records, list(range(len(records))), more, ())
     except CalibrationInputError as error:
-        moved = [replace(each, pointer=f"/{RECORDS}{each.pointer}") for each in error.violations]
-        raise CalibrationInputError(moved) from error
-    spelled = set().union(*map(set, records))
+        raise error.each(
+            lambda found: replace(found, pointer=f"/{RECORDS}{found.pointer}")
+        ) from error
+    spelled = set().union(*set(map(tuple, records)))
     return replace(
         found,
         batch_id=batch_id_of(document),
@@ -242,7 +263,13 @@ def _check_column(name: str, value: Any) -> None:
         return _check_list(f"/{name}", value)
     if not isinstance(value, dict):
         raise CalibrationInputError(
-            [Violation("/slices", "object", "slices must be an object of lists, one a slice name.")]
+            [
+                Violation(
+                    "/slices",
+                    "object",
+                    "Received another type for slices; expected an object with one list per slice name.",
+                )
+            ]
         )
     for key, column in value.items():
         _check_list(f"/slices/{escaped(key)}", column)
@@ -250,7 +277,7 @@ def _check_column(name: str, value: Any) -> None:
 
 def _check_list(pointer: str, value: Any) -> None:
     if not isinstance(value, list):
-        detail = f"{pointer[1:]} must be a list with one entry a prediction."
+        detail = f"Received another type for {pointer[1:]}; expected a list with one entry per prediction."
         raise CalibrationInputError([Violation(pointer, "list", detail)])
 
 
@@ -299,33 +326,30 @@ def _column(plural: str, records: list[dict[str, Any]], lines: list[int]) -> lis
         return column
     missing = [line for line, value in zip(lines, column, strict=True) if value is None]
     if missing:
-        raise CalibrationInputError(
-            [
-                Violation(
-                    f"/{line}/{singular}",
-                    "missing",
-                    f"Received no {singular}; expected one, as other records have.",
-                )
-                for line in missing
-            ]
-        )
+        detail = f"Received no {singular}; expected one, as other records have."
+        raise _at_all(missing, f"/{singular}", "missing", detail)
     return column
+
+
+def _at_all(lines: list[int], field: str, rule: str, detail: str) -> CalibrationInputError:
+    """Return the error of one rule at many lines, of which the first are listed."""
+    listed = [Violation(f"/{line}{field}", rule, detail) for line in lines[:MAX_VIOLATIONS]]
+    return CalibrationInputError(listed, len(lines))
 
 
 def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
     """Turn one object per record into one list per slice name."""
     names = sorted(set(chain.from_iterable(each for each in column if isinstance(each, dict))))
-    violations = [
-        Violation(
-            f"/{line}/slice",
-            "slices",
-            f"Received other slices; expected values of {names}, as other records have.",
-        )
+    other = [
+        line
         for line, each in zip(lines, column, strict=True)
         if not isinstance(each, dict) or len(each) != len(names)
     ]
-    if violations:
-        raise CalibrationInputError(violations)
+    if other:
+        detail = (
+            f"Received other slices; expected values of {some_of(names)}, as other records have."
+        )
+        raise _at_all(other, "/slice", "slices", detail)
     return {name: [each[name] for each in column] for name in names}
 
 

@@ -1,19 +1,18 @@
 """Confidence histograms in requests: written out as arrays, or packed by the library."""
 
-import base64
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.core.packing import PackingError
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_updates import FIELDS, read_arrays
-
-T = TypeVar("T")
+from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
 
 
 def read_confidence(
-    fields: dict[str, Any], n_classes: int | None = None, pointer: str = ""
+    fields: dict[str, Any],
+    n_classes: int | None = None,
+    pointer: str = "",
+    budget: UnpackingBudget | None = None,
 ) -> ConfidenceHistogram:
     """Return the confidence histogram of `fields`: their arrays, or what `packed` holds.
 
@@ -21,6 +20,8 @@ def read_confidence(
     ------
     CalibrationInputError
         Both or neither is there, or as `read_arrays`, or the packed one is damaged or of other classes.
+    BodyTooLarge
+        What is packed is larger than `budget` allows. Default: a budget of its own.
     """
     written = [name for name in (*FIELDS, "exact") if fields.get(name) is not None]
     if fields.get("packed") is None:
@@ -28,20 +29,11 @@ def read_confidence(
     if written:
         detail = f"packed holds everything; leave out {', '.join(written)}."
         raise CalibrationInputError([Violation(f"{pointer}/packed", "one_of", detail)])
-    histogram = read_packed(fields["packed"], ConfidenceHistogram.unpack, f"{pointer}/packed")
-    if n_classes is not None and histogram.n_classes != n_classes:
-        detail = f"the histogram is of {histogram.n_classes} classes, the model has {n_classes}."
-        raise CalibrationInputError([Violation(f"{pointer}/packed", "shape", detail)])
-    return histogram
-
-
-def read_packed(packed: Any, unpack: Callable[[bytes], T], pointer: str) -> T:
-    """Return what `unpack` makes of base64."""
-    if not isinstance(packed, str):
-        raise CalibrationInputError([Violation(pointer, "base64", "packed must be base64.")])
-    try:
-        return unpack(base64.b64decode(packed, validate=True))
-    except PackingError as error:
-        raise CalibrationInputError([Violation(pointer, "packed", str(error))]) from error
-    except ValueError as error:
-        raise CalibrationInputError([Violation(pointer, "base64", str(error))]) from error
+    place = f"{pointer}/packed"
+    data = decoded(fields["packed"], place)
+    found, content_bytes = unpacked(ConfidenceHistogram.packed_size, data, place)
+    if n_classes is not None and found != n_classes:
+        detail = f"the histogram is of {found} classes, the model has {n_classes}."
+        raise CalibrationInputError([Violation(place, "shape", detail)])
+    (budget or UnpackingBudget()).take(data, content_bytes)
+    return unpacked(ConfidenceHistogram.unpack, data, place)

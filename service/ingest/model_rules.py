@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, Checked
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.core.routing import MICROSECONDS, Place, pane_start, rows_by_pane
-from calibrant_server.service.ingest.columns import ParsedBatch
+from calibrant.core.routing import MICROSECONDS, pane_start
+from calibrant.input.violations import MAX_STORED, MAX_VIOLATIONS
+from calibrant_server.service.ingest.columns import ParsedBatch, some_of
 from calibrant_server.workers.store.registry import ModelConfig
 
 SEGMENTATION = "segmentation"
@@ -22,6 +23,7 @@ PIXELS = (
 )
 # Rows of a partial batch that may be rejected: their errors are listed in the response, and stay readable.
 MAX_ROW_ERRORS = 1000
+MAX_COUNTED = 100  # multiple of the limit of panes at which counting them stops
 
 
 def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool) -> Checked:
@@ -36,13 +38,13 @@ def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool
     try:
         return Batch.from_columns(posted.columns, partial=partial, **expected)
     except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
+        raise error.each(posted.place) from error
 
 
-def refuse_too_many(n_accepted: int, violations: list[Violation]) -> None:
+def refuse_too_many(n_accepted: int, violations: list[Violation], n_rejected: int) -> None:
     """Reject a partial batch without a valid row, or with more errors than can be listed."""
-    if violations and (n_accepted == 0 or len(violations) > MAX_ROW_ERRORS):
-        raise CalibrationInputError(violations)
+    if violations and (n_accepted == 0 or n_rejected > MAX_ROW_ERRORS):
+        raise CalibrationInputError(violations[:MAX_VIOLATIONS], n_rejected)
 
 
 def rows_of_model(
@@ -53,7 +55,7 @@ def rows_of_model(
         refuse_unitless(checked, config)
         return without_undeclared(checked, config, partial)
     except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
+        raise error.each(posted.place) from error
 
 
 def refuse_unitless(checked: Checked, config: ModelConfig) -> None:
@@ -81,18 +83,19 @@ def refuse_undeclared(keys: Iterable[str], config: ModelConfig, pointer: str) ->
     """Reject slice keys that the model does not declare; a model without declared slices accepts all."""
     if not config.slices:
         return
-    known = ", ".join(sorted(config.slices))
+    unknown = [key for key in keys if key not in config.slices]
+    if not unknown:
+        return
+    known = some_of(sorted(config.slices))
     violations = [
         Violation(
             f"{pointer}/{key}",
             "undeclared_slice",
             f"the model declares the slices {known}; declare {key} as well, or leave it out",
         )
-        for key in keys
-        if key not in config.slices
+        for key in unknown[:MAX_VIOLATIONS]
     ]
-    if violations:
-        raise CalibrationInputError(violations)
+    raise CalibrationInputError(violations, len(unknown))
 
 
 def undeclared_value(key: str, value: str, config: ModelConfig, pointer: str) -> Violation | None:
@@ -100,10 +103,8 @@ def undeclared_value(key: str, value: str, config: ModelConfig, pointer: str) ->
     declared = config.slices.get(key)
     if declared is None or value in declared:
         return None
-    some = ", ".join(declared[:50])
-    return Violation(
-        pointer, "undeclared_slice", f"{value[:50]!r} is no value of {key}; declared: {some}"
-    )
+    detail = f"{value[:50]!r} is no value of {key}; declared: {some_of(declared)}"
+    return Violation(pointer, "undeclared_slice", detail)
 
 
 def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> Checked:
@@ -113,22 +114,21 @@ def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> 
     violations: list[Violation] = []
     good = np.ones(checked.batch.n, bool)
     for key, column in sorted(slices.items()):
-        if config.slices.get(key) is None:
+        declared = config.slices.get(key)
+        if declared is None:
             continue
-        for row, value in enumerate(column):
+        valid = frozenset(declared)
+        bad = [row for row, value in enumerate(column) if good[row] and str(value) not in valid]
+        good[bad] = False
+        for row in bad[:MAX_STORED]:
             pointer = f"/slices/{key}/{checked.accepted_rows[row]}"
-            violation = undeclared_value(key, str(value), config, pointer)
-            if violation is not None:
-                good[row] = False
-                violations.append(violation)
+            violation = undeclared_value(key, str(column[row]), config, pointer)
+            violations += [violation] if violation else []
     if not violations:
         return checked
     if not partial:
-        raise CalibrationInputError(violations)
-    kept = np.flatnonzero(good)
-    return Checked(
-        checked.batch.take(kept), checked.violations + violations, checked.accepted_rows[kept]
-    )
+        raise CalibrationInputError(violations[:MAX_VIOLATIONS], int((~good).sum()))
+    return checked.keeping(good, violations)
 
 
 def refuse_undeclared_update(
@@ -178,44 +178,57 @@ def check_panes(batch: Batch, config: ModelConfig, received_at: datetime, limits
     received_us = (received_at - EPOCH) // timedelta(microseconds=1)
     if times is not None:
         _check_times(np.asarray(times, dtype=np.int64), received_us, config, limits)
-    places = [place for place, _ in rows_by_pane(batch, config.pane_s, received_us)]
-    if len(places) > limits.max_panes:
-        raise _too_many(places, limits.max_panes)
+    _bound_panes(batch, config, received_us, limits.max_panes)
 
 
 def _check_times(
     times: NDArray[np.int64], received_us: int, config: ModelConfig, limits: Limits
 ) -> None:
-    latest = received_us + limits.future_skew_s * MICROSECONDS
+    future = times > received_us + limits.future_skew_s * MICROSECONDS
+    expired = np.zeros(len(times), bool)
     violations = [
         Violation(
             f"/event_times/{row}",
             "future",
             f"event time lies more than {limits.future_skew_s} s in the future",
         )
-        for row in np.flatnonzero(times > latest)[:100]
+        for row in np.flatnonzero(future)[:MAX_VIOLATIONS]
     ]
     if config.retention_s is not None:
         # Complete panes: the pane of a retained timestamp is stored, and so may be filled.
         oldest = pane_start(received_us - config.retention_s * MICROSECONDS, config.pane_s)
+        expired = times < oldest * MICROSECONDS
         violations += [
             Violation(
                 f"/event_times/{row}",
                 "retention",
                 f"event time lies before the model's retention of {config.retention_s} s",
             )
-            for row in np.flatnonzero(times < oldest * MICROSECONDS)[:100]
+            for row in np.flatnonzero(expired)[:MAX_VIOLATIONS]
         ]
     if violations:
-        raise CalibrationInputError(violations)
+        raise CalibrationInputError(violations, int((future | expired).sum()))
 
 
-def _too_many(places: list[Place], limit: int) -> TooManyPanes:
-    starts = {start_s for _, start_s in places}
-    slices = {slice_ for slice_, _ in places}
+def _bound_panes(batch: Batch, config: ModelConfig, received_us: int, limit: int) -> None:
+    """Count the panes of a batch before its rows are divided among them."""
+    times = np.full(batch.n, received_us) if batch.event_times is None else batch.event_times
+    starts, start = np.unique(times // (config.pane_s * MICROSECONDS), return_inverse=True)
+    n_panes, n_slices = len(starts), 1
+    for column in (batch.slices or {}).values():
+        values, value = np.unique(np.asarray(column).astype(str), return_inverse=True)
+        n_panes += len(np.unique(value * len(starts) + start))
+        n_slices += len(values)
+        if n_panes > MAX_COUNTED * limit:
+            break  # many slice keys: the message need not be exact
+    if n_panes > limit:
+        raise _too_many(n_panes, len(starts), n_slices, limit)
+
+
+def _too_many(n_panes: int, n_starts: int, n_slices: int, limit: int) -> TooManyPanes:
     detail = (
-        f"the batch touches {len(places)} panes ({len(starts)} intervals of time, {len(slices)} slices, "
+        f"the batch touches {n_panes} panes or more ({n_starts} intervals of time, {n_slices} slices, "
         f"all rows counted as one); at most {limit} are allowed: split it by event time"
-        + (", or by slice value" if len(slices) > 1 else "")
+        + (", or by slice value" if n_slices > 1 else "")
     )
-    return TooManyPanes(detail, len(places), limit)
+    return TooManyPanes(detail, n_panes, limit)

@@ -103,8 +103,10 @@ class IngestAccess:
         self.caller = caller
         self.model = model
 
-    async def take(self, partial: bool, prepare: Prepare, has_body: bool = True) -> Response:
-        """Read, prepare and append a batch; return its receipt."""
+    async def take(
+        self, partial: bool, prepare: Prepare, has_body: bool = True, is_costly: bool = False
+    ) -> Response:
+        """Read, prepare and append a batch; return its receipt. A costly one is prepared in a thread whatever its size."""
         service, key = self.service, model_key(self.caller.tenant, self.model)
         if has_body:
             # A recent rejection of a batch says nothing about a deletion, which needs no room.
@@ -119,11 +121,13 @@ class IngestAccess:
             if has_body:
                 body = await read_body(self.request, service.settings, hold)
             context = self._context(config, partial)
-            if body.is_large:
+            if is_costly or body.is_large:
                 batch = await aside(prepare, body, context)
             else:
                 batch = prepare(body, context)
             receipt = await service.inbox.hand_over(batch)
+        if not receipt.duplicate:
+            self.request.app.state.meters.accepted.labels(batch.kind).inc(receipt.accepted)
         return await self._response(batch, receipt)
 
     async def _config(self) -> ModelConfig | None:
@@ -168,7 +172,7 @@ async def _access(
     prefer: Prefer = None,
     idempotency_key: IdempotencyKey = None,
 ) -> IngestAccess:
-    service: IngestService = request.app.state.reception
+    service: IngestService = request.app.state.ingest
     return IngestAccess(service, request, caller, model)
 
 

@@ -1,4 +1,4 @@
-"""What a request body looks like, by the name of its model: shown in the document, and taken as it stands.
+"""What a request body looks like, by the name of its model: shown in the document, and valid as it is.
 
 They can be sent one after the other; histograms of four bins are for a model that declares a grid of four.
 """

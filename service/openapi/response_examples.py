@@ -14,6 +14,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "text/plain",
         '# TYPE calibrant_requests_total counter\ncalibrant_requests_total{operation="getLive",status="200"} 1.0\n',
     ),
+    "getModelSeries": (
+        "text/plain",
+        '# TYPE calibrant_model_temperature gauge\ncalibrant_model_temperature{model="triage",tenant="default"} 1.31\n',
+    ),
     "streamAlarms": (
         "text/event-stream",
         'retry: 3000\n\nid: 0.0.1.0\nevent: alarm\ndata: {"id": "al_003_0f1e2d3c4b5a69788796", "state": "open"}\n\n',

@@ -58,6 +58,12 @@ class ProblemDocument(BaseModel):
     status: int
     detail: str
     instance: str = Field(description="Path of the request.")
+    request_id: str | None = Field(
+        description="Id of the request in the log, also in the header X-Request-Id."
+    )
+    retryable: bool = Field(
+        description="Whether the same request may succeed later; Retry-After states when to repeat it."
+    )
     errors: list[ProblemError] = Field([], description="The violations, where there are any.")
 
 

@@ -145,7 +145,7 @@ def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None
     CalibrationInputError
         The settings contradict the model.
     """
-    kept = body.model_dump(mode="json", exclude_unset=True)
+    stored = body.model_dump(mode="json", exclude_unset=True)
     bucket_s = parse_duration(body.bucket)
     if bucket_s % config.pane_s:
         raise _broken("bucket", "whole_panes", "a cohort is whole panes of the model")
@@ -154,16 +154,16 @@ def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None
     except ValueError as error:
         raise _broken("false_alarms", "run_length", str(error)) from error
     if isinstance(body.bets, list):
-        kept["bets"] = _classes(body.bets, config)
+        stored["bets"] = _classes(body.bets, config)
     elif body.bets not in (OWN_SCORE, named := config.spec().default_scope):
         raise _broken(
             "bets", "other_score", f"the score of a {config.task} model is {named}; or list classes"
         )
-    elif "bets" in kept:
-        kept["bets"] = OWN_SCORE
-    if "webhooks" in kept:
-        kept["webhooks"] = _webhooks(body.webhooks, current)
-    return kept
+    elif "bets" in stored:
+        stored["bets"] = OWN_SCORE
+    if "webhooks" in stored:
+        stored["webhooks"] = _webhooks(body.webhooks, current)
+    return stored
 
 
 def _classes(named: list[str | int], config: ModelConfig) -> list[int]:
@@ -192,8 +192,10 @@ def _index(name: str | int, config: ModelConfig) -> int:
 def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[dict[str, str]]:
     known = {} if current is None else {w.url: w.secret for w in AlarmSettings.of(current).webhooks}
     if len({each.url for each in wanted}) < len(wanted):
-        raise _broken("webhooks", "repeated", "a receiver stands once")
-    kept = []
+        raise _broken(
+            "webhooks", "repeated", "Received a receiver more than once; expected it once."
+        )
+    stored = []
     for number, each in enumerate(wanted):
         given = each.secret
         if given == HIDDEN_SECRET and each.url not in known:
@@ -202,21 +204,21 @@ def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[di
             )
         if given is None or given == HIDDEN_SECRET:
             given = known.get(each.url) or new_secret()
-        kept.append({"url": each.url, "secret": given})
-    return kept
+        stored.append({"url": each.url, "secret": given})
+    return stored
 
 
 def hidden(
-    alarm: dict[str, Any], told: frozenset[str] = frozenset(), whole: bool = True
+    alarm: dict[str, Any], disclosed: frozenset[str] = frozenset(), whole: bool = True
 ) -> dict[str, Any]:
-    """Return settings with hidden secrets, except those of the URLs in `told`.
+    """Return settings with hidden secrets, except those of the URLs in `disclosed`.
 
     Unless `whole`, URLs are reduced to scheme and host: the path of many receivers is their key.
     """
     if not alarm.get("webhooks"):
         return alarm
     shown = [
-        each if each["url"] in told else {**each, "secret": HIDDEN_SECRET}
+        each if each["url"] in disclosed else {**each, "secret": HIDDEN_SECRET}
         for each in alarm["webhooks"]
     ]
     if not whole:

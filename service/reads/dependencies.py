@@ -6,7 +6,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request, Response
 
 from calibrant_server.service.engine import Connection, model_of
-from calibrant_server.service.http.dependencies import MapReader, Reader, TheConnection, TheReading
+from calibrant_server.service.http.dependencies import MapReader, Reader, TheConnection, TheReads
 from calibrant_server.service.http.headers import IfNoneMatch, Prefer
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.reads.compare import comparison_of
@@ -28,10 +28,10 @@ class ReadAccess:
         request: Request,
         caller: Caller,
         connection: Connection,
-        reading: ReadService,
+        reads: ReadService,
     ) -> None:
         self.model, self.request = model, request
-        self.caller, self.connection, self.reading = caller, connection, reading
+        self.caller, self.connection, self.reads = caller, connection, reads
 
     async def config(self) -> ModelConfig:
         """Return the model; reject an unknown one."""
@@ -60,12 +60,12 @@ class ReadAccess:
         """Tell whether a figure is requested."""
         return media_type_of(format, self.request) != JSON
 
-    async def answer(self, ask: ReadQuery, format: Format | None, draw: Draw) -> Response:
+    async def respond(self, ask: ReadQuery, format: Format | None, draw: Draw) -> Response:
         """Respond with JSON, or with the figure that `draw` makes of it."""
         media_type = media_type_of(format, self.request)
         if media_type == JSON:
             ask = replace(ask, shown=())
-        return await self.reading.answer(self.request, ask, media_type, drawn(draw, media_type))
+        return await self.reads.respond(self.request, ask, media_type, drawn(draw, media_type))
 
 
 async def _read(
@@ -73,11 +73,11 @@ async def _read(
     request: Request,
     caller: Reader,
     connection: TheConnection,
-    reading: TheReading,
+    reads: TheReads,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
 ) -> ReadAccess:
-    return ReadAccess(model, request, caller, connection, reading)
+    return ReadAccess(model, request, caller, connection, reads)
 
 
 async def _map_read(
@@ -85,11 +85,11 @@ async def _map_read(
     request: Request,
     caller: MapReader,
     connection: TheConnection,
-    reading: TheReading,
+    reads: TheReads,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
 ) -> ReadAccess:
-    return ReadAccess(model, request, caller, connection, reading)
+    return ReadAccess(model, request, caller, connection, reads)
 
 
 # Coroutines: FastAPI would call the class itself in another thread.

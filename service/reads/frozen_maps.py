@@ -61,9 +61,9 @@ class PromotionRecord(BaseModel):
     warnings: list[ProblemError] = Field([], description="What the promotion costs elsewhere.")
 
 
-async def document(request: Request, reception: IngestService) -> dict[str, Any]:
-    with reception.admission.hold() as hold:
-        body = await read_body(request, reception.settings, hold, (JSON,))
+async def document(request: Request, ingest: IngestService) -> dict[str, Any]:
+    with ingest.admission.hold() as hold:
+        body = await read_body(request, ingest.settings, hold, (JSON,))
         return object_of(read_json(body.data, MAX_OBJECTS))
 
 

@@ -111,17 +111,17 @@ class ModelsResponse(ListPage):
 
 
 async def model_statuses(
-    reading: ReadService, configs: Sequence[ModelConfig]
+    reads: ReadService, configs: Sequence[ModelConfig]
 ) -> list[dict[str, Any]]:
     """Return what `view=status` adds to each model, within the deadline."""
     until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
     turns = asyncio.Semaphore(MAX_WAITING)
     with engine_errors():
-        return await asyncio.gather(*(_status(reading, each, turns, until) for each in configs))
+        return await asyncio.gather(*(_status(reads, each, turns, until) for each in configs))
 
 
 async def _status(
-    reading: ReadService, config: ModelConfig, turns: asyncio.Semaphore, until: float
+    reads: ReadService, config: ModelConfig, turns: asyncio.Semaphore, until: float
 ) -> dict[str, Any]:
     """Return the status of one model; a part that is missing is null, with the reason of the first."""
     week, always = WindowQuery(window=STATUS_WINDOW), WindowQuery()
@@ -131,10 +131,10 @@ async def _status(
         (TemperatureQuery(), week),
     ]
     results = await asyncio.gather(
-        *(_result(reading, config, query, view, turns, until) for query, view in asked)
+        *(_result(reads, config, query, view, turns, until) for query, view in asked)
     )
     (drift, metrics, temperature), reasons = zip(*results, strict=True)
-    current = await reading.inbox.maps.current(config.key)
+    current = await reads.inbox.maps.current(config.key)
     is_current = current is not None and current.generation == config.generation
     return {
         "status": drift.get("status"),
@@ -142,13 +142,13 @@ async def _status(
         "temperature": temperature.get("temperature"),
         "map_version": orjson.loads(current.body)["version"] if current and is_current else None,
         "label_coverage": metrics.get("label_coverage", {}).get("coverage"),
-        "last_seen": await _last_seen(reading, config),
+        "last_seen": await _last_seen(reads, config),
         "reason": next((each for each in reasons if each is not None), None),
     }
 
 
 async def _result(
-    reading: ReadService,
+    reads: ReadService,
     config: ModelConfig,
     query: Query,
     view: WindowQuery,
@@ -160,7 +160,7 @@ async def _result(
         return {}, NOT_READY
     try:
         async with asyncio.timeout_at(until), turns:
-            found = await reading.ask(ReadQuery(resolved_query(query, config), config, view))
+            found = await reads.ask(ReadQuery(resolved_query(query, config), config, view))
     except (TimeoutError, AnswerTimeout):
         return {}, NOT_READY
     except (AnswerFailed, InvalidQuery, SubjectGone, UnknownQuestion):
@@ -168,8 +168,8 @@ async def _result(
     return orjson.loads(found.body), None
 
 
-async def _last_seen(reading: ReadService, config: ModelConfig) -> str | None:
+async def _last_seen(reads: ReadService, config: ModelConfig) -> str | None:
     """Return the start of the newest pane."""
-    state = await reading.inbox.state(config, "")
+    state = await reads.inbox.state(config, "")
     starts = [int(start) for start in state.panes if start != LAST_CHANGE.encode()]
     return rfc3339(datetime.fromtimestamp(max(starts), UTC)) if starts else None

@@ -159,7 +159,7 @@ class Change:
     """The configuration for the registry, and the receivers whose new secrets are returned once."""
 
     config: ModelConfig
-    told: frozenset[str]
+    disclosed: frozenset[str]
 
 
 def change_of(
@@ -251,14 +251,14 @@ def _named_classes(config: ModelConfig) -> dict[str, Any]:
 
 
 def shown(
-    config: ModelConfig, told: frozenset[str] = frozenset(), whole: bool = True
+    config: ModelConfig, disclosed: frozenset[str] = frozenset(), whole: bool = True
 ) -> dict[str, Any]:
-    """Return a model for a response: secrets hidden, except of receivers in `told`; URLs `whole` or by host."""
+    """Return a model for a response: secrets hidden, except of receivers in `disclosed`; URLs `whole` or by host."""
     document = declared(config)
     return {
         "model": config.model,
         **document,
-        "alarm": hidden(document["alarm"], told, whole),
+        "alarm": hidden(document["alarm"], disclosed, whole),
         "classes": config.classes,
         "n_classes": config.n_classes,
         "revision": config.revision,

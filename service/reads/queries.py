@@ -71,7 +71,7 @@ def instant(text: Any) -> datetime:
             pass
     raise PydanticCustomError(
         "rfc3339",
-        "an RFC 3339 instant with its offset, such as 2026-11-20T09:00:00Z{hint}",
+        "an RFC 3339 timestamp with its offset, such as 2026-11-20T09:00:00Z{hint}",
         {"hint": _hint(text) if isinstance(text, str) else ""},
     )
 
@@ -201,11 +201,11 @@ def refuse_unread(request: Request) -> None:
         if name not in known:
             instead = replacement(name, request.scope["route"].operation_id, known)
             if instead is not None:
-                detail = f"There is no query parameter {name} here; use {instead}."
+                detail = f"Received query parameter {name}, which was removed; use {instead}."
                 raise unanswerable(place, "removed_parameter", detail)
-            listed = f"known: {', '.join(known)}" if known else "this path takes none"
+            listed = f"expected one of {', '.join(known)}" if known else "this path takes none"
             raise unanswerable(
-                place, "unknown_parameter", f"There is no query parameter {name[:60]!r}; {listed}."
+                place, "unknown_parameter", f"Received query parameter {name[:60]!r}; {listed}."
             )
         if name in seen:
             detail = f"Received {name} more than once; expected it once."

@@ -104,14 +104,14 @@ class ReadService:
 
     Attributes
     ----------
-    answered : cache of queries with earlier responses
+    responses : cache of queries with earlier responses
     """
 
     def __init__(self, connection: Connection) -> None:
         self.inbox = connection.inbox
-        self.answered = ResponseCache()
+        self.responses = ResponseCache()
 
-    async def answer(
+    async def respond(
         self,
         request: Request,
         ask: ReadQuery,
@@ -130,16 +130,16 @@ class ReadService:
                 await self._refuse_undeclared(ask.config, ask.view.slice)
             window, etag, other = await self._awaited(ask, media_type, known, wait)
             if ask.comparison is None:
-                self.answered.keep(request, ask, media_type)
+                self.responses.keep(request, ask, media_type)
             if names(known, etag):
                 return Response(status_code=304, headers={**headers, "ETag": etag})
-            answer = await self._ask(ask, window, other)
+            result = await self._ask(ask, window, other)
         # The state may have changed since the check: the tag names the state that the response depends on.
-        headers["ETag"] = etag_of(ask, media_type, window, answer.state_version)
-        body = await render(answer.body) if render else answer.body
+        headers["ETag"] = etag_of(ask, media_type, window, result.state_version)
+        body = await render(result.body) if render else result.body
         return Response(body, 200, headers, media_type)
 
-    async def answer_each(self, request: Request, whole: ReadQuery, name: str) -> Response:
+    async def respond_each(self, request: Request, whole: ReadQuery, name: str) -> Response:
         """Respond to `whole` for every value of the slice `name`, in one document."""
         negotiated(request, [JSON])
         with engine_errors():
@@ -177,13 +177,15 @@ class ReadService:
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
             found = await asyncio.gather(*(self.ask(ask) for ask in asks.values()))
-        told = {each: orjson.loads(answer.body) for each, answer in zip(asks, found, strict=True)}
-        body = orjson.dumps(join(told))
+        results = {
+            each: orjson.loads(result.body) for each, result in zip(asks, found, strict=True)
+        }
+        body = orjson.dumps(join(results))
         return Response(await render(body) if render else body, 200, headers, media_type)
 
     async def unchanged(self, request: Request) -> Response | None:
         """Return 304 for one read of the store if the same query had a response before and nothing has changed since."""
-        posed = self.answered.find(request)
+        posed = self.responses.find(request)
         if posed is None:
             return None
         ask = posed.ask
@@ -283,7 +285,7 @@ def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
     view, to = ask.view, ask.view.to
     if view.on_clock == "sealed":
         if ask.config.label_horizon_s is None and not marks.sealed_to:
-            detail = "no cohort is sealed: the model declares no label_horizon"
+            detail = "Received clock=sealed; the model declares no label_horizon, so no cohort is sealed. Declare one, or use clock=event."
             raise unanswerable("/clock", "no_label_horizon", detail)
         if to is None and marks.sealed_to:
             to = datetime.fromtimestamp(marks.sealed_to, UTC)

@@ -16,7 +16,7 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     Reader,
     TheConnection,
-    TheReception,
+    TheIngest,
 )
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
 from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
@@ -45,7 +45,7 @@ router = APIRouter(tags=["alarms"], default_response_class=Response)
 
 AlarmId = Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")]
 HEARTBEAT_S = 15.0
-# Between two looks for changed alarms: each costs one round trip to the store, and nobody acts on an alarm faster.
+# Between two checks for changed alarms: each costs one round trip to the store, and no user acts on an alarm faster.
 LOOK_INTERVAL_S = 0.25
 RETRY_MS = 3000
 ACKNOWLEDGE_WAIT_S = 5
@@ -236,12 +236,12 @@ async def acknowledge_alarm(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reception: TheReception,
+    ingest: TheIngest,
     prefer: Prefer = None,
 ) -> Response:
     """Acknowledge an alarm: watching for change starts again, evidence since the baseline stays."""
-    with reception.admission.hold() as hold:
-        body = await read_body(request, reception.settings, hold, (JSON,))
+    with ingest.admission.hold() as hold:
+        body = await read_body(request, ingest.settings, hold, (JSON,))
         said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)))
     episode = await _alarm(connection, caller, alarm)
     if episode.state == CLOSED:

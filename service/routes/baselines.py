@@ -15,8 +15,8 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     Reader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
 from calibrant_server.service.http.headers import IfNoneMatch
@@ -128,17 +128,17 @@ async def put_baseline(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reception: TheReception,
-    reading: TheReading,
+    ingest: TheIngest,
+    reads: TheReads,
 ) -> Response:
     """Freeze a window under a name, once all earlier batches are merged."""
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold:
-        body = await read_body(request, reception.settings, hold, (JSON,))
+    with ingest.admission.hold() as hold:
+        body = await read_body(request, ingest.settings, hold, (JSON,))
         view = view_of(object_of(read_json(body.data, MAX_OBJECTS)))
     ask = ReadQuery(CountsQuery(), config, view)
     with engine_errors():
-        window = await reading.window(ask)
+        window = await reads.window(ask)
         payload = {
             "op": "freeze",
             "name": name,
@@ -147,7 +147,7 @@ async def put_baseline(
             "stored": ask.slice_name,
             "window": [window.from_s, window.to_s],
         }
-        receipt = await _done(reception, config, payload)
+        receipt = await _done(ingest, config, payload)
     if receipt.status != batch_records.MERGED:
         errors = [Violation(**each) for each in receipt.errors]
         raise BaselineConflict(errors[-1].detail if errors else None, errors=errors)
@@ -166,13 +166,13 @@ async def delete_baseline(
     name: BaselineName,
     caller: Admin,
     connection: TheConnection,
-    reception: TheReception,
+    ingest: TheIngest,
 ) -> Response:
     """Delete a baseline."""
     config = await model_of(connection, caller, model)
     await _known(connection, config, name)
     with engine_errors():
-        await _done(reception, config, {"op": "remove", "name": name})
+        await _done(ingest, config, {"op": "remove", "name": name})
     return Response(status_code=204)
 
 
@@ -187,16 +187,16 @@ def view_of(document: dict[str, Any]) -> ClockQuery:
         raise invalid_input(violations) from error
 
 
-def shown(name: str, kept: dict[str, Any]) -> dict[str, Any]:
+def shown(name: str, stored: dict[str, Any]) -> dict[str, Any]:
     """Return a baseline for a response."""
-    created = datetime.fromtimestamp(kept["created_ms"] / 1000, UTC)
+    created = datetime.fromtimestamp(stored["created_ms"] / 1000, UTC)
     return {
         "name": name,
-        "window": Window(*kept["window"]).to_dict(),
-        "slice": kept["slice"],
-        "clock": kept["clock"],
+        "window": Window(*stored["window"]).to_dict(),
+        "slice": stored["slice"],
+        "clock": stored["clock"],
         "created_at": rfc3339(created),
-        **kept["counts"],
+        **stored["counts"],
     }
 
 
@@ -209,13 +209,13 @@ async def _known(connection: Connection, config: ModelConfig, name: str) -> dict
     return shown(name, known[name])
 
 
-async def _done(reception: IngestService, config: ModelConfig, asked: dict[str, Any]) -> Receipt:
-    """Hand an entry over and wait for what comes of it."""
+async def _done(ingest: IngestService, config: ModelConfig, asked: dict[str, Any]) -> Receipt:
+    """Enqueue an entry and wait for its outcome."""
     payload = orjson.dumps(asked)
     batch_id = f"baseline-{uuid4().hex}"
     delivery = IngestBatch.of(config, batch_id, BASELINE, payload, digest_of(payload), 1)
-    await reception.inbox.hand_over(delivery)
-    receipt = await reception.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
+    await ingest.inbox.hand_over(delivery)
+    receipt = await ingest.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:
         raise AnswerLate()
     return receipt

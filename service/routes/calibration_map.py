@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.identifiers import ModelId
@@ -69,7 +69,7 @@ class ApplyParameters(MapParameters):
         given = [names[name] for name in sorted(self.model_fields_set - {"partial"})]
         which = "version" if self.version is not None else "map"
         if more := [name for name in given if name != which]:
-            detail = f"{which} names a map that is fitted already; {', '.join(more)} cannot be sent beside it"
+            detail = f"Received {which} with {', '.join(more)}; expected {which} alone, because it names a map that is already fitted."
             raise unanswerable(f"/{more[0]}", "one_of", detail)
 
 
@@ -107,7 +107,7 @@ async def get_calibration_map(
 ) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG the curve of the map."""
     ask = await read.ask(query)
-    return await read.answer(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
+    return await read.respond(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
 
 
 @router.post(
@@ -127,24 +127,24 @@ async def apply_calibration_map(
     caller: MapReader,
     query: Annotated[ApplyParameters, Query()],
     connection: TheConnection,
-    reading: TheReading,
-    reception: TheReception,
+    reads: TheReads,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""
-    reception.admission.check(model_key(caller.tenant, model))
+    ingest.admission.check(model_key(caller.tenant, model))
     if query.is_frozen:
         query.check_frozen()
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold, engine_errors(), map_errors():
+    with ingest.admission.hold() as hold, engine_errors(), map_errors():
         body = await read_body(request, settings, hold)
         if query.is_frozen:
             fitted = await _frozen(connection, config, query.version)
         else:
             ask = ReadQuery(resolved_query(query, config), config, query)
-            fitted = orjson.loads((await reading.ask(ask)).body)
-        answer = await aside(applied, body, fitted, config, settings, query.partial)
-    return Response(answer, media_type="application/json")
+            fitted = orjson.loads((await reads.ask(ask)).body)
+        result = await aside(applied, body, fitted, config, settings, query.partial)
+    return Response(result, media_type="application/json")
 
 
 async def _frozen(
@@ -168,12 +168,12 @@ def applied(
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations)
+    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
     if fitted.get("parameters") is None:
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")
     mapped = np.ascontiguousarray(maps.apply(fitted, checked.batch))
-    answer = {
+    result = {
         "model": config.model,
         "version": fitted.get("version"),
         "method": fitted.get("method"),
@@ -185,4 +185,4 @@ def applied(
         ("probabilities" if mapped.ndim == 2 else "confidences"): mapped,
         "errors": [vars(violation) for violation in violations],
     }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -63,6 +63,7 @@ class CasesParameters(PageQuery, ClockQuery, AgainstQuery, CaseParameters):
     figure: str = Field(
         "histogram",
         max_length=300,
+        json_schema_extra={"pattern": rf"^\s*({'|'.join(DRAWINGS)})\s*(\(.*\))?\s*$"},
         description="What an image shows: histogram, boxes, reliability, case (the one that `case` names) or sensitivity. "
         "Options in brackets: histogram(class=liver), case(class=2), histogram(frequency_bins=20), which also sets "
         "`histogram` of the response.",
@@ -162,7 +163,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
     draw = drawing(query, name, options.get("class"), config)
     ask = await read.ask(query, figure=query.figure)
     if read.is_drawn(query.format):
-        return await read.answer(ask, query.format, draw)
+        return await read.respond(ask, query.format, draw)
     following: list[str] = []
 
     async def one_page(body: bytes) -> bytes:
@@ -172,7 +173,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
         return orjson.dumps(document | {"cases": page, "next": cursor})
 
     ask = replace(ask, shown=(str(query.limit), query.cursor))
-    response = await read.reading.answer(read.request, ask, JSON, one_page)
+    response = await read.reads.respond(read.request, ask, JSON, one_page)
     if following:
         response.headers["Link"] = link_to(read.request, following[0])
     return response

@@ -81,7 +81,7 @@ async def compare_models(
     asks = {
         config.model: ReadQuery(resolved_query(query, config), config, query) for config in configs
     }
-    return await read.reading.together(
+    return await read.reads.together(
         read.request,
         asks,
         lambda found: joined(found, query.raters),
@@ -95,12 +95,15 @@ def joined(found: dict[str, Any], raters: str) -> dict[str, Any]:
     shown = ("window", "state_version", "n_predictions", "n_ratings", "metrics")
     keys = list(next(iter(found.values()))["metrics"])
     values = {
-        key: {model: told["metrics"][key]["value"] for model, told in found.items()} for key in keys
+        key: {model: results["metrics"][key]["value"] for model, results in found.items()}
+        for key in keys
     }
     return {
         "models": list(found),
         "raters": raters,
-        "metrics": {model: {name: told[name] for name in shown} for model, told in found.items()},
+        "metrics": {
+            model: {name: results[name] for name in shown} for model, results in found.items()
+        },
         "relative": {key: relative(key, by_model) for key, by_model in values.items()},
     }
 

@@ -18,8 +18,8 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     MapReader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.errors import (
     MapNotBetter,
@@ -120,13 +120,13 @@ async def promote_map(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reading: TheReading,
-    reception: TheReception,
+    reads: TheReads,
+    ingest: TheIngest,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Make a version the current map; the same call returns to an earlier one."""
-    wanted = valid(Promotion, await document(request, reception))
+    wanted = valid(Promotion, await document(request, ingest))
     config = await model_of(connection, caller, model)
     with engine_errors(), map_errors():
         now = await connection.inbox.maps.current(config.key)
@@ -135,7 +135,7 @@ async def promote_map(
         before = None if now is None else orjson.loads(now.body)
         if now is not None and before is not None and before["version"] == wanted.version:
             return _current(now)
-        evidence = await _evidence(reading, config, before, version)
+        evidence = await _evidence(reads, config, before, version)
         if before is not None and not evidence["beats"] and not wanted.override:
             raise _not_better(wanted, before, evidence)
         record = {
@@ -178,7 +178,7 @@ def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
 
 
 async def _evidence(
-    reading: ReadService,
+    reads: ReadService,
     config: ModelConfig,
     before: dict[str, Any] | None,
     version: dict[str, Any],
@@ -200,7 +200,7 @@ async def _evidence(
     ask = ReadQuery(query, config, view)
     if datetime.fromisoformat(since) >= datetime.now(UTC):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
-    compared: dict[str, Any] = orjson.loads((await reading.ask(ask)).body)
+    compared: dict[str, Any] = orjson.loads((await reads.ask(ask)).body)
     compared.pop("model", None)
     return compared
 

@@ -17,7 +17,7 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheReception,
+    TheIngest,
 )
 from calibrant_server.service.http.identifiers import ModelId, Name
 from calibrant_server.service.http.json_bodies import read_json
@@ -63,7 +63,7 @@ class DisagreementParameters(ClockQuery, AgainstQuery, DisagreementQuery):
 
 
 class WaysQuery(BaseModel):
-    """How concentrations are fitted to posted votes, and judged."""
+    """How concentrations are fitted to posted ratings, and evaluated."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,7 +86,7 @@ class WaysBody(BaseModel):
     logits: list[list[float]] | None = None
     confidences: list[float] | None = Field(None, description="Probability of class 1.")
     labels: list[Label] | None = Field(None, description="A list with one class per rater.")
-    label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
+    label_counts: list[list[int]] | None = Field(None, description="Ratings by class.")
     features: list[list[float]] | None = Field(
         None,
         description="One row per prediction with any number of columns. Default: log-probabilities.",
@@ -144,7 +144,7 @@ async def get_disagreement(
     read: TheRead, query: Annotated[DisagreementParameters, Query()]
 ) -> Response:
     """Return how much raters disagree and how well the model predicts it."""
-    return await read.answer(await read.ask(query), query.format, draw_disagreement)
+    return await read.respond(await read.ask(query), query.format, draw_disagreement)
 
 
 @router.post(
@@ -162,16 +162,16 @@ async def compare_calibrations(
     caller: MapReader,
     query: Annotated[WaysQuery, Query()],
     connection: TheConnection,
-    reception: TheReception,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Fit concentrations, temperature and a head on features to posted ratings and compare them; nothing is stored."""
-    reception.admission.check(model_key(caller.tenant, model))
+    ingest.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold:
+    with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
-        answer = await aside(_compared, body, query, config, settings)
-    return Response(answer, media_type=JSON)
+        result = await aside(_compared, body, query, config, settings)
+    return Response(result, media_type=JSON)
 
 
 def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Settings) -> bytes:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
+from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_validation import check_pane
 from calibrant.input.timestamps import OUT_OF_RANGE
 from calibrant.segmentation.histogram_updates import updates_of
@@ -18,7 +19,7 @@ from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem_responses import violation_of
 from calibrant_server.service.ingest.columns import batch_id_of, object_of, refuse_unknown
-from calibrant_server.service.ingest.confidence import read_confidence, read_packed
+from calibrant_server.service.ingest.confidence import read_confidence
 from calibrant_server.service.ingest.model_rules import (
     PIXELS,
     SEGMENTATION,
@@ -26,6 +27,7 @@ from calibrant_server.service.ingest.model_rules import (
     refuse_undeclared_update,
     refuse_unitless_update,
 )
+from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
 from calibrant_server.service.ingest.schemas import IngestQuery, IngestResponse
 from calibrant_server.service.ingest.service import (
     IngestContext,
@@ -75,7 +77,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 )
 async def ingest_histograms(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
     """Accept increments or running totals of histograms, or panes filled at the edge."""
-    return await access.take(query.partial, load_histograms)
+    return await access.take(query.partial, load_histograms, is_costly=True)
 
 
 def load_histograms(body: Body, context: IngestContext) -> IngestBatch:
@@ -88,22 +90,23 @@ def load_histograms(body: Body, context: IngestContext) -> IngestBatch:
     rejected: list[dict[str, Any]] = []
     violations: list[Violation] = []
     n_accepted = 0
+    budget = UnpackingBudget()
     for pointer, fields in placed:
         try:
-            made = _updates(fields, config, pointer, context)
+            made = _updates(fields, config, pointer, context, budget)
             updates += made
             pointers += [pointer] * len(made)
             n_accepted += 1
+            if len(updates) > MAX_UPDATES:
+                raise BodyTooLarge(
+                    f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."
+                )
         except CalibrationInputError as error:
             rejected.append(fields)
             violations += error.violations[: 1 if context.partial else None]
     if violations and not context.partial:
         raise CalibrationInputError(violations)
-    refuse_too_many(n_accepted, violations)
-    if len(updates) > MAX_UPDATES:
-        raise BodyTooLarge(
-            f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."
-        )
+    refuse_too_many(n_accepted, violations, len(rejected))
     _check_panes(updates, config, context)
     placed_updates = [
         replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)
@@ -175,7 +178,11 @@ def _from_document(document: dict[str, Any]) -> tuple[str | None, list[tuple[str
 
 
 def _updates(
-    fields: dict[str, Any], config: ModelConfig, pointer: str, context: IngestContext
+    fields: dict[str, Any],
+    config: ModelConfig,
+    pointer: str,
+    context: IngestContext,
+    budget: UnpackingBudget,
 ) -> list[Update]:
     """Return one update as the store takes it; a confidence histogram is several."""
     kind = fields.get("kind")
@@ -196,32 +203,36 @@ def _updates(
             epoch=head.epoch,
             sequence=head.sequence,
         )
-        for packed in PACKERS.get(kind, _histogram)(rest, config, pointer)
+        for packed in PACKERS.get(kind, _histogram)(rest, config, pointer, budget)
     ]
     _check_time(made[0], config, pointer, context)
     return made
 
 
-def _histogram(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[bytes]:
+def _histogram(
+    fields: dict[str, Any], config: ModelConfig, pointer: str, budget: UnpackingBudget
+) -> list[bytes]:
     if isinstance(fields.get("class"), str) and config.classes:
         fields = {**fields, "class": _class_index(fields["class"], config.classes, pointer)}
     refuse_unitless_update(fields, config, pointer)
     return [Histogram.from_fields(fields, config.spec(), pointer).pack()]
 
 
-def _confidence(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[bytes]:
+def _confidence(
+    fields: dict[str, Any], config: ModelConfig, pointer: str, budget: UnpackingBudget
+) -> list[bytes]:
     refuse_unitless_update(fields, config, pointer)
-    histogram = read_confidence(fields, config.n_classes, pointer)
+    histogram = read_confidence(fields, config.n_classes, pointer, budget)
     # One empty histogram of the same kind says whether raters, units and case are what they must be.
     plain = {name: fields[name] for name in ("raters", "n_units", "unit", "case") if name in fields}
     bins = config.spec().class_grid.cells
     nothing = dict.fromkeys(("count", "sum_confidence", "sum_correct"), [0.0] * bins)
-    told = Histogram.from_fields(
+    header = Histogram.from_fields(
         {"kind": "class", "class": 0, "bins": bins} | nothing | plain, config.spec(), pointer
     )
-    of = {"n_units": told.n_units, "unit": told.unit, "case": told.case}
+    of = {"n_units": header.n_units, "unit": header.unit, "case": header.case}
     try:
-        return [each.pack() for each in updates_of(histogram, config.spec(), told.policy, **of)]
+        return [each.pack() for each in updates_of(histogram, config.spec(), header.policy, **of)]
     except CalibrationInputError as error:
         violations = [replace(each, pointer=pointer + each.pointer) for each in error.violations]
         raise CalibrationInputError(violations) from error
@@ -234,16 +245,20 @@ def _class_index(name: str, classes: list[str], pointer: str) -> int:
     raise CalibrationInputError([Violation(f"{pointer}/class", "unknown_class", detail)])
 
 
-def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[bytes]:
-    pane = _read_pane(fields.get("packed"), f"{pointer}/packed")
-    if pane.spec != config.spec():
-        detail = (
-            f"the pane was made for {pane.spec.to_dict()}, the model is {config.spec().to_dict()}"
-        )
-        raise CalibrationInputError([Violation(f"{pointer}/packed", "spec", detail)])
+def _pane(
+    fields: dict[str, Any], config: ModelConfig, pointer: str, budget: UnpackingBudget
+) -> list[bytes]:
+    place = f"{pointer}/packed"
+    data = decoded(fields.get("packed"), place)
+    envelope = unpacked(PaneEnvelope.read, data, place)
+    if envelope.spec != config.spec():
+        detail = f"the pane was made for {envelope.spec.to_dict()}, the model is {config.spec().to_dict()}"
+        raise CalibrationInputError([Violation(place, "spec", detail)])
+    budget.take(data, unpacked(_content_bytes, envelope, place))
+    pane = unpacked(_pane_in, envelope, place)
     if config.task == SEGMENTATION and pane.unit_source not in (None, "named"):
         detail = f"{PIXELS}; name units or cases when filling the pane"
-        raise CalibrationInputError([Violation(f"{pointer}/packed", "units_required", detail)])
+        raise CalibrationInputError([Violation(place, "units_required", detail)])
     try:
         check_pane(pane, config.spec())
     except CalibrationInputError as error:
@@ -255,11 +270,15 @@ def _pane(fields: dict[str, Any], config: ModelConfig, pointer: str) -> list[byt
     return [pane.pack()]
 
 
+def _content_bytes(envelope: PaneEnvelope) -> int:
+    return envelope.content_bytes
+
+
+def _pane_in(envelope: PaneEnvelope) -> Pane:
+    return Pane.from_parts(envelope.spec, envelope.parts)
+
+
 PACKERS = {"confidence": _confidence, "pane": _pane}
-
-
-def _read_pane(packed: Any, pointer: str) -> Pane:
-    return read_packed(packed, Pane.unpack, pointer)
 
 
 def _head(fields: dict[str, Any], pointer: str) -> UpdateHead:
@@ -337,7 +356,8 @@ def _config_for(placed: list[tuple[str, dict[str, Any]]], context: IngestContext
             "There is no model with this id, and a histogram does not say its task, classes and grid: "
             "make the model first with PUT."
         )
-    spec = _read_pane(fields.get("packed"), f"{pointer}/packed").spec
+    place = f"{pointer}/packed"
+    spec = unpacked(PaneEnvelope.read, decoded(fields.get("packed"), place), place).spec
     listed = None if spec.listed_classes is None else list(spec.listed_classes)
     return ModelConfig(
         context.tenant,

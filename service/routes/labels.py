@@ -124,11 +124,9 @@ def load_labels(body: Body, context: IngestContext) -> IngestBatch:
     try:
         checked = read_labels(posted.columns, config.n_classes, config.classes, context.partial)
     except CalibrationInputError as error:
-        raise CalibrationInputError(
-            [_placed(posted, violation) for violation in error.violations]
-        ) from error
+        raise error.each(lambda found: _placed(posted, found)) from error
     violations = [_placed(posted, violation) for violation in checked.violations]
-    refuse_too_many(len(checked.rows), violations)
+    refuse_too_many(len(checked.rows), violations, checked.n_violations)
     payload = pack_labels(checked.rows)
     bad = {int(each.pointer.split("/")[2]) for each in checked.violations}
     rejected = posted.rows_but(row for row in range(len(posted.columns["ids"])) if row not in bad)
@@ -170,7 +168,8 @@ def _from_records(records: list[dict[str, Any]], lines: list[int]) -> ParsedBatc
         batch_id = batch_id_of(records[0])
         records, lines = records[1:], lines[1:]
     for record, line in zip(records, lines, strict=True):
-        refuse_unknown(record, PLURAL, f"/{line}")
+        if not record.keys() <= PLURAL.keys():
+            refuse_unknown(record, PLURAL, f"/{line}")
     spelled = [{PLURAL[name]: value for name, value in record.items()} for record in records]
     present = sorted({name for record in spelled for name in record} | {"ids", "labels"})
     return ParsedBatch(

@@ -15,8 +15,8 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     MapReader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.headers import IfNoneMatch, entity_tags, names
 from calibrant_server.service.http.identifiers import ModelId
@@ -85,16 +85,16 @@ async def create_map(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reading: TheReading,
-    reception: TheReception,
+    reads: TheReads,
+    ingest: TheIngest,
 ) -> Response:
     """Fit a calibration map and freeze it as a version."""
-    wanted = valid(NewMap, await document(request, reception))
+    wanted = valid(NewMap, await document(request, ingest))
     config = await model_of(connection, caller, model)
     parts = ",".join(CalibrationMapQuery.parts)
     ask = map_ask(wanted.model_copy(update={"include": parts}), config)
     with engine_errors(), map_errors():
-        fitted = orjson.loads((await reading.ask(ask)).body)
+        fitted = orjson.loads((await reads.ask(ask)).body)
         if fitted.get("parameters") is None:
             detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
             raise invalid_input([Violation("/method", "no_map", detail)])

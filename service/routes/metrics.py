@@ -30,13 +30,13 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
 
     def resolved(self, config: ModelConfig) -> AnyQuery:
         if self.by is not None and self.slice is not None:
-            raise unanswerable("/by", "one_of", "use one of slice, by")
+            raise unanswerable("/by", "one_of", "Received both slice and by; expected one of them.")
         query = super().resolved(config)
         if self.every is None:
             return query
         every_s = parse_duration(self.every)
         if every_s % config.pane_s:
-            detail = f"every is a whole number of panes, which are {config.pane_s} s long"
+            detail = f"Received every={self.every}; expected a whole number of panes of {config.pane_s} s."
             raise unanswerable("/every", "whole_panes", detail)
         return MetricsSeriesQuery.model_construct(**dict(query), every_s=int(every_s))
 
@@ -88,5 +88,5 @@ async def get_metrics(read: TheRead, query: Annotated[MetricsParameters, Query()
     """Compute any set of metrics over a window."""
     ask = await read.ask(query)
     if query.by is not None:
-        return await read.reading.answer_each(read.request, ask, query.by)
-    return await read.reading.answer(read.request, ask)
+        return await read.reads.respond_each(read.request, ask, query.by)
+    return await read.reads.respond(read.request, ask)

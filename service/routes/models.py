@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     Reader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.errors import (
     ModelConflict,
@@ -83,7 +83,7 @@ async def list_models(
     caller: Reader,
     query: Annotated[ModelListQuery, Query()],
     connection: TheConnection,
-    reading: TheReading,
+    reads: TheReads,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """List the models of your key, sorted by id; `view=status` adds how each is doing."""
@@ -93,7 +93,7 @@ async def list_models(
     page, following = page_of(configs, lambda each: [each.model], query)
     models = [shown(each, whole=_tells_receivers(caller)) for each in page]
     if query.view == "status":
-        statuses = await model_statuses(reading, page)
+        statuses = await model_statuses(reads, page)
         models = [model | status for model, status in zip(models, statuses, strict=True)]
     return list_response(request, {"models": models}, following)
 
@@ -141,17 +141,17 @@ async def put_model(
     model: ModelId,
     request: Request,
     caller: Admin,
-    reception: TheReception,
+    ingest: TheIngest,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Create a model, or replace its settings."""
-    document = await _document(request, reception, (JSON,))
+    document = await _document(request, ingest, (JSON,))
     with engine_errors():
-        current = await reception.registry.get(caller.tenant, model)
+        current = await ingest.registry.get(caller.tenant, model)
         change = change_of(settings_of(document), caller, model, current)
         _check_preconditions(request, current)
-        return await _put(request, reception, current, change)
+        return await _put(request, ingest, current, change)
 
 
 @router.patch(
@@ -168,18 +168,18 @@ async def patch_model(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reception: TheReception,
+    ingest: TheIngest,
     if_match: IfMatch = None,
 ) -> Response:
     """Change some settings of a model (RFC 7396)."""
-    document = await _document(request, reception, (JSON, MERGE_PATCH))
+    document = await _document(request, ingest, (JSON, MERGE_PATCH))
     refuse_unknown(document, ModelSettings.model_fields)
     current = await model_of(connection, caller, model)
     _check_preconditions(request, current)
     settings = settings_of(patched(declared(current), document))
     change = change_of(settings, caller, model, current)
     with engine_errors():
-        return await _put(request, reception, current, change)
+        return await _put(request, ingest, current, change)
 
 
 @router.delete(
@@ -207,10 +207,10 @@ async def delete_model(
 
 
 async def _document(
-    request: Request, reception: IngestService, types: tuple[str, ...]
+    request: Request, ingest: IngestService, types: tuple[str, ...]
 ) -> dict[str, Any]:
-    with reception.admission.hold() as hold:
-        body = await read_body(request, reception.settings, hold, types)
+    with ingest.admission.hold() as hold:
+        body = await read_body(request, ingest.settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
 
 
@@ -224,8 +224,8 @@ def etag_of(config: ModelConfig, records: dict[str, int] | None = None, whole: b
     by_host = not whole and bool(config.alarm.get("webhooks"))
     if not records and not by_host:
         return f'"{config.generation}.{config.revision}"'
-    told = [records, "by host"] if by_host else records
-    digest = blake2b(orjson.dumps(told, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
+    content = [records, "by host"] if by_host else records
+    digest = blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
     return f'"{config.generation}.{config.revision}.{digest}"'
 
 
@@ -247,16 +247,16 @@ def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
 
 
 async def _put(
-    request: Request, reception: IngestService, current: ModelConfig | None, change: Change
+    request: Request, ingest: IngestService, current: ModelConfig | None, change: Change
 ) -> Response:
     """Write what is wanted over `current`; the same again needs neither a write nor If-Match."""
     wanted = change.config
     if current is None:
         with _revisions():
-            made = await reception.registry.put(wanted, None)
-        delay = await _delay(reception, made)
+            made = await ingest.registry.put(wanted, None)
+        delay = await _delay(ingest, made)
         return _answer(
-            made, 201, delay=delay, told=change.told, Location=f"/v1/models/{made.model}"
+            made, 201, delay=delay, disclosed=change.disclosed, Location=f"/v1/models/{made.model}"
         )
     if declared(current) == declared(wanted):
         return _answer(current)
@@ -264,25 +264,25 @@ async def _put(
     if "if-match" not in request.headers:
         raise PreconditionRequired()
     with _revisions():
-        written = await reception.registry.put(wanted, current.revision)
-    return _answer(written, delay=await _delay(reception, written), told=change.told)
+        written = await ingest.registry.put(wanted, current.revision)
+    return _answer(written, delay=await _delay(ingest, written), disclosed=change.disclosed)
 
 
-async def _delay(reception: IngestService, config: ModelConfig) -> dict[str, Any] | None:
+async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] | None:
     """Return how soon the alarm would find a change, at the model's own rate of labels."""
     if config.label_horizon_s is None and not config.alarm:
         return None
     try:
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
         query = ExpectedDelayQuery(by_class=isinstance(config.alarm.get("bets"), list))
-        answer = await reception.inbox.ask(query, config, window, DELAY_PATIENCE_S)
+        result = await ingest.inbox.ask(query, config, window, DELAY_PATIENCE_S)
     except (AnswerTimeout, StoreUnavailable):
         return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
     except (AnswerFailed, UnknownQuestion):
         return {"changes": None, "reason": "it could not be computed"}
-    told = orjson.loads(answer.body)
-    kept = ("bucket", "threshold", "changes", "reason")
-    return {name: told[name] for name in kept if name in told}
+    found = orjson.loads(result.body)
+    fields = ("bucket", "threshold", "changes", "reason")
+    return {name: found[name] for name in fields if name in found}
 
 
 @contextmanager
@@ -319,11 +319,11 @@ def _answer(
     status: int = 200,
     records: dict[str, int] | None = None,
     delay: dict[str, Any] | None = None,
-    told: frozenset[str] = frozenset(),
+    disclosed: frozenset[str] = frozenset(),
     whole: bool = True,
     **headers: str,
 ) -> Response:
-    document = shown(config, told, whole)
+    document = shown(config, disclosed, whole)
     if records:
         document["records"] = records
     if delay is not None:

@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheReading,
-    TheReception,
+    TheIngest,
+    TheReads,
 )
 from calibrant_server.service.http.identifiers import ModelId, Name
 from calibrant_server.service.http.json_bodies import read_json
@@ -63,7 +63,7 @@ class PosteriorBody(BaseModel):
     labels: list[Label] | None = Field(
         None, description="A class, or one per rater; null for none."
     )
-    label_counts: list[list[int]] | None = Field(None, description="Votes by class.")
+    label_counts: list[list[int]] | None = Field(None, description="Ratings by class.")
     concentration: float | list[float] | None = Field(
         None, description="alpha0, one for all or one per prediction. Default: the fitted one."
     )
@@ -114,31 +114,31 @@ async def compute_posterior(
     caller: MapReader,
     query: Annotated[PosteriorParameters, Query()],
     connection: TheConnection,
-    reading: TheReading,
-    reception: TheReception,
+    reads: TheReads,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Return class probabilities of posted predictions given their ratings; nothing is stored."""
-    reception.admission.check(model_key(caller.tenant, model))
+    ingest.admission.check(model_key(caller.tenant, model))
     config = await model_of(connection, caller, model)
-    with reception.admission.hold() as hold, engine_errors():
+    with ingest.admission.hold() as hold, engine_errors():
         body = await read_body(request, settings, hold, (JSON,))
         posted = await aside(_posted, body, settings)
         belief = query.belief or ("ensemble" if "members" in posted else "dirichlet")
         _check_belief(belief, posted)
         fitted = None
         if belief != "ensemble" and "concentration" not in posted:
-            fitted = await _fitted(reading, config, query)
-        answer = await aside(_answered, posted, belief, fitted, config, settings)
-    return Response(answer, media_type=JSON)
+            fitted = await _fitted(reads, config, query)
+        result = await aside(_answered, posted, belief, fitted, config, settings)
+    return Response(result, media_type=JSON)
 
 
-async def _fitted(reading: TheReading, config: ModelConfig, query: PosteriorParameters) -> float:
+async def _fitted(reads: TheReads, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
     ask = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
-    found = orjson.loads((await reading.ask(ask)).body)
+    found = orjson.loads((await reads.ask(ask)).body)
     if found.get("concentration") is None:
-        detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no votes'}."
+        detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no ratings'}."
         raise CalibrationInputError([Violation("/concentration", "not_fitted", detail)])
     return float(found["concentration"]["value"])
 
@@ -182,7 +182,11 @@ def _answered(
         columns["probabilities"] = posted["members"][0]
     batch = checked_batch(ParsedBatch(posted_columns(columns, settings)), config, False).batch
     if members is not None and len(members[0]) != batch.n:
-        raise _violation("/members", "length", "members and votes have one row a prediction each")
+        raise _violation(
+            "/members",
+            "length",
+            "Received members and ratings of different lengths; expected one row per prediction in both.",
+        )
     given = fitted if fitted is not None else posted.get("concentration")
     alpha = None if belief == "ensemble" else _concentration(given, batch.n)
     weights = _weights(posted.get("member_weights"), members)
@@ -192,7 +196,7 @@ def _answered(
         raise CalibrationInputError(
             [_as_sent(each, posted) for each in error.violations]
         ) from error
-    answer = {
+    result = {
         "model": config.model,
         "belief": belief,
         "concentration": given if belief != "ensemble" else None,
@@ -208,11 +212,11 @@ def _answered(
         "prior_disagreement": np.ascontiguousarray(before),
         "member_weights": None if found.weights is None else np.ascontiguousarray(found.weights.T),
     }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _as_sent(violation: Violation, posted: dict[str, Any]) -> Violation:
-    """Return a violation that points at votes as they were sent, in lists or counts."""
+    """Return a violation that points at the ratings as they were sent, in lists or counts."""
     if "labels" not in posted:
         return violation
     return Violation(
@@ -223,7 +227,7 @@ def _as_sent(violation: Violation, posted: dict[str, Any]) -> Violation:
 def _belief(
     belief: str, batch: Batch, members: Numbers | None, weights: Numbers | None, alpha: Any
 ) -> tuple[posterior.Posterior, Numbers]:
-    """Return the belief after the votes, and the disagreement that it predicted before them."""
+    """Return the distribution after the ratings, and the disagreement that it predicted before them."""
     votes = batch.label_counts
     if belief == "dirichlet":
         p = batch.probabilities

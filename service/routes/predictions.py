@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from calibrant.core.batch import Batch, Checked
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.violations import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.http.bodies import Body
 from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
 from calibrant_server.service.ingest.model_rules import (
@@ -60,7 +60,7 @@ def load_predictions(body: Body, context: IngestContext) -> IngestBatch:
     if context.config is not None:
         checked = rows_of_model(checked, posted, context.config, context.partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations)
+    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
     batch, rows = checked.batch, checked.accepted_rows.tolist()
     config = context.config or config_for(batch, context)
     _check_panes(checked, config, posted, context)
@@ -86,14 +86,12 @@ def refuse_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> C
     detail = "the row has no label; send labels, or ids by which labels can come later"
     violations = [
         Violation(f"/{column}/{row}", "labels_required", detail)
-        for row in checked.accepted_rows[missing]
+        for row in checked.accepted_rows[missing][:MAX_STORED]
     ]
     if not partial:
-        raise CalibrationInputError([posted.place(violation) for violation in violations])
-    kept = np.flatnonzero(~missing)
-    return Checked(
-        checked.batch.take(kept), checked.violations + violations, checked.accepted_rows[kept]
-    )
+        listed = [posted.place(violation) for violation in violations[:MAX_VIOLATIONS]]
+        raise CalibrationInputError(listed, int(missing.sum()))
+    return checked.keeping(~missing, violations)
 
 
 def config_for(batch: Batch, context: IngestContext) -> ModelConfig:
@@ -115,8 +113,7 @@ def _check_panes(
     try:
         check_panes(checked.batch, config, context.received_at, context.limits)
     except CalibrationInputError as error:
-        sent = [_as_sent(violation, checked) for violation in error.violations]
-        raise CalibrationInputError([posted.place(violation) for violation in sent]) from error
+        raise error.each(lambda found: posted.place(_as_sent(found, checked))) from error
 
 
 def _as_sent(violation: Violation, checked: Checked) -> Violation:

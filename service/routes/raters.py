@@ -70,4 +70,4 @@ RATERS: dict[str, Any] = answers(RatersResponse, "The raters side by side", ETag
 )
 async def get_raters(read: TheRead, query: Annotated[RatersParameters, Query()]) -> Response:
     """Return a metric of each named rater separately, from retained records; a window that is too wide is rejected."""
-    return await read.reading.answer(read.request, await read.ask(query))
+    return await read.reads.respond(read.request, await read.ask(query))

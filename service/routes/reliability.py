@@ -48,4 +48,4 @@ async def get_reliability(
         raise unanswerable(
             "/binning", "equal_width", "bins of equal mass are not the same on two sides"
         )
-    return await read.answer(await read.ask(query), query.format, draw_reliability)
+    return await read.respond(await read.ask(query), query.format, draw_reliability)

@@ -19,7 +19,7 @@ from calibrant.metrics.requests import shared_options
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
 from calibrant_server.service.http.identifiers import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
@@ -185,7 +185,7 @@ async def score_once(
     request: Request,
     caller: Scorer,
     query: Annotated[ScoreParameters, Query()],
-    reception: TheReception,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Score one posted batch; nothing is stored."""
@@ -197,10 +197,10 @@ async def score_once(
     }
     if INSTANCES.name in sections:
         params[INSTANCES.name] = "yes"
-    with reception.admission.hold() as hold:
+    with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold)
-        answer = await aside(scored, body, params, settings, query.partial)
-    return Response(answer, media_type="application/json")
+        result = await aside(scored, body, params, settings, query.partial)
+    return Response(result, media_type="application/json")
 
 
 def _keys(text: str, shared: Collection[str]) -> list[str]:
@@ -250,7 +250,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     posted = replace(posted, columns=plain)
     checked = checked_batch(posted, None, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations)
+    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
@@ -284,4 +284,4 @@ def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any]
             posted.columns.get("labels"), names, checked.batch.n_classes, checked.accepted_rows
         )
     except CalibrationInputError as error:
-        raise CalibrationInputError([posted.place(each) for each in error.violations]) from error
+        raise error.each(posted.place) from error

@@ -11,7 +11,7 @@ from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.histogram_report import histogram_answer
 from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheReception
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import object_of, refuse_unknown
@@ -110,14 +110,14 @@ async def score_confidence_histogram(
     request: Request,
     caller: Scorer,
     query: Annotated[ScoreHistogramQuery, Query()],
-    reception: TheReception,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Score one posted confidence histogram; nothing is stored."""
-    with reception.admission.hold() as hold:
+    with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
-        answer = await aside(_scored, body, query, settings)
-    return Response(answer, media_type=JSON)
+        result = await aside(_scored, body, query, settings)
+    return Response(result, media_type=JSON)
 
 
 def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes:
@@ -127,7 +127,7 @@ def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes
     # A result that is not requested is no reason to reject the request.
     bins = query.bins if "bins" in query.model_fields_set else min(query.bins, histogram.n_bins)
     try:
-        answer = histogram_answer(
+        result = histogram_answer(
             histogram,
             bins=bins,
             binning=query.binning,
@@ -137,7 +137,7 @@ def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes
         )
         if query.surface:
             options = EceOptions(bins, query.min_count, query.denominator)
-            answer["surface"] = loss_surface(HistogramLosses(histogram, options))
+            result["surface"] = loss_surface(HistogramLosses(histogram, options))
     except CalibrationInputError as error:
         raise invalid_query(error) from error
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -66,4 +66,4 @@ async def get_temperature_surface(
     """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
     draw = partial(draw_surface, objective=query.objective)
     ask = await read.ask(query, objective=query.objective)
-    return await read.answer(ask, query.format, draw)
+    return await read.respond(ask, query.format, draw)

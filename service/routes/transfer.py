@@ -20,7 +20,7 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     AppSettings,
     TheConnection,
-    TheReception,
+    TheIngest,
 )
 from calibrant_server.service.http.errors import (
     AnswerLate,
@@ -140,45 +140,45 @@ async def import_model(
     model: ModelId,
     request: Request,
     caller: Admin,
-    reception: TheReception,
+    ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
     """Import a model that another service exported. The id must be unused. A request that was cut off can be sent again."""
     roomy = settings.model_copy(
         update={name: settings.max_import_bytes for name in ("max_body_bytes", "max_decoded_bytes")}
     )
-    with reception.admission.hold() as hold, engine_errors():
+    with ingest.admission.hold() as hold, engine_errors():
         body = await read_body(request, roomy, hold, (NDJSON,))
         lines = body.data.strip().split(b"\n")
         config = config_in(lines, caller.tenant, model)
-        is_new = await _restored(reception, config, lines)
-        new_secrets = await _new_secrets(reception, config, lines[0]) if is_new else []
-    told: dict[str, Any] = {
+        is_new = await _restored(ingest, config, lines)
+        new_secrets = await _new_secrets(ingest, config, lines[0]) if is_new else []
+    results: dict[str, Any] = {
         "model": model,
         "lines": len(lines),
         "panes": sum(line.startswith(b'{"type":"pane"') for line in lines),
         "records": sum(map(_is_record, lines)),
     }
     if new_secrets:
-        told["webhook_secrets"] = new_secrets
+        results["webhook_secrets"] = new_secrets
     headers = {"Location": f"/v1/models/{model}"}
-    return Response(orjson.dumps(told), 201 if is_new else 200, headers, "application/json")
+    return Response(orjson.dumps(results), 201 if is_new else 200, headers, "application/json")
 
 
 async def _new_secrets(
-    reception: IngestService, config: ModelConfig, first: bytes
+    ingest: IngestService, config: ModelConfig, first: bytes
 ) -> list[dict[str, str]]:
     """Return the webhooks whose secrets the export left out; each got a new one, which is returned once."""
     exported = orjson.loads(first)["configuration"].get("alarm", {}).get("webhooks") or []
     missing = {each["url"] for each in exported if not each.get("secret")}
-    made = await reception.registry.found(config.tenant, config.model)
+    made = await ingest.registry.found(config.tenant, config.model)
     receivers = [] if made is None else made.alarm.get("webhooks", [])
     return [each for each in receivers if each["url"] in missing]
 
 
-async def _restored(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> bool:
+async def _restored(ingest: IngestService, config: ModelConfig, lines: list[bytes]) -> bool:
     """Import a model, or continue an interrupted import; return False if it was complete before."""
-    current, registry = current_map_in(lines, config), reception.registry
+    current, registry = current_map_in(lines, config), ingest.registry
     content = content_of(lines)
     known = await registry.found(config.tenant, config.model)
     if known is not None and known.imported == content:
@@ -195,9 +195,7 @@ async def _restored(reception: IngestService, config: ModelConfig, lines: list[b
     elif known.importing.partition(".")[0] != content:
         raise ImportUnfinished("Another import of this model has begun; delete the model first.")
     try:
-        await _restore(
-            reception, known, [line for line in lines[1:-1] if not _is_current_map(line)]
-        )
+        await _restore(ingest, known, [line for line in lines[1:-1] if not _is_current_map(line)])
     except CalibrationInputError:
         # What cannot be read now cannot be read by a repeat either.
         await registry.delete(known)
@@ -251,7 +249,7 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
     return config
 
 
-async def _restore(reception: IngestService, config: ModelConfig, lines: list[bytes]) -> None:
+async def _restore(ingest: IngestService, config: ModelConfig, lines: list[bytes]) -> None:
     """Hand the lines over, a piece at a time, each once the one before is merged; pieces that are in are passed over."""
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
@@ -259,23 +257,23 @@ async def _restore(reception: IngestService, config: ModelConfig, lines: list[by
         delivery = IngestBatch.of(
             config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0
         )
-        await reception.inbox.hand_over(delivery)
-        receipt = await _merged(reception, config, batch_id)
+        await ingest.inbox.hand_over(delivery)
+        receipt = await _merged(ingest, config, batch_id)
         if not receipt.is_final:
             raise AnswerLate()
         if receipt.status != records.MERGED:
             raise CalibrationInputError([Violation(**each) for each in receipt.errors])
 
 
-async def _merged(reception: IngestService, config: ModelConfig, batch_id: str) -> Receipt:
+async def _merged(ingest: IngestService, config: ModelConfig, batch_id: str) -> Receipt:
     """Wait for a piece. The removal of an earlier model of this generation takes its record away, but not the piece."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
             left_s = max(deadline - time.monotonic(), 0.0)
-            return await reception.inbox.wait_merged(config.key, batch_id, left_s, was_there=True)
+            return await ingest.inbox.wait_merged(config.key, batch_id, left_s, was_there=True)
         except ModelGone:
-            known = await reception.registry.found(config.tenant, config.model)
+            known = await ingest.registry.found(config.tenant, config.model)
             if known is None or known.importing != config.importing or time.monotonic() > deadline:
                 raise
             await asyncio.sleep(0.05)

@@ -5,9 +5,11 @@ from memory: they cost neither parsing nor a round trip. Then one is let through
 """
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from calibrant_server.service.http.errors import (
     BacklogFull,
@@ -19,6 +21,9 @@ from calibrant_server.service.http.errors import (
 
 EVERYONE = ""
 BELIEVED_S = 2.0
+SHARED = (
+    0.6  # share of the bytes that every body may use; the rest is for the first body of a tenant
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Admission:
     def __init__(self, max_bytes_in_hand: int) -> None:
         self.max_bytes_in_hand = max_bytes_in_hand
         self.bytes_in_hand = 0
+        self.bytes_of: Counter[str | None] = Counter()
         self._closed: dict[str, Closed] = {}
 
     def check(self, model_key: str) -> None:
@@ -74,7 +80,49 @@ class Admission:
         try:
             yield hold
         finally:
-            self.bytes_in_hand -= hold.n_bytes
+            self.add(hold.tenant, -hold.n_bytes)
+
+    def limit(self, tenant: str | None, own: int) -> int:
+        """Return the bytes up to which a request that holds `own` bytes may reserve.
+
+        The last part is for the first body of a tenant: one tenant's bodies never take all of it.
+        """
+        is_first = tenant is None or self.bytes_of[tenant] <= own
+        return self.max_bytes_in_hand if is_first else int(SHARED * self.max_bytes_in_hand)
+
+    def add(self, tenant: str | None, n_bytes: int) -> None:
+        """Count bytes of a tenant; None is the only one of a service without keys."""
+        self.bytes_in_hand += n_bytes
+        self.bytes_of[tenant] += n_bytes
+        if not self.bytes_of[tenant]:
+            del self.bytes_of[tenant]
+
+
+class ServedRequests:
+    """Requests that are being served, by tenant; no tenant may have more than its share."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.of: Counter[str] = Counter()
+
+    def enter(self, scope: MutableMapping[str, Any], tenant: str) -> None:
+        """Count a request once, or reject it."""
+        if "served_tenant" in scope:
+            return
+        if self.of[tenant] >= self.limit:
+            raise Saturated(
+                f"{self.limit} requests of your tenant are open, as many as it may have at one time."
+            )
+        self.of[tenant] += 1
+        scope["served_tenant"] = tenant
+
+    def leave(self, scope: MutableMapping[str, Any]) -> None:
+        """Forget a request that has ended, if it was counted."""
+        tenant = scope.pop("served_tenant", None)
+        if tenant is not None:
+            self.of[tenant] -= 1
+            if not self.of[tenant]:
+                del self.of[tenant]
 
 
 class Hold:
@@ -82,12 +130,17 @@ class Hold:
 
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
+        self.tenant: str | None = None
         self.n_bytes = 0
+
+    def claim(self, tenant: str | None) -> None:
+        """Reserve as this tenant. Nothing is reserved yet."""
+        self.tenant = tenant
 
     def reach(self, n_bytes: int) -> None:
         """Reserve `n_bytes` in total, or reject the request."""
         more = max(0, n_bytes - self.n_bytes)
-        if self.admission.bytes_in_hand + more > self.admission.max_bytes_in_hand:
+        if self.admission.bytes_in_hand + more > self.admission.limit(self.tenant, self.n_bytes):
             raise Saturated()
-        self.admission.bytes_in_hand += more
+        self.admission.add(self.tenant, more)
         self.n_bytes += more

@@ -199,6 +199,8 @@ def needs(*scopes: Scope, every_model: bool = False) -> Callable[[Request], Awai
     async def authorised(request: Request) -> Caller:
         caller = caller_of(request)
         request.scope["caller"] = caller
+        if not request.app.state.keyring.is_open:
+            request.app.state.served.enter(request.scope, caller.tenant)
         if caller.scopes.isdisjoint(scopes):
             raise ScopeMissing(
                 f"Received a key without the scope; expected {' or '.join(scopes)}. Use another key."

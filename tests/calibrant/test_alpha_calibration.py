@@ -91,7 +91,7 @@ def test_the_posterior_loss_of_a_global_concentration_is_the_closed_form() -> No
     assert losses["epistemic_loss_after_one_vote"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_what_made_the_votes_is_found() -> None:
+def test_what_made_the_ratings_is_found() -> None:
     rows = voted_rows(played(6000, temperature=2.0, alpha=4.0))
     joint = fit_method("joint", rows, 0.0)
     assert joint.concentration(rows)[0] == pytest.approx(4.0, rel=0.15)

@@ -163,7 +163,7 @@ def test_integers_name_by_their_digits(make: Callable[[list[int]], Any]) -> None
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_timestamps_with_a_zone_are_instants(unit: str) -> None:
+def test_timestamps_with_a_zone_are_timestamps(unit: str) -> None:
     at = [datetime(2026, 1, 1, 9, 0, second, tzinfo=UTC) for second in range(4)]
     expected = batch(event_times=[each.isoformat() for each in at]).digest()
     column = pa.array(at, pa.timestamp(unit, "Europe/Berlin"))
@@ -174,7 +174,7 @@ def test_timestamps_with_a_zone_are_instants(unit: str) -> None:
     assert batch(event_times=pa.array([each.isoformat() for each in at])).digest() == expected
 
 
-def test_times_without_a_zone_are_refused() -> None:
+def test_times_without_a_zone_are_rejected() -> None:
     at = [datetime(2026, 1, 1, 9)] * 4
     for column in (
         pa.array(at),
@@ -189,7 +189,7 @@ def test_times_without_a_zone_are_refused() -> None:
     assert refused(event_times=pa.array([at[0].date()] * 4)) == [("/event_times", "arrow_type")]
 
 
-def test_nulls_are_refused_with_their_row() -> None:
+def test_nulls_are_rejected_with_their_row() -> None:
     assert refused(probabilities=pa.array([ROWS[0], None, ROWS[2], None])) == [
         ("/probabilities/1", "null"), ("/probabilities/3", "null"),
     ]  # fmt: skip
@@ -214,7 +214,7 @@ def test_nulls_are_refused_with_their_row() -> None:
                                                              ("/labels/3", "class_index")]  # fmt: skip
 
 
-def test_rows_of_other_lengths_are_refused_with_their_row() -> None:
+def test_rows_of_other_lengths_are_rejected_with_their_row() -> None:
     assert refused(probabilities=pa.array([*ROWS[:3], [0.5, 0.5]])) == [
         ("/probabilities/3", "n_classes")
     ]
@@ -306,7 +306,7 @@ def test_labels_of_nulls_alone() -> None:
     ],
     ids=lambda column: str(column.type),
 )  # fmt: skip
-def test_other_types_are_refused_everywhere(column: pa.Array) -> None:
+def test_other_types_are_rejected_everywhere(column: pa.Array) -> None:
     for name in ("probabilities", "labels", "weights", "units", "event_times", "label_counts"):
         given = {name: column} if name == "probabilities" else {"probabilities": ROWS, name: column}
         with pytest.raises(CalibrationInputError) as caught:

@@ -160,12 +160,12 @@ def test_models_are_compared_by_measure_and_class() -> None:
     "options", [{"average": "mean"}, {"membership": "fuzzy"}, {"background": "maybe"}, {"missing": "drop"},
     {"composites": [1]}]
 )  # fmt: skip
-def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+def test_options_out_of_range_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(CalibrationInputError):
         case_errors(view_of(pane_of(golden_batch()), **options))
 
 
-def test_bins_that_tables_do_not_give_are_refused() -> None:
+def test_bins_that_tables_do_not_give_are_rejected() -> None:
     answer = cases_of(view_of(pane_of(golden_batch()), 16))
     assert answer["reason"] == "bins_not_exact"
     assert cases_of(view_of(pane_of(golden_batch()), 24))["cases"]

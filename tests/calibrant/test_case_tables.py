@@ -118,7 +118,7 @@ def test_the_golden_file_is_read_forever() -> None:
         {"sources": [[["pooled", "right", 0]], []]}, {"sources": [[["x", "right", 5]], []]}, {"sources": [1, 2]},
     ],
 )  # fmt: skip
-def test_damaged_tables_are_refused(change: dict[str, Any]) -> None:
+def test_damaged_tables_are_rejected(change: dict[str, Any]) -> None:
     from calibrant.core.packing import pack, unpack
 
     arrays, about = unpack(GOLDEN.read_bytes())
@@ -127,7 +127,7 @@ def test_damaged_tables_are_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("column", ["lengths", "places", "predictions", "weight", "product_single"])
-def test_shortened_columns_are_refused(column: str) -> None:
+def test_shortened_columns_are_rejected(column: str) -> None:
     from calibrant.core.packing import pack, unpack
 
     arrays, about = unpack(GOLDEN.read_bytes())
@@ -141,7 +141,7 @@ def test_shortened_columns_are_refused(column: str) -> None:
 @pytest.mark.parametrize(
     "name", ["confidence_pooled", "correct_mean", "product_mean", "confidence_squared"]
 )
-def test_sums_that_no_rows_give_are_refused(name: str) -> None:
+def test_sums_that_no_rows_give_are_rejected(name: str) -> None:
     from calibrant.core.packing import pack, unpack
 
     pane = pane_of(golden_batch())

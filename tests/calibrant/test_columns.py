@@ -340,14 +340,14 @@ def test_one_label_a_row(labels: Any) -> None:
 @pytest.mark.parametrize(
     "labels", [np.array([0.0, 1.0, 2.0]), np.array([True, False, True]), np.array(["0", "1", "2"])]
 )
-def test_label_arrays_of_other_types_are_refused(labels: Any) -> None:
+def test_label_arrays_of_other_types_are_rejected(labels: Any) -> None:
     assert violations(GOOD | {"labels": labels}) == [
         (f"/labels/{i}", "class_index") for i in range(3)
     ]
 
 
 @pytest.mark.parametrize("counts", [np.ones((3, 3)), np.ones((3, 3), bool)])
-def test_count_arrays_of_other_types_are_refused(counts: Any) -> None:
+def test_count_arrays_of_other_types_are_rejected(counts: Any) -> None:
     assert violations(GOOD | {"label_counts": counts}) == [
         (f"/label_counts/{i}", "integer") for i in range(3)
     ]
@@ -399,12 +399,12 @@ def test_names_as_arrays_and_at_their_limits() -> None:
         ("9999-12-31T23:59:59Z", 253_402_300_799_000_000),
     ],
 )
-def test_instants(text: str, expected: int | None) -> None:
+def test_timestamps(text: str, expected: int | None) -> None:
     assert instant(text) == expected
 
 
 @given(st.datetimes(), st.sampled_from(["Z", "+00:00", "z", "-00:00"]))
-def test_instants_of_any_time(at: datetime, offset: str) -> None:
+def test_timestamps_of_any_time(at: datetime, offset: str) -> None:
     expected = (at.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // (datetime.resolution)
     assert instant(at.isoformat(timespec="microseconds") + offset) == (
         expected if expected >= 0 else None
@@ -438,7 +438,7 @@ def test_times_that_are_none(times: Any, rules: tuple[str, str]) -> None:
     ]
 
 
-def test_a_refused_time_says_what_is_wrong_with_it() -> None:
+def test_a_rejected_time_says_what_is_wrong_with_it() -> None:
     times = ["2026-11-20T09:00:00Z", "yesterday", "1969-12-31T23:59:59Z"]
     with pytest.raises(CalibrationInputError) as refused:
         read(GOOD | {"event_times": times})
@@ -453,7 +453,7 @@ def test_a_refused_time_says_what_is_wrong_with_it() -> None:
     ([[0.5, None]], 3, "Received 2 values; expected 3, one per class of the model."),
     ([[0.5, 0.5]], 3, "Received rows of 2 classes; expected 3, as the model has."),
 ])  # fmt: skip
-def test_a_row_of_another_length_is_told_what_it_is_compared_with(
+def test_a_row_of_another_length_names_what_it_is_compared_with(
     rows: Any, n_classes: int | None, said: str
 ) -> None:
     with pytest.raises(CalibrationInputError) as refused:
@@ -461,6 +461,6 @@ def test_a_row_of_another_length_is_told_what_it_is_compared_with(
     assert said in [each.detail for each in refused.value.violations]
 
 
-def test_time_arrays_of_other_types_are_refused() -> None:
+def test_time_arrays_of_other_types_are_rejected() -> None:
     for times in (np.ones(3), np.ones((3, 2), int), np.ones(3, bool)):
         assert violations(GOOD | {"event_times": times})[0] == ("/event_times/0", "rfc3339")

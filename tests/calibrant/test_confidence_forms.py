@@ -118,7 +118,7 @@ def test_exact_sums_travel_with_their_arrays() -> None:
         ({"nll": 1.0, "nll_weight": 3.0, "brier": 0.5, "zero_probability_weight": 0.0}, "mass"),
     ],
 )
-def test_exact_sums_of_other_samples_are_refused(exact: Any, rule: str) -> None:
+def test_exact_sums_of_other_samples_are_rejected(exact: Any, rule: str) -> None:
     label = [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
     with pytest.raises(CalibrationInputError) as refusal:
         read_arrays({"label": label, "exact": exact})
@@ -134,7 +134,7 @@ def test_two_classes_need_no_prediction() -> None:
     found = read_arrays({"label": histogram.label.tolist()})
     assert np.allclose(found.prediction, histogram.prediction)
     binary = PaneSpec("binary", 2, grid=500)
-    kinds = [(each.kind, each.klass) for each in updates_of(found, binary)]
+    kinds = [(each.kind, each.class_index) for each in updates_of(found, binary)]
     assert kinds == [("class", 0), ("class", 1), ("positive", None), ("top_label", None)]
     pane = Pane(binary)
     for update in updates_of(found, binary):
@@ -163,7 +163,7 @@ HALVES = {"label": [[[0, 2.0], [1, 0]], [[0, 1], [2.0, 0]]]}
         ({"label": [[[1, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 1]]]}, "/prediction", "required"),
     ],
 )
-def test_arrays_that_contradict_each_other_are_refused(
+def test_arrays_that_contradict_each_other_are_rejected(
     fields: dict[str, Any], pointer: str, rule: str
 ) -> None:
     with pytest.raises(CalibrationInputError) as refused:
@@ -174,7 +174,7 @@ def test_arrays_that_contradict_each_other_are_refused(
     )
 
 
-def test_arrays_of_other_classes_are_refused() -> None:
+def test_arrays_of_other_classes_are_rejected() -> None:
     with pytest.raises(CalibrationInputError, match="4 classes"):
         read_arrays(HALVES, 4)
 
@@ -202,7 +202,7 @@ def test_smoothing_moves_mass_and_loses_none(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [-1, 13, 101])
-def test_widths_out_of_range_are_refused(width: int) -> None:
+def test_widths_out_of_range_are_rejected(width: int) -> None:
     with pytest.raises(CalibrationInputError):
         smoothed(np.ones(12), width)
 
@@ -253,7 +253,7 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
     updates = updates_of(ConfidenceHistogram.of_batch(batch, 14400), spec)
     for update in updates:
         sent.fill_histogram(update)
-        if update.klass != 1:
+        if update.class_index != 1:
             lacking.fill_histogram(update)
     question = left(20, "pooled")
     found, expected, nothing = (

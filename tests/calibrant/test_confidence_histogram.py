@@ -413,7 +413,7 @@ def test_a_folded_temperature_divides_the_logits() -> None:
     np.testing.assert_allclose(w @ x + b, (weights @ x + bias) / 1.7)
 
 
-def test_what_cannot_be_answered_is_refused() -> None:
+def test_what_cannot_be_answered_is_rejected() -> None:
     three, two = (
         ConfidenceHistogram.of_batch(batch_of(1, 20)),
         ConfidenceHistogram.of_batch(batch_of(1, 20, 2)),

@@ -69,7 +69,7 @@ def test_a_window_differs_from_itself_by_nothing() -> None:
     json.dumps(found, allow_nan=False)
 
 
-def test_two_models_on_the_same_units_are_told_apart_better_than_on_others() -> None:
+def test_two_models_on_the_same_units_are_distinguished_better_than_on_others() -> None:
     rng = np.random.default_rng(1)
     p = rng.uniform(0.02, 0.98, 800)
     y = (rng.random(800) < p).astype(int)

@@ -155,7 +155,7 @@ def test_disagreement_is_its_u_statistic() -> None:
 
 
 @pytest.mark.parametrize(("order", "votes"), [(0, [[1]]), (1, [[-1]])])
-def test_u_statistic_refuses(order: int, votes: list[list[int]]) -> None:
+def test_u_statistic_rejects(order: int, votes: list[list[int]]) -> None:
     with pytest.raises(ValueError):
         u_statistic(votes, lambda counts: 1.0, order)
 
@@ -230,7 +230,7 @@ def test_repeated_rows_of_a_unit_do_not_narrow_the_interval() -> None:
     assert twice.standard_error == pytest.approx(alone.standard_error, rel=1e-9)
 
 
-def test_votes_without_dispersion_run_to_the_end() -> None:
+def test_ratings_without_dispersion_run_to_the_end() -> None:
     rng = np.random.default_rng(0)
     z = np.tile([0.5, 0.3, 0.2], (200, 1))
     y = np.tile([5, 3, 2], (200, 1))  # less apart than chance
@@ -245,7 +245,7 @@ def test_votes_without_dispersion_run_to_the_end() -> None:
     assert "none_detected" in {warning["rule"] for warning in warned}
 
 
-def test_unanimous_votes_against_doubt_run_to_the_other_end() -> None:
+def test_unanimous_ratings_against_doubt_run_to_the_other_end() -> None:
     z = np.tile([0.5, 0.5], (50, 1))
     y = np.array([[4, 0], [0, 4]] * 25)
     found = fit(z, y)
@@ -266,7 +266,7 @@ def test_one_vote_leaves_the_concentration_unidentified() -> None:
         assert found["reason"] == "one_vote"
 
 
-def test_single_votes_do_not_move_the_fit() -> None:
+def test_single_ratings_do_not_move_the_fit() -> None:
     z, y = votes_of(100, 2.0, 4)
     more, one = votes_of(50, 2.0, 1, seed=9)
     both = fit(np.concatenate([z, more]), np.concatenate([y, one]), 0.005)
@@ -274,7 +274,7 @@ def test_single_votes_do_not_move_the_fit() -> None:
     assert both.n == 100
 
 
-def test_votes_for_impossible_classes_are_counted_apart() -> None:
+def test_ratings_for_impossible_classes_are_counted_apart() -> None:
     z, y = votes_of(60, 2.0, 4)
     impossible = np.tile([0.5, 0.5, 0.0], (7, 1))
     votes = np.tile([1, 1, 2], (7, 1))
@@ -308,7 +308,7 @@ def test_answer_is_json_and_merges() -> None:
     assert sum(row["n"] for row in answer["reliability"]) == answer["n"]
 
 
-def test_concentration_of_well_made_votes_improves_the_loss() -> None:
+def test_concentration_of_well_made_ratings_improves_the_loss() -> None:
     answer = disagreement_answer(view(pane(*votes_of(2000, 2.0, 5))))
     assert answer["after"]["disagreement_loss"] < answer["before"]["disagreement_loss"]
     assert answer["after"]["disagreement_ce"] < answer["before"]["disagreement_ce"]
@@ -362,7 +362,7 @@ def test_thresholds_of_posteriors_are_where_their_loss_says() -> None:
 
 
 @pytest.mark.parametrize("penalty", [-1.0, "much", float("nan")])
-def test_a_penalty_outside_its_range_is_refused(penalty: object) -> None:
+def test_a_penalty_outside_its_range_is_rejected(penalty: object) -> None:
     with pytest.raises(CalibrationInputError):
         disagreement_answer(view(pane(*votes_of(20, 2.0, 3)), penalty=penalty))
 

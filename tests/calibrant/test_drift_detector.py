@@ -17,7 +17,7 @@ from calibrant.drift.detector import acknowledge, advance, fresh, pack_state, pr
 from calibrant.drift.effect import Recalibration, effect, recalibration
 from calibrant.drift.evidence import log_bets
 from calibrant.drift.expected_delay import Change, expected_delay
-from calibrant.drift.recommendation import misfit, recommended_action, told
+from calibrant.drift.recommendation import misfit, recommended_action, reported
 from calibrant.drift.score_shift import see, watch
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged, pack_tables
@@ -148,19 +148,19 @@ def test_the_first_format_is_read_forever():
         {"tolerance": Tolerance(np.ones(15), np.zeros(15))},
     ],
 )
-def test_other_states_are_refused(change):
+def test_other_states_are_rejected(change):
     with pytest.raises(PackingError):
         unpack_state(pack_state(replace(watched(days(n_days=2)), **change)))
 
 
-def test_other_bytes_are_refused():
+def test_other_bytes_are_rejected():
     with pytest.raises(PackingError):
         unpack_state(pack_tables({}))
     with pytest.raises(PackingError):
         unpack_state(pack_state(fresh(NONE))[:-1])
 
 
-def test_tables_that_are_none_are_refused():
+def test_tables_that_are_none_are_rejected():
     with pytest.raises(ValueError):
         advance(fresh(NONE), 0, UnitTable.empty(10), 10.0)
     one = np.ones(15)
@@ -287,7 +287,7 @@ def test_the_advice_says_which_way_and_how_much():
         "not extreme enough; dividing the score's log-odds by 0.80"
         in recommended_action(expected_table(Change(slope=1.25)))["reason"]
     )
-    reversed_ = told("slope_intercept", {"intercept": 0.0, "slope": -0.5})["reason"]
+    reversed_ = reported("slope_intercept", {"intercept": 0.0, "slope": -0.5})["reason"]
     assert reversed_.endswith("check the data first.") and "dividing" not in reversed_
 
 

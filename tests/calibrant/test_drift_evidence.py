@@ -229,12 +229,12 @@ def test_false_alarms_are_read(text, cohort_s, length):
         "-1 per P1Y",
     ],
 )
-def test_other_words_are_refused(text):
+def test_other_words_are_rejected(text):
     with pytest.raises(ValueError):
         FalseAlarms.parse(text)
 
 
-def test_more_alarms_than_cohorts_are_refused():
+def test_more_alarms_than_cohorts_are_rejected():
     with pytest.raises(ValueError):
         FalseAlarms.parse("9 per P1W").run_length(86_400)
 

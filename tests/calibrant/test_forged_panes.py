@@ -138,7 +138,7 @@ def not_finite(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", ["three", "binary", "odd"])
-def test_forged_panes_are_refused_or_give_finite_numbers(name: str) -> None:
+def test_forged_panes_are_rejected_or_give_finite_numbers(name: str) -> None:
     spec, rng = SPECS[name], np.random.default_rng(12)
     shapes = (
         {"seed": 1},
@@ -167,7 +167,7 @@ def packed_zeros(n: int, about: dict[str, Any]) -> bytes:
     return pack({"x": np.zeros(n, np.uint8)}, about, level=1)
 
 
-def test_content_that_no_pane_has_is_refused_before_it_is_decompressed(
+def test_content_that_no_pane_has_is_rejected_before_it_is_decompressed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = SPECS["three"]

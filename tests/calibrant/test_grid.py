@@ -120,7 +120,7 @@ def test_positions_on_a_coarser_grid_are_those_of_the_scores_themselves(
     assert (fine.on(rough)[fine.locate(score)] == rough.locate(score)).all()
 
 
-def test_a_grid_that_is_no_union_is_refused() -> None:
+def test_a_grid_that_is_no_union_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected unions"):
         Grid(100).on(Grid(60, refinement=1))
     with pytest.raises(ValueError, match="expected unions"):

@@ -43,7 +43,7 @@ def pane_of(rng: np.random.Generator, n: int, size: float) -> Pane:
 
 
 @pytest.mark.parametrize("size", [0.0, 0.02, 0.1])
-@pytest.mark.parametrize("n", [300, 2000])
+@pytest.mark.parametrize("n", [100, 300, 2000])
 def test_intervals_cover_at_their_level(n: int, size: float) -> None:
     """Within five points of 95 %, and the error of counting the runs (two standard errors are three points)."""
     rng, truth = np.random.default_rng(int(1000 * size) + n), true_errors(size)

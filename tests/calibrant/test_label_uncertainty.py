@@ -199,7 +199,7 @@ def test_parts_add_up(loss_weight: object) -> None:
     )
 
 
-def test_parts_add_up_among_rows_with_several_votes() -> None:
+def test_parts_add_up_among_rows_with_several_ratings() -> None:
     found = asked(pane(batch(*rows())))
     epistemic, grouping = found["epistemic_loss"], found["grouping_loss"]
     total = epistemic["value"] + found["irreducible_loss"]["value"]
@@ -317,7 +317,7 @@ def test_order_of_rows_and_names_of_classes_do_not_matter() -> None:
     )
 
 
-def test_more_votes_alike_change_the_epistemic_loss_alone() -> None:
+def test_more_ratings_alike_change_the_epistemic_loss_alone() -> None:
     z, y = rows(least=2)
     once, tripled = asked(pane(batch(z, y))), asked(pane(batch(z, 3 * y)))
     assert tripled["squared_loss"]["value"] == pytest.approx(
@@ -329,13 +329,13 @@ def test_more_votes_alike_change_the_epistemic_loss_alone() -> None:
     assert tripled["epistemic_loss"]["value"] > once["epistemic_loss"]["value"]
 
 
-def test_prediction_that_equals_unanimous_votes_loses_nothing() -> None:
+def test_prediction_that_equals_unanimous_ratings_loses_nothing() -> None:
     z = np.eye(3)[[0, 1, 2, 0]]
     at = values(pane(batch(z, (5 * z).astype(int))))
     assert at == dict.fromkeys(SLUGS, 0.0)
 
 
-def test_one_vote_everywhere_refuses_what_needs_two() -> None:
+def test_one_vote_everywhere_rejects_what_needs_two() -> None:
     z, y = rows(least=1, most=1)
     for single_vote in ("exclude", "keep"):
         found = asked(pane(batch(z, y)), single_vote=single_vote)
@@ -384,7 +384,7 @@ def test_single_labels_give_the_calibration_loss(edges: str) -> None:
     assert found["residual_debiased"] == pytest.approx(residual, abs=1e-12)
 
 
-def test_keeping_single_votes_biases_upwards() -> None:
+def test_keeping_single_ratings_biases_upwards() -> None:
     z, y = rows(n=4000)
     whole = pane(batch(z, y))
     assert values(whole, single_vote="keep")["epistemic_loss"] > values(whole)["epistemic_loss"]
@@ -409,7 +409,7 @@ def test_one_prediction_keeps_the_plugin() -> None:
     assert found["epistemic_loss"]["interval_reason"] == "too_few_units"
 
 
-def test_plain_histograms_are_refused() -> None:
+def test_plain_histograms_are_rejected() -> None:
     whole = pane(batch(*rows()))
     columns = {
         "kind": "class",
@@ -444,7 +444,7 @@ def test_classes_that_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("single_vote", "drop"), ("loss_weight", "2")])
-def test_unknown_options_are_refused(name: str, value: str) -> None:
+def test_unknown_options_are_rejected(name: str, value: str) -> None:
     with pytest.raises(CalibrationInputError) as refusal:
         asked(pane(batch(*rows(n=20))), ("epistemic_loss",), **{name: value})
     assert refusal.value.violations[0].pointer == f"/{name}"

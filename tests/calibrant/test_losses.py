@@ -114,7 +114,7 @@ def test_limits() -> None:
         (np.array([[0.5]]), np.array([[1.0]]), {"membership": "fuzzy"}),
     ],
 )
-def test_what_cannot_be_a_loss_is_refused(
+def test_what_cannot_be_a_loss_is_rejected(
     p: np.ndarray, y: np.ndarray, options: dict[str, Any]
 ) -> None:
     with pytest.raises(CalibrationInputError):

@@ -48,7 +48,7 @@ def test_the_gain_is_the_current_loss_less_the_candidates_by_unit() -> None:
 
 @pytest.mark.parametrize("betas", [(1.0, 0.5), (0.5, 0.4), (0.4, 0.6)])
 @pytest.mark.parametrize("n_classes", [5, 1200])
-def test_two_temperatures_are_told_apart_by_all_of_a_window(
+def test_two_temperatures_are_distinguished_by_all_of_a_window(
     betas: tuple[float, float], n_classes: int
 ) -> None:
     """Of which the sample is a small part; of 1,200 classes none is kept."""

@@ -174,7 +174,7 @@ def test_needs_names_what_is_read(method):
 @pytest.mark.parametrize(
     "options", [Options(bins=0), Options(bins=5000), Options(binning="deciles")]
 )
-def test_options_out_of_range_are_refused(options):
+def test_options_out_of_range_are_rejected(options):
     p, y = scores_and_labels(50)
     with pytest.raises(CalibrationInputError):
         fitted("histogram", binary(p, y), options=options)

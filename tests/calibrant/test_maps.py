@@ -225,7 +225,7 @@ def test_digest_speaks_of_the_map_and_nothing_else():
         {"scope": "class", "class": None},
     ],
 )
-def test_maps_that_cannot_be_applied_are_refused(wrong):
+def test_maps_that_cannot_be_applied_are_rejected(wrong):
     p, y = scores_and_labels(200)
     answer = fitted("platt", binary(p, y))
     with pytest.raises(CalibrationInputError):

@@ -186,7 +186,7 @@ def test_names_of_raters_do_not_matter(task: str, raw: bool) -> None:
 @tasks
 @raws
 @pytest.mark.parametrize("raters", POLICIES)
-def test_doubled_votes_change_nothing(task: str, raw: bool, raters: str) -> None:
+def test_doubled_ratings_change_nothing(task: str, raw: bool, raters: str) -> None:
     columns = columns_of(task)
     double = columns | {"label_counts": 2 * columns["label_counts"]}
     same(

@@ -215,7 +215,7 @@ def test_the_golden_histogram_is_what_is_read_today() -> None:
 
 
 @pytest.mark.parametrize("name", ["batch.1.packed", "histogram.1.packed"])
-def test_every_flipped_bit_is_refused(name: str) -> None:
+def test_every_flipped_bit_is_rejected(name: str) -> None:
     data = golden()[name]
     for place in range(len(data)):
         for bit in range(8):
@@ -226,7 +226,7 @@ def test_every_flipped_bit_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", golden_panes())
-def test_a_flipped_bit_anywhere_in_a_pane_is_refused(name: str) -> None:
+def test_a_flipped_bit_anywhere_in_a_pane_is_rejected(name: str) -> None:
     data = golden()[name]
     chosen = random.Random(1)
     for place in [*range(60), *range(60, len(data), 149)]:
@@ -238,7 +238,7 @@ def test_a_flipped_bit_anywhere_in_a_pane_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(golden()))
-def test_every_truncation_and_every_addition_is_refused(name: str) -> None:
+def test_every_truncation_and_every_addition_is_rejected(name: str) -> None:
     data = golden()[name]
     for length in range(0, len(data), 1 if len(data) < 2000 else 23):
         with pytest.raises(PackingError):
@@ -274,7 +274,7 @@ ODD = [
 ]  # fmt: skip
 
 
-def test_strange_headers_with_a_right_checksum_are_refused_or_read() -> None:
+def test_strange_headers_with_a_right_checksum_are_rejected_or_read() -> None:
     content = np.arange(8.0)
     good = [["a", "f", [8], "<f8"], ["b", "f", [8], 0], ["c", "i", [2], "|i1"]]
     body = frame(content.view(np.uint8).reshape(-1, 8).T.tobytes() + b"\1\2")
@@ -309,7 +309,7 @@ def try_unpack(data: bytes) -> None:
 @pytest.mark.parametrize(
     "field", ["pane", "spec", "parts", "task", "n_classes", "grid", "listed_classes", "counts"]
 )
-def test_strange_panes_with_a_right_checksum_are_refused_or_read(field: str, odd: Any) -> None:
+def test_strange_panes_with_a_right_checksum_are_rejected_or_read(field: str, odd: Any) -> None:
     data = golden()["pane-multiclass.1.packed"]
     head = packed_length(data)
     about = unpack(data[:head])[1]
@@ -325,7 +325,7 @@ def test_strange_panes_with_a_right_checksum_are_refused_or_read(field: str, odd
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(type(odd)))
 @pytest.mark.parametrize("part", ["unit_sample", "histograms", "counts"])
-def test_strange_parts_with_a_right_checksum_are_refused_or_read(part: str, odd: Any) -> None:
+def test_strange_parts_with_a_right_checksum_are_rejected_or_read(part: str, odd: Any) -> None:
     spec = make.SPECS["multiclass"]
     arrays, about = unpack(make.pane("multiclass").parts()[part])
     for field in about:
@@ -346,7 +346,7 @@ def test_strange_parts_with_a_right_checksum_are_refused_or_read(part: str, odd:
         )
 
 
-def test_blocks_with_columns_of_other_types_are_refused() -> None:
+def test_blocks_with_columns_of_other_types_are_rejected() -> None:
     spec = make.SPECS["multiclass"]
     arrays, about = unpack(make.pane("multiclass").parts()["top_label"])
     n = len(arrays["cells.places"])
@@ -374,7 +374,7 @@ def test_blocks_with_columns_of_other_types_are_refused() -> None:
             accumulators()["top_label"].unpack(spec, pack(kept, about))
 
 
-def test_a_batch_whose_columns_do_not_fit_is_refused() -> None:
+def test_a_batch_whose_columns_do_not_fit_is_rejected() -> None:
     batch = make.batch("multiclass")
     arrays, about = unpack(batch.pack())
     n = batch.n
@@ -438,7 +438,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_bombs_are_refused_before_they_burst(name: str) -> None:
+def test_bombs_are_rejected_before_they_burst(name: str) -> None:
     bomb = BOMBS[name]()
     largest = 1 << 20 if name == "content that no array takes" else MAX_CONTENT
     with at_most(40), pytest.raises(PackingError):
@@ -462,7 +462,7 @@ def test_the_checksum_covers_format_and_lengths() -> None:
     assert MAX_CONTENT == 1 << 28
 
 
-def test_bytes_after_the_frame_are_refused_even_when_signed() -> None:
+def test_bytes_after_the_frame_are_rejected_even_when_signed() -> None:
     header = columns_of(3)
     assert unpack(signed(header, frame(b"abc")))[0]["a"].tolist() == [97, 98, 99]
     for more in (b"\0", frame(b"def")):

@@ -105,7 +105,7 @@ def test_a_table_differs_from_itself_by_nothing() -> None:
         assert high - low == pytest.approx(2 * abs(arms[1] - arms[0]), abs=1e-9)
 
 
-def test_two_tables_are_told_apart_better_on_the_same_predictions() -> None:
+def test_two_tables_are_distinguished_better_on_the_same_predictions() -> None:
     rng = np.random.default_rng(4)
     p, y = drawn(rng, 1500)
     q = np.clip(p + rng.normal(0, 0.01, 1500), 0.01, 0.99)
@@ -278,7 +278,7 @@ def test_disagreement_is_compared_number_by_number() -> None:
     assert by_ratings["mean_disagreement"]["difference_reason"] == "not_replicated"
 
 
-def test_means_of_votes_are_paired_among_the_metrics() -> None:
+def test_means_of_ratings_are_paired_among_the_metrics() -> None:
     rng = np.random.default_rng(12)
     p = rng.dirichlet(np.ones(3), 600)
     votes = votes_of(rng, p, 3)

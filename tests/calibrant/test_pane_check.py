@@ -54,7 +54,7 @@ def test_masked_logits_pass() -> None:
     check_pane(pane)
 
 
-def test_another_spec_is_refused() -> None:
+def test_another_spec_is_rejected() -> None:
     (only,) = refused(filled(), SPECS["ten"])
     assert only[:2] == ("/packed", "spec")
 

@@ -74,6 +74,9 @@ def test_a_pane_counts_the_memory_it_holds(name_of_spec: str, n: int) -> None:
 def test_a_dense_pane_counts_its_empty_cells() -> None:
     pane = filled(SPECS["ten"], 3000, "units")
     packed = sum(map(len, pane.parts().values()))
+    for name in pane.names:
+        for block in pane[name].blocks.values():
+            assert block.counts.size == block.n_counts * block.size  # dense from here on
     assert pane.memory_bytes > 5_000_000 > 10 * packed
 
 

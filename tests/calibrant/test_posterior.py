@@ -65,7 +65,7 @@ def test_dirichlet_posterior_is_the_closed_form(alpha: float) -> None:
     np.testing.assert_allclose(after.disagreement, expected, atol=1e-12)
 
 
-def test_votes_one_by_one_equal_votes_at_once() -> None:
+def test_ratings_one_by_one_equal_ratings_at_once() -> None:
     f, alpha = F[:1], 2.0
     for label in (0, 0, 2, 1):
         f = dirichlet_posterior(f, alpha, np.eye(3, dtype=int)[[label]]).probabilities
@@ -75,7 +75,7 @@ def test_votes_one_by_one_equal_votes_at_once() -> None:
     )
 
 
-def test_without_votes_nothing_changes() -> None:
+def test_without_ratings_nothing_changes() -> None:
     none = np.zeros((6, 3), int)
     np.testing.assert_array_equal(dirichlet_posterior(F, 2.0, none).probabilities, F)
     np.testing.assert_array_equal(dirichlet_posterior(F, 1e-300, none).probabilities, F)
@@ -169,7 +169,7 @@ def test_names_of_classes_do_not_matter() -> None:
         )
 
 
-def test_epistemic_loss_after_votes_is_the_mean_over_them() -> None:
+def test_epistemic_loss_after_ratings_is_the_mean_over_them() -> None:
     q, f, alpha = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6]), 1.7
     epistemic, irreducible = ((f - q) ** 2).sum(), (q * (1 - q)).sum()
     for n in (0, 1, 2, 3):
@@ -197,7 +197,7 @@ def test_epistemic_loss_after_votes_is_the_mean_over_them() -> None:
         ([1, 0, 0], "shape"),
     ],
 )
-def test_bad_votes_are_refused(votes: object, rule: str) -> None:
+def test_bad_ratings_are_rejected(votes: object, rule: str) -> None:
     with pytest.raises(CalibrationInputError) as refusal:
         dirichlet_posterior(F[:1], 2.0, votes)  # type: ignore[arg-type]
     assert refusal.value.violations[0].rule == rule
@@ -211,7 +211,7 @@ def test_concentrations_are_positive(alpha: float) -> None:
         dirichlet_ensemble_posterior(MEMBERS, alpha, Y)
 
 
-def test_impossible_votes_are_refused_by_row() -> None:
+def test_impossible_ratings_are_rejected_by_row() -> None:
     members = np.array([[[0.5, 0.5], [1.0, 0.0]]])
     with pytest.raises(CalibrationInputError) as refusal:
         ensemble_posterior(members, [[0, 1], [0, 1]])

@@ -318,7 +318,7 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
         json.dumps(found, allow_nan=False)
 
 
-def test_what_the_window_cannot_tell_is_not_told() -> None:
+def test_what_the_window_cannot_tell_is_not_reported() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 40)
     p[0] = [0.5, 0.5, 0.0]

@@ -81,7 +81,7 @@ def test_stability_takes_its_metric_and_subsets() -> None:
     )
 
 
-def test_curves_that_take_minutes_are_refused_with_the_baselines_given(
+def test_curves_that_take_minutes_are_rejected_with_the_baselines_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("calibrant.stability.report.MAX_ROWS", 59)
@@ -92,13 +92,13 @@ def test_curves_that_take_minutes_are_refused_with_the_baselines_given(
     assert scored(batch_of(3, 60), "stability")["stability"]["reason"] == "too_many_ratings"
 
 
-def test_an_unknown_section_is_refused_with_the_known() -> None:
+def test_an_unknown_section_is_rejected_with_the_known() -> None:
     with pytest.raises(CalibrationInputError, match="uncertainty") as refused:
         scored(batch_of(3), "casess")
     assert refused.value.violations[0].pointer == "/include"
 
 
-def test_each_case_by_itself() -> None:
+def test_each_case_alone() -> None:
     batch = batch_of(3)
     found = scored(batch, "by_case", metric="brier", raters="mean")["by_case"]
     assert found["n_cases"] == 60
@@ -115,7 +115,7 @@ def test_each_case_by_itself() -> None:
     assert found["sd"] == pytest.approx(np.std(list(expected.values())))
 
 
-def test_a_case_by_itself_may_have_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_alone_may_have_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = batch_of(3, 60, n_votes=1)
     found = scored(batch, "by_case", metric="epistemic_loss")["by_case"]
     assert (found["mean"], found["cases"][0]["reason"]) == (None, "one_vote")

@@ -61,5 +61,6 @@ def test_order_and_batches_change_no_interval_and_no_null() -> None:
     first, again = views(np.arange(N), 1), views(shuffled, 3)
     for one, other in zip(first, again, strict=True):
         found, expected = compute_metrics(other, METRICS), compute_metrics(one, METRICS)
-        assert sum(each["null_q95"] is not None for each in expected.values()) > 20
+        assert sum(each["null_q95"] is not None for each in expected.values()) > 9
+        assert sum("null_worst_case" in each for each in expected.values()) > 20
         close(found, expected, "")

@@ -223,7 +223,7 @@ def test_rows_without_weight_have_no_curve() -> None:
     assert stability_answer(viewed(batch), "ece")["reason"] == "no_data"
 
 
-def test_what_would_take_minutes_is_refused_at_a_service_only() -> None:
+def test_what_would_take_minutes_is_rejected_at_a_service_only() -> None:
     rows = viewed(batch_of(9, n=30))
     assert stability_answer(rows, "kde_ece", most_ratings=10)["reason"] is None
     many = batch_of(10, n=12, n_classes=11)

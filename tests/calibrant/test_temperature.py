@@ -66,7 +66,7 @@ def naive_weights(batch, raters):
     return result if batch.weights is None else result * batch.weights[:, None]
 
 
-def naive_losses(batch, raters, temperature, bins=15):
+def naive_losses(batch, raters, temperature, bins=15, min_count=0):
     logits = batch.scores if batch.is_logits else np.log(np.maximum(batch.scores, 1e-300))
     weight = naive_weights(batch, raters)
     logp = log_softmax(logits / temperature, axis=1)
@@ -83,8 +83,10 @@ def naive_losses(batch, raters, temperature, bins=15):
         score, hit = p[np.arange(len(p)), top], weight[np.arange(len(p)), top]
     place = np.clip(np.ceil(score * bins) - 1, 0, bins - 1)
     row = weight.sum(axis=1)
-    gaps = [abs((hit - row * score)[place == b].sum()) for b in range(bins)]
-    return {"nll": nll, "brier": brier, "ece": sum(gaps) / row.sum()}
+    kept = [b for b in range(bins) if row[place == b].sum() >= max(min_count, 1e-9)]
+    gaps = [abs((hit - row * score)[place == b].sum()) for b in kept]
+    total = row[np.isin(place, kept)].sum()
+    return {"nll": nll, "brier": brier, "ece": sum(gaps) / total if kept else None}
 
 
 def naive_temperature(batch, raters, objective):
@@ -152,6 +154,31 @@ def test_raw_ece_is_the_exhaustive_search():
     assert answer["after"]["ece"] == pytest.approx(min(ece), abs=1e-12)
     low, high = answer["plateau"]
     assert low <= answer["temperature"] <= high
+
+
+def test_ece_of_the_papers_bins_and_minimum():
+    """20 bins of at least 50 samples, over the temperatures of the paper."""
+    columns = drawn(600, 3, 1.8, raters=2)
+    batch = batch_of(columns)
+    grid = np.arange(100, 2001) / 200
+    options = {"objective": "ece", "bins": 20, "min_count": 50}
+    exact = fit_temperature_exact(batch, **options)
+    near = np.abs(grid - exact["temperature"]) < 0.2
+    naive = [naive_losses(batch, "pooled", t, 20, 50)["ece"] for t in grid[near]]
+    assert exact["temperature"] == grid[near][np.argmin(naive)]
+    assert exact["after"]["ece"] == pytest.approx(min(naive), abs=1e-12)
+    kept = fit_temperature(pane_of(batch), **options)
+    assert (kept["bins"], kept["min_count"]) == (20, 50)
+    for answer in (exact, kept):
+        assert answer["before"] == pytest.approx(naive_losses(batch, "pooled", 1.0, 20, 50))
+        for t, ece in zip(answer["curve"]["temperature"], answer["curve"]["ece"], strict=True):
+            expected = naive_losses(batch, "pooled", t, 20, 50)["ece"]
+            assert ece == (None if expected is None else pytest.approx(expected, abs=1e-12))
+    there = naive_losses(batch, "pooled", kept["temperature"], 20, 50)["ece"]
+    assert abs(there - kept["after"]["ece"]) < kept["error_estimate"]["ece"]
+    for answer in both(columns, objective="ece", bins=20, min_count=5000):
+        assert answer["temperature"] is None and answer["reason"] == "no_bins"
+        assert answer["before"]["ece"] is None
 
 
 @pytest.mark.parametrize("n_classes", [2, 6])
@@ -435,7 +462,7 @@ def test_scores_on_an_edge_are_binned_as_they_were_sent():
 @pytest.mark.parametrize(
     "options", [{"objective": "mse"}, {"raters": "all"}, {"bins": 7}, {"bins": 0}, {"ci": 1.0}]
 )
-def test_options_out_of_range_are_refused(options):
+def test_options_out_of_range_are_rejected(options):
     with pytest.raises(CalibrationInputError):
         fit_temperature(pane_of(batch_of(drawn(10, 3, 1.0))), **options)
 

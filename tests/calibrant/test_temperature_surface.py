@@ -114,14 +114,14 @@ def test_the_lowest_point_is_the_grids() -> None:
     assert (lowest["background"], lowest["foreground"]) == (2.0, 2.0)
 
 
-def test_other_classes_and_nothing_are_refused() -> None:
+def test_other_classes_and_nothing_are_rejected() -> None:
     with pytest.raises(CalibrationInputError, match="two"):
         surface_answer(View(Pane(PaneSpec("multiclass", 3)), PaneQuery()))
     with pytest.raises(NotAnswerable, match="no_data"):
         surface_answer(View(Pane(PaneSpec("binary", 2)), PaneQuery()))
 
 
-def test_one_case_by_itself() -> None:
+def test_one_case_alone() -> None:
     whole = rows(6, 400, logits=False)
     names = [f"scan-{i % 2}" for i in range(400)]
     columns = {

@@ -278,7 +278,7 @@ def test_min_count_leaves_small_bins_out_and_says_what_they_held() -> None:
 # Classes.
 
 
-def test_classes_that_are_not_kept_are_refused_from_cells_and_answered_from_rows() -> None:
+def test_classes_that_are_not_kept_are_rejected_from_cells_and_answered_from_rows() -> None:
     options = {
         "seed": 3,
         "n": 50,

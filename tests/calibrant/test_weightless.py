@@ -47,7 +47,7 @@ def test_units_with_weight_are_counted_for_intervals_and_no_others(n_classes: in
     assert one["ece"]["interval_reason"] == "too_few_units"
 
 
-def test_bins_without_mass_are_told_and_drawn_by_nothing() -> None:
+def test_bins_without_mass_are_reported_and_drawn_by_nothing() -> None:
     whole = reliability(view_of(np.ones(N), bins=10))["table"]
     half = reliability(view_of(np.arange(N) % 2, bins=10, min_count=5))["table"]
     assert any(row["weight"] == 0.0 for row in half) and any(row["weight"] > 0.0 for row in half)

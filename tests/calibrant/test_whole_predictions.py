@@ -296,7 +296,7 @@ def test_loss_of_a_statistic_is_unbiased() -> None:
         assert abs(seen.mean() - truth) < 4 * seen.std() / np.sqrt(800)
 
 
-def test_too_few_votes_are_refused() -> None:
+def test_too_few_ratings_are_rejected() -> None:
     batch = Batch.from_columns({"probabilities": [[0.5, 0.5, 0.0]] * 3, "labels": [0, 1, 0]}).batch
     assert asked(batch, "rater_statistic")["reason"] == "too_few_votes"
 
@@ -333,7 +333,7 @@ def test_a_part_of_the_sample_says_so_and_estimates_the_same(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_order_classes_and_doubled_votes_do_not_matter(slug: str) -> None:
+def test_order_classes_and_doubled_ratings_do_not_matter(slug: str) -> None:
     batch = batch_of(50)
     expected = asked(batch, slug)["value"]
     order = np.random.default_rng(0).permutation(50)

@@ -287,7 +287,7 @@ def test_rows_and_raters_are_seen_once_whatever_is_killed(watched):
 
 
 @pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_slope_that_falls_is_found_told_and_acknowledged(watched, receiver, seed):
+def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver, seed):
     """The receiver is down when the alarm goes off; it is told once it is back, and what it is told is signed."""
     receiver.stop()
     receiver.got.clear()
@@ -376,13 +376,13 @@ def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_sc
 
 
 def test_meters_hold_the_sums_of_sealed_cohorts(watched):
-    text = watched.client.get("/metrics").text
+    text = watched.client.get("/metrics/models").text
     name = "calibrant_drift_bin_units_total{"
     lines = [line for line in text.splitlines() if line.startswith(name) and "steady" in line]
     assert sum(float(line.split()[-1]) for line in lines) == pytest.approx(A_DAY * YEAR)
 
 
-def test_a_stream_tells_of_alarms_and_goes_on_where_it_was_left(watched):
+def test_a_stream_tells_of_alarms_and_continues_where_it_was_left(watched):
     """The alarm of a model that begins badly; the stream begins behind everything that was before."""
     got: list[str] = []
     declare(watched, "streamed")

@@ -41,7 +41,7 @@ ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.7, 0.2, 0.1]], "labels": [0, 1]}
         ),
     ],
 )
-def test_refused_and_nothing_changed(embedded, noun, body, pointer):
+def test_rejected_and_nothing_changed(embedded, noun, body, pointer):
     embedded.client.put(
         "/v1/models/refusing", json={"task": "multiclass", "classes": 3, "grid": 10}
     )
@@ -54,7 +54,7 @@ def test_refused_and_nothing_changed(embedded, noun, body, pointer):
     assert after["metrics"] == before["metrics"]
 
 
-def test_a_coarse_model_answers_without_being_told_how_many_bins(embedded):
+def test_a_coarse_model_answers_without_a_request_of_how_many_bins(embedded):
     for grid, bins in ((10, 10), (7, 7), (16384, 16)):
         model = f"coarse-{grid}"
         embedded.client.put(
@@ -126,7 +126,7 @@ def test_weights_of_nothing_are_no_number(embedded):
         "window=PT5H&to=1960-01-01T00:00:00Z",
     ],
 )
-def test_instants_beyond_the_calendar_are_no_failure_of_ours(embedded, query):
+def test_timestamps_beyond_the_calendar_are_no_failure_of_ours(embedded, query):
     embedded.post("/v1/models/calendar/predictions", ROWS)
     assert embedded.client.get(f"/v1/models/calendar/metrics?{query}").status_code < 500
 

@@ -52,7 +52,7 @@ def sent(deployment, *histograms: dict, **params: object) -> dict:
     return answer.json()
 
 
-def test_a_batch_with_one_conflicting_total_is_refused_whole(coarse):
+def test_a_batch_with_one_conflicting_total_is_rejected_whole(coarse):
     sent(coarse, total("a", 1, 4), total("b", 1, 8))
     assert weight(coarse) == 12
     # "a" goes on, "b" says something else under the sequence that it had, "c" is new, in a slice of its own.
@@ -128,7 +128,7 @@ def test_a_partial_batch_is_known_by_all_that_was_sent(embedded, noun, first, ag
     )
 
 
-def test_who_waits_for_a_model_that_goes_is_told_so(spread):
+def test_who_waits_for_a_model_that_goes_is_informed(spread):
     """Workers are away, so that the batch waits; the model goes meanwhile."""
     path = "/v1/models/going"
     assert spread.client.put(path, json={"task": "binary"}).status_code == 201

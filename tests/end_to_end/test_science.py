@@ -331,7 +331,7 @@ def test_one_case_has_its_table(scanned):
     assert (unknown.status_code, unknown.json()["errors"][0]["pointer"]) == (422, "/case")
 
 
-def test_bins_that_kept_cases_cannot_give_are_refused(scanned):
+def test_bins_that_kept_cases_cannot_give_are_rejected(scanned):
     deployment, _, _ = scanned
     answer = deployment.client.get(
         f"{SCANS}/cases", params={"bins": 8, "metric": "ml1_ece(membership=soft)"}
@@ -497,7 +497,7 @@ def test_errors_by_number_of_bins_are_those_of_each_number(scanned):
     assert found[2]["mce"]["value"] == twenty["mce"]["macro"]["value"]
 
 
-def test_measures_against_votes_stand_together(voted):
+def test_measures_against_ratings_are_returned_together(voted):
     deployment, _, _ = voted
     found = deployment.get(f"{VOTED}/label-distribution")
     metrics = deployment.get(f"{VOTED}/metrics", metrics="ent_ce,dist_ce,rank_cs")["metrics"]

@@ -262,7 +262,7 @@ def refused(embedded, content: bytes, rule: str) -> None:
     assert embedded.client.get("/v1/models/other").status_code == 404
 
 
-def test_what_is_not_whole_is_refused_and_leaves_nothing(exported, embedded):
+def test_what_is_not_whole_is_rejected_and_leaves_nothing(exported, embedded):
     lines = exported.strip().split(b"\n")
     refused(embedded, b"\n".join(lines[:-1]), "export_incomplete")
     refused(embedded, b"\n".join(lines[:5] + lines[6:]), "export_incomplete")

@@ -204,6 +204,30 @@ class FakeState:
         return self.version
 
 
+class FakeLetters:
+    """Entries that were not merged, by `tenant/model`; what was asked for is noted."""
+
+    def __init__(self):
+        self.letters = {}
+        self.done = []
+
+    async def of_model(self, config):
+        return self.letters.get(config.key, [])
+
+    async def _take(self, what, config, name):
+        found = self.letters.get(config.key, [])
+        left = [each for each in found if each.id != name]
+        self.letters[config.key] = left
+        self.done.append((what, config.key, name))
+        return len(left) < len(found)
+
+    async def replay(self, config, name):
+        return await self._take("replay", config, name)
+
+    async def discard(self, config, name):
+        return await self._take("discard", config, name)
+
+
 class FakeInbox:
     """Batches in a dict; `merge` merges them, `trouble` is raised by the next call."""
 
@@ -225,7 +249,9 @@ class FakeInbox:
         self.held: list[str] = []
         self.failing: dict[str, Exception] = {}
         self.waiting = (0, 0)
+        self.tallies_by_model: dict[str, dict[str, int]] = {}
         self.is_full = False
+        self.letters = FakeLetters()
 
     def _stumble(self) -> None:
         if self.trouble:
@@ -243,9 +269,10 @@ class FakeInbox:
         self._stumble()
         return {}
 
-    async def all_tallies(self, most):
+    async def tallies_of(self, configs):
         self._stumble()
-        return {}
+        keys = [config.key for config in configs]
+        return {key: self.tallies_by_model[key] for key in keys if key in self.tallies_by_model}
 
     async def hand_over(self, delivery):
         self._stumble()

@@ -99,7 +99,7 @@ async def test_the_score_may_be_named(client, registry, task, named):
     assert violation["pointer"] == "/alarm/bets" and named in violation["detail"]
 
 
-async def test_a_change_is_told_how_soon_it_would_find_one(client, inbox):
+async def test_a_change_is_reported_how_soon_it_would_find_one(client, inbox):
     inbox.answers["expected_delay"] = {"changes": [{"median": 20.0}], "reason": None}
     made = await client.put(URL, json=with_alarm(tolerance=0.02))
     assert made.json()["expected_delay"] == {"changes": [{"median": 20.0}], "reason": None}
@@ -181,21 +181,6 @@ async def test_webhooks_are_tried_and_their_log_is_read(alarmed, inbox):
     assert "secret" not in shown
     await alarmed.put("/v1/models/mute", json={"classes": 3})
     problem(await alarmed.post("/v1/models/mute/alarm/test"), 409, "webhooks-missing")
-
-
-async def test_meters_show_the_evidence_of_so_many_models(client, inbox, settings):
-    told = {
-        "generation": "g", "n_detectors": 3, "n_alarms": 1, "threshold": 10950.0, "evidence_log10": 1.5,
-        "sr_log10": None, "cohort": 86_400, "scope": "score", "bins": [[1.0] * 15, [0.5] * 15, [0.0] * 15],
-    }  # fmt: skip
-    inbox.alarms.told = {f"default/m{i:03d}": told for i in range(settings.metrics_models + 2)}
-    text = (await client.get("/metrics")).text
-    assert 'calibrant_drift_alarms{model="m000",tenant="default"} 1.0' in text
-    line = 'calibrant_drift_bin_confidence_total{bin="0.06667",model="m000",scope="score",tenant="default"} 0.5'
-    assert line in text
-    assert text.count("calibrant_drift_alarms{") == settings.metrics_models
-    assert "calibrant_drift_sr_log10{" not in text
-    assert "calibrant_drift_models_left_out 2.0" in text
 
 
 async def test_the_verdict_names_a_class_by_its_index(client, inbox):

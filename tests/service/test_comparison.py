@@ -88,7 +88,7 @@ async def test_features_are_a_table_of_numbers(model, features, pointer):
     assert error["pointer"] == pointer
 
 
-async def test_other_fields_and_queries_are_refused(model):
+async def test_other_fields_and_queries_are_rejected(model):
     body = {"probabilities": [[0.5, 0.3, 0.2]], "labels": [[0, 1]], "members": []}
     assert (
         problem(await model.post(URL, json=body), 422, "invalid-input")["errors"][0]["rule"]

@@ -95,7 +95,7 @@ def test_every_status_has_its_sentence(status):
     assert summary({"status": status, "n_units": 0.0, "sr": None, "effect": {}}) == STATUSES[status]
 
 
-def test_a_slope_and_a_bin_are_told():
+def test_a_slope_and_a_bin_are_reported():
     effect = {
         "observed_over_expected": {"value": 1.0, "interval": [0.9, 1.1]},
         "slope": {"value": 1.4, "interval": [1.2, 1.6]},

@@ -61,3 +61,11 @@ def test_a_stream_above_the_bound_is_rejected_before_its_first_byte():
 async def test_the_service_rejects_a_stream_above_its_bound(client, app, settings):
     app.state.streams.open = settings.max_streams
     problem(await client.get("/v1/alarms/events"), 503, "saturated")
+
+
+@pytest.mark.anyio
+async def test_head_of_a_stream_ends(client, app):
+    answer = await asyncio.wait_for(client.head("/v1/alarms/events"), 5)
+    assert answer.status_code == 200 and answer.content == b""
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert app.state.streams.open == 0

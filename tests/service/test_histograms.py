@@ -61,7 +61,7 @@ async def test_several_updates_and_running_totals(coarse, inbox):
     assert (await coarse.post(URL, json=body)).json()["accepted"] == 2
     updates = unpack_updates(inbox.deliveries[0].payload)
     assert [(u.source, u.epoch, u.sequence) for u in updates] == [("edge-1", 1, 7)] * 2
-    assert Histogram.unpack(updates[1].packed).klass == 1
+    assert Histogram.unpack(updates[1].packed).class_index == 1
 
 
 async def test_updates_a_line(coarse, inbox):

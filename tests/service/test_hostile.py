@@ -133,12 +133,12 @@ async def test_a_key_in_a_string_is_not_a_repeated_key(client):
     assert (await client.post(URL, content=data, headers=JSON)).status_code == 202
 
 
-async def test_an_announced_body_over_the_limit_is_refused_unread(client):
+async def test_an_announced_body_over_the_limit_is_rejected_unread(client):
     headers = {**JSON, "Content-Length": str(100 * 1024 * 1024)}
     problem(await client.post(URL, content=b"{}", headers=headers), 413, "body-too-large")
 
 
-async def test_a_streamed_body_over_the_limit_is_refused(client):
+async def test_a_streamed_body_over_the_limit_is_rejected(client):
     sent = 0
 
     async def chunks():
@@ -150,7 +150,7 @@ async def test_a_streamed_body_over_the_limit_is_refused(client):
     problem(await client.post(URL, content=chunks(), headers=JSON), 413, "body-too-large")
 
 
-async def test_a_content_length_that_is_no_number_is_refused(client):
+async def test_a_content_length_that_is_no_number_is_rejected(client):
     headers = {**JSON, "Content-Length": "1e3"}
     problem(await client.post(URL, content=b"{}", headers=headers), 400, "malformed-request")
 
@@ -176,7 +176,7 @@ async def test_bombs(client, coding):
     problem(await client.post(URL, content=data, headers=headers), 413, "body-too-large")
 
 
-async def test_many_empty_frames_are_refused(client):
+async def test_many_empty_frames_are_rejected(client):
     headers = {**JSON, "Content-Encoding": "gzip"}
     data = gzip.compress(b"") * 10_000
     problem(await client.post(URL, content=data, headers=headers), 400, "malformed-body")
@@ -202,7 +202,7 @@ async def test_codings_and_types_that_are_not_read(client):
     assert (await client.post(URL, content=body(), headers=utf8)).status_code == 202
 
 
-async def test_floods_of_small_lists_are_refused_before_they_fill_memory(client):
+async def test_floods_of_small_lists_are_rejected_before_they_fill_memory(client):
     data = b'{"labels": [' + b"[]," * 4_000_000 + b"[]]}"
     problem(await client.post(URL, content=data, headers=JSON), 413, "body-too-large")
 
@@ -338,7 +338,7 @@ async def test_the_detail_names_the_place(client):
     assert problem(answer, 422, "invalid-input")["detail"].startswith("/ids/0: ")
 
 
-async def test_what_a_compressed_body_may_become_is_told(client):
+async def test_what_a_compressed_body_may_become_is_reported(client):
     data = gzip.compress(b" " * (5 * 1024 * 1024))
     answer = await client.post(URL, content=data, headers={**JSON, "Content-Encoding": "gzip"})
     assert "when decompressed" in problem(answer, 413, "body-too-large")["detail"]

@@ -96,13 +96,13 @@ async def test_partial_takes_the_good_rows_and_points_at_the_bad(client, inbox):
     ]
 
 
-async def test_partial_with_nothing_good_is_refused(client, inbox):
+async def test_partial_with_nothing_good_is_rejected(client, inbox):
     body = {"probabilities": [[0.7, 0.7]], "labels": [0]}
     problem(await client.post(URL, params={"partial": "true"}, json=body), 422, "invalid-input")
     assert not inbox.deliveries
 
 
-async def test_rows_without_labels_are_refused_with_their_row(client):
+async def test_rows_without_labels_are_rejected_with_their_row(client):
     some = await client.post(URL, json={**PREDICTIONS, "labels": [0, None]})
     [error] = problem(some, 422, "invalid-input")["errors"]
     assert (error["pointer"], error["rule"]) == ("/labels/1", "labels_required")
@@ -184,7 +184,7 @@ async def test_violations_in_records_are_named_by_line(client):
         ([b'{"label": 0}', b'[{"label": 0}]'], "/2"),
     ],
 )
-async def test_lines_that_only_make_sense_together_are_refused(client, lines, place):
+async def test_lines_that_only_make_sense_together_are_rejected(client, lines, place):
     headers = {"Content-Type": "application/x-ndjson"}
     answer = await client.post(URL, content=b"\n".join(lines), headers=headers)
     assert answer.status_code in (400, 422)

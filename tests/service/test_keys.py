@@ -82,7 +82,7 @@ async def test_without_keys_only_this_machine_is_answered(app):
             assert (await client.get("/livez")).status_code == 200
 
 
-async def test_without_keys_pages_of_other_sites_are_refused(app):
+async def test_without_keys_pages_of_other_sites_are_rejected(app):
     async with from_address(app, "127.0.0.1", "rebound.example.org") as client:
         problem(await client.get("/v1/models"), 403, "keys-not-configured")
     async with from_address(app, "127.0.0.1") as client:
@@ -136,7 +136,7 @@ def test_a_missing_keys_file_stops_the_start(tmp_path):
         load_keyring(Settings(keys_file=tmp_path / "none.json"))
 
 
-async def test_where_alarms_are_sent_is_told_to_who_may_change_it(keyed):
+async def test_where_alarms_are_sent_is_shown_to_those_who_may_change_it(keyed):
     """The path of a receiver's URL is often all that it takes to write to it."""
     hook = {
         "url": "https://hooks.example.org:8443/services/T0/B0/key?token=t",

@@ -27,7 +27,7 @@ def test_too_many_panes_say_how_to_split():
     assert error.value.violations[0].rule == "too_many_panes"
 
 
-def test_the_future_and_what_retention_has_taken_are_refused():
+def test_the_future_and_what_retention_has_taken_are_rejected():
     model = replace(MODEL, retention_s=86_400)
     skew = np.array([1, 300_000_000, 300_000_001]) + NOON_S * 1_000_000
     with pytest.raises(CalibrationInputError) as error:

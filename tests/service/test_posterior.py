@@ -113,7 +113,7 @@ async def test_ensembles(model):
         ),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_where_it_stands(model, changes, pointer):
+async def test_what_cannot_be_meant_is_rejected_at_its_place(model, changes, pointer):
     body = {"probabilities": ROWS, "label_counts": VOTES, "concentration": 2.0} | changes
     answer = await model.post(URL, json=body)
     errors = problem(answer, 422, "invalid-input")["errors"]

@@ -74,7 +74,7 @@ async def test_a_slash_at_the_end_is_named_as_what_is_wrong(client):
 
 
 @pytest.mark.parametrize("url", ["/v1/models/m", "/v1/models/m/maps/current", "/v1/problems"])
-async def test_a_query_where_none_is_read_is_refused(client, url):
+async def test_a_query_where_none_is_read_is_rejected(client, url):
     [error] = problem(await client.get(f"{url}?limit=3"), 422, "invalid-query")["errors"]
     assert (error["pointer"], error["rule"]) == ("/limit", "unknown_parameter")
 
@@ -87,7 +87,7 @@ async def test_probes_may_add_a_query(client):
 @pytest.mark.parametrize(
     "header", ["Content-Type", "Content-Encoding", "Idempotency-Key", "Authorization"]
 )
-async def test_a_header_that_stands_twice_is_refused(client, app, header):
+async def test_a_header_that_is_repeated_is_rejected(client, app, header):
     if header == "Authorization":
         app.state.keyring = Keyring((Key(sha256="0" * 64),))
     values = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
@@ -148,7 +148,7 @@ async def test_trouble_of_the_store_is_remembered_and_shed_unread(
     assert 0 < int(unread.headers["retry-after"]) <= trouble.retry_after_s
 
 
-async def test_a_store_without_memory_is_told_from_one_that_is_away(client, inbox):
+async def test_a_store_without_memory_is_distinguished_from_one_that_is_away(client, inbox):
     inbox.trouble = StoreFull("the store's memory is full", 5)
     found = problem(await client.post(URL, json=PREDICTIONS), 503, "store-unavailable")
     assert "memory is full" in found["detail"]

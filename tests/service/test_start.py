@@ -104,7 +104,7 @@ def test_a_store_of_another_version_is_said_plainly(found, word):
         check_properties({"schema": SCHEMA}, [b"schema", str(found).encode()])
 
 
-def test_a_store_url_of_another_scheme_is_refused_without_being_shown():
+def test_a_store_url_of_another_scheme_is_rejected_without_being_shown():
     with pytest.raises(
         SettingsError, match="CALIBRANT_REDIS_URL: expected a URL that begins with redis://"
     ) as refused:
@@ -112,7 +112,7 @@ def test_a_store_url_of_another_scheme_is_refused_without_being_shown():
     assert "password" not in str(refused.value)
 
 
-def test_a_refused_setting_is_named_and_its_value_is_not(monkeypatch):
+def test_a_rejected_setting_is_named_and_its_value_is_not(monkeypatch):
     monkeypatch.setenv("CALIBRANT_MAX_ROWS", "secret")
     with pytest.raises(ValidationError) as refused:
         Settings()
@@ -121,7 +121,7 @@ def test_a_refused_setting_is_named_and_its_value_is_not(monkeypatch):
 
 
 @pytest.mark.parametrize("document", ["a-secret", '{"keys": [{"sha256": "a-secret"}]}'])
-def test_what_stands_in_a_keys_document_is_not_shown(document, tmp_path):
+def test_the_content_of_a_keys_document_is_not_shown(document, tmp_path):
     with pytest.raises(KeysUnreadable) as refused:
         load_keyring(Settings(keys=document, data_dir=tmp_path))
     assert "a-secret" not in str(refused.value)
@@ -152,7 +152,7 @@ def reported(lifespan, sockets):
 @pytest.mark.parametrize(
     ("error", "told"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")]
 )
-async def test_a_start_that_fails_is_told_by_its_sentence(error, told):
+async def test_a_start_that_fails_is_reported_in_one_sentence(error, told):
     sent = []
 
     async def fails(scope, receive, send):

@@ -74,7 +74,7 @@ async def test_what_differs_goes_the_ordinary_way(held, inbox, registry, change)
     assert answer.status_code == status, answer.text
 
 
-async def test_trouble_is_told_by_the_ordinary_way(held, inbox):
+async def test_trouble_is_reported_in_the_usual_way(held, inbox):
     client, known = held
     inbox.trouble = unavailable()
     problem(await client.get(URL, headers=known), 503, "store-unavailable")
@@ -103,7 +103,7 @@ async def test_a_question_is_remembered_for_its_caller_alone(tmp_path, inbox, re
 
 async def test_what_is_remembered_is_bounded(held, app, inbox):
     client, _ = held
-    app.state.reading.answered = ResponseCache(most=2)
+    app.state.reads.responses = ResponseCache(most=2)
     tags = {}
     for bins in (5, 10, 12):
         tags[bins] = (await client.get(f"{URL}&bins={bins}")).headers["etag"]
@@ -111,5 +111,5 @@ async def test_what_is_remembered_is_bounded(held, app, inbox):
     for bins, etag in tags.items():
         again = await client.get(f"{URL}&bins={bins}", headers={"If-None-Match": etag})
         assert again.status_code == 304
-    assert len(app.state.reading.answered._posed) == 2
+    assert len(app.state.reads.responses._posed) == 2
     assert inbox.looks < looks + 3

@@ -87,7 +87,7 @@ def test_it_is_found_computed_and_compared(bench, found):
     assert json.loads(compared.body)["against"] == "window:PT1H"
 
 
-def test_what_it_cannot_be_compared_with_is_told(bench, found):
+def test_what_it_cannot_be_compared_with_is_reported(bench, found):
     bench.put_model()
     bench.engine(ground=Numerics(), kinds=found)
     other = Other(Against("baseline", "b"), MODEL, "", EVER)

@@ -185,7 +185,7 @@ def test_windows_inside_a_merged_day_become_the_day(bench):
     assert answers(bench, tomorrow)[0].window == tomorrow
 
 
-def test_running_totals_go_on_in_a_merged_day(bench):
+def test_running_totals_continue_in_a_merged_day(bench):
     bench.put_model()
 
     def total(batch_id, hour, sequence, count):

@@ -19,7 +19,7 @@ from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.retained_store import TALLIES, tally
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
@@ -118,7 +118,7 @@ def recounted(bench) -> dict[str, int]:
         for name, packed in bench.client.hgetall(
             keys.facts(MODEL.key, MODEL.generation, shard)
         ).items():
-            tally(found, name.decode(), Facts.unpack(packed), len(packed), 1)
+            tally(found, name.decode(), RetainedRecord.unpack(packed), len(packed), 1)
     return found
 
 

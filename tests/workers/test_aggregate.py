@@ -154,7 +154,7 @@ def test_a_packed_pane_adds_like_its_predictions(bench):
 class TestRunningTotals:
     """`mode: cumulative`: loss, repetition and reordering do no harm."""
 
-    def test_the_largest_sequence_of_each_epoch_stands(self, bench):
+    def test_the_largest_sequence_of_each_epoch_is_kept(self, bench):
         bench.put_model()
         sent = [(epoch, sequence) for epoch in (1, 2) for sequence in range(1, 8)]
         chance = random.Random(3)
@@ -168,7 +168,7 @@ class TestRunningTotals:
         drained(bench, loop)
         assert bench.pane("", 0).numbers[:2] == (140, 107 + 207)
 
-    def test_what_became_of_each_is_told(self, bench):
+    def test_what_became_of_each_is_reported(self, bench):
         bench.put_model()
         loop = bench.loop()
 
@@ -295,7 +295,7 @@ class TestDeletion:
         record = bench.client.get(loop.keys.record(MODEL.key, MODEL.generation, "b2"))
         assert b"rejected" in record and bench.starts() == []
 
-    def test_deleting_what_has_changed_is_refused(self, bench, registry):
+    def test_deleting_what_has_changed_is_rejected(self, bench, registry):
         bench.put_model()
         with pytest.raises(RevisionConflict):
             bench.run(registry.delete(replace(MODEL, revision=9)))
@@ -331,7 +331,7 @@ def test_spent_counters_go(bench):
     assert len(bench.client.hkeys(loop.keys.record_bytes)) == 1
 
 
-def test_a_full_memory_drains_by_itself(bench, settings):
+def test_a_full_memory_drains_alone(bench, settings):
     bench.put_model()
     bench.deliver(*(delivery(f"b{i}", range(50)) for i in range(50)))
     used = int(bench.client.info("memory")["used_memory"])

@@ -17,7 +17,7 @@ from calibrant.drift.effect import recalibration
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.advancing import advance_detectors, since_change, who_alarms
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
 from calibrant_server.workers.alarm.cohort_history import (
     KEPT_COHORTS,
@@ -74,7 +74,7 @@ class Sealing:
         self.chain.reload()
 
     def held(self):
-        return Held(self.node, self.keys, self.config)
+        return AlarmState(self.node, self.keys, self.config)
 
     def seal(self, day, panes, held=None):
         """Seal a day in one commit; returns the alarms that went off."""
@@ -212,7 +212,7 @@ def test_a_second_change_behind_an_alarm_has_its_effect(sealing):
     assert recalibration(first).slope == pytest.approx(3.0, rel=0.2)
 
 
-def test_acknowledging_watches_anew_and_promotion_closes(sealing):
+def test_acknowledging_restarts_monitoring_and_promotion_closes(sealing):
     rng = np.random.default_rng(5)
     day, raised = sealing.until_alarm(rng)
     sealing.order(acknowledgement(raised.id, "ann", "known: new scanner"))
@@ -248,7 +248,7 @@ def test_acknowledging_watches_anew_and_promotion_closes(sealing):
     ]  # fmt: skip
 
 
-def test_an_order_for_another_generation_or_without_sense_harms_nobody(sealing, bench):
+def test_an_order_for_another_generation_or_without_sense_harms_no_user(sealing, bench):
     rng = np.random.default_rng(6)
     sealing.until_alarm(rng)
     before = sealing.raw()
@@ -281,7 +281,7 @@ def test_slices_share_the_rate_of_false_alarms(sealing):
     assert held["score|site:1"].coverage.sum(axis=1).tolist() == [70, 50]
 
 
-def test_other_settings_begin_anew(sealing):
+def test_other_settings_restart(sealing):
     rng = np.random.default_rng(8)
     day, _ = sealing.until_alarm(rng)
     sealing.config = replace(CONFIG, alarm={**CONFIG.alarm, "tolerance": 0.05})
@@ -387,7 +387,7 @@ def of_rater(n_units, alarmed=False):
         ([], "undecided"),
     ],
 )
-def test_a_rater_of_few_cases_clears_nobody(others, title):
+def test_a_rater_of_few_cases_clears_no_user(others, title):
     """Of a thousand cases that alarmed, a quarter is needed to say that one's own labels do not."""
     held = {"score|": of_rater(1000.0, alarmed=True), "rater:ann|": of_rater(1000.0, alarmed=True)}
     held |= {f"rater:r{i}|": of_rater(n) for i, n in enumerate(others)}
@@ -448,7 +448,7 @@ def test_what_was_kept_in_format_1_is_read_for_ever():
     assert gathered.end_s == DAY_S and gathered.cohorts["score|"].table.n_units == 200.0
 
 
-def test_a_damaged_detector_begins_anew_and_sealing_goes_on(sealing):
+def test_a_damaged_detector_restarts_and_sealing_continues(sealing):
     rng = np.random.default_rng(15)
     sealing.seal(0, {"": pane_of(rng)})
     key = sealing.keys.detectors(CONFIG.key, CONFIG.generation)

@@ -16,7 +16,7 @@ from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.unit_tables import unit_table
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.alarm.episodes import read_episodes
@@ -105,7 +105,7 @@ class Played:
 
     @property
     def held(self):
-        return Held(self.loop._node, self.loop.keys, self.config)
+        return AlarmState(self.loop._node, self.loop.keys, self.config)
 
     def detector(self, name="score|"):
         return self.held.detectors[name]
@@ -119,7 +119,7 @@ class Played:
     def told(self, **params):
         window = (0, START_S + 1000 * DAY_S)
         question = QueryRequest("d", "drift", params, Side(self.config.key, "", window), "r", 1e12)
-        reply = Compute(Store(self.bench.settings), self.bench.ground).answer(question)
+        reply = Compute(Store(self.bench.settings), self.bench.ground).reply(question)
         assert reply.status == "ok", reply.body
         return json.loads(reply.body)
 
@@ -259,7 +259,7 @@ def rated(played, rng, day, n=150, slope=None):
     return counts
 
 
-def test_one_rater_who_changes_is_told_from_the_model(bench):
+def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
     config = replace(BINARY, pane_s=DAY_S)
     played, rng = Played(bench, config), np.random.default_rng(5)
     counts = rated(played, rng, 0)
@@ -329,7 +329,7 @@ def mapped_days(played, rng, days, with_ids=True, n=200):
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
-def test_bets_are_on_scores_as_the_map_in_force_makes_them(bench, with_ids):
+def test_bets_are_on_scores_as_the_map_active_makes_them(bench, with_ids):
     """Raw scores alarm; under the right map nothing does; what the map was fitted to is no evidence."""
     config = replace(BINARY, pane_s=DAY_S)
     played, rng = Played(bench, config), np.random.default_rng(8)

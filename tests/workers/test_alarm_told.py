@@ -9,7 +9,7 @@ import pytest
 
 from calibrant_server.workers.alarm.alarm_snapshot import read_view
 from calibrant_server.workers.alarm.commands import acknowledgement
-from calibrant_server.workers.alarm.drift_report import told_of
+from calibrant_server.workers.alarm.drift_report import report_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.drift import DriftQuery, compute
@@ -23,7 +23,7 @@ def told(sealing):
     """The verdict of all rows."""
     view = read_view(sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S))
     assert view.detector is not None
-    return told_of(view.detector, AlarmSettings.of(sealing.config), view, 0)
+    return report_of(view.detector, AlarmSettings.of(sealing.config), view, 0)
 
 
 def test_an_acknowledged_alarm_keeps_its_start_and_effect(bench):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant_server.workers.queries.ask import answer_digest
+from calibrant_server.workers.queries.ask import result_digest
 from calibrant_server.workers.queries.code_version import CODE_VERSION, ROOTS, digest_of_code
 
 
@@ -42,9 +42,9 @@ def test_any_change_of_code_is_another_version(code: Path, change) -> None:
 def test_other_code_does_not_find_the_answer() -> None:
     asked = ("0a", "metrics", {"bins": 15}, None)
     assert (
-        answer_digest(*asked)
-        == answer_digest(*asked, CODE_VERSION)
-        != answer_digest(*asked, "of before")
+        result_digest(*asked)
+        == result_digest(*asked, CODE_VERSION)
+        != result_digest(*asked, "of before")
     )
 
 

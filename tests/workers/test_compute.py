@@ -205,7 +205,7 @@ def test_a_lost_question_is_asked_again(bench):
     assert json.loads(bench.run(lose_then_serve()).body)["count"] == 0
 
 
-def test_a_queue_that_is_full_is_told_at_once(bench):
+def test_a_queue_that_is_full_is_reported_at_once(bench):
     bench.put_model()
     bench.client.rpush(bench.store.keys.questions, *["x"] * MAX_QUESTIONS)
     with pytest.raises(AnswerTimeout, match="too many"):

@@ -76,7 +76,7 @@ def asked(bench, slice_="", days=(0, N_DAYS)):
         "scope": "positive",
     }
     question = QueryRequest("d", "metrics", params, Side(BINARY.key, slice_, window), "r", 1e12)
-    reply = Compute(Store(bench.settings), bench.ground).answer(question)
+    reply = Compute(Store(bench.settings), bench.ground).reply(question)
     assert reply.status == "ok", reply.body
     return json.loads(reply.body)
 

@@ -40,7 +40,7 @@ def server(tmp_path, server_binary):
     server.stop()
 
 
-def test_it_is_private_and_keeps_what_it_was_told(server):
+def test_it_is_private_and_keeps_its_settings(server):
     url = server.start()
     client = client_of(url)
     client.set("a", "1")

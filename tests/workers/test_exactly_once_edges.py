@@ -11,16 +11,15 @@ from calibrant import Batch
 from calibrant_server.workers.health import read_health
 from calibrant_server.workers.ingest.entries import PREDICTIONS, alarm_order
 from calibrant_server.workers.ingest.inbox import IngestBatch
-from calibrant_server.workers.ingest.parked import parked_entries
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import FactsError
+from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle import housekeeping
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
 from tests.workers.driving import MODEL, delivery
 from tests.workers.ledger import pane_of
-from tests.workers.test_parked import failing, replay_all, steps
+from tests.workers.test_parked import failing, parked_entries, replay_all, steps
 from tests.workers.test_transient_errors import no_pauses, with_ids
 
 __all__ = ["no_pauses"]
@@ -41,14 +40,14 @@ def test_a_parked_entry_whose_id_was_merged_meanwhile_is_dropped_by_its_replay(b
     failing(loop, "b1", MemoryError(), n=11)
     steps(loop)
     loop._commit = commit
-    assert len(list(parked_entries(bench.store))) == 1
+    assert len(parked_entries(bench.store)) == 1
     assert bench.merged("b1").status == "merged"
     assert bench.pane().numbers == pane_of([5]).numbers
     assert replay_all(bench) == [True]
     assert bench.merged("b1").status == "merged"
     steps(loop, 3)
     assert bench.pane().numbers == pane_of([5]).numbers and bench.cursor()["n"] == "1"
-    assert bench.merged("b1").status == "merged" and not list(parked_entries(bench.store))
+    assert bench.merged("b1").status == "merged" and not parked_entries(bench.store)
 
 
 def test_a_replayed_batch_without_its_first_record_reports_its_rows(bench):
@@ -123,7 +122,7 @@ class TestDamagedCohorts:
 
         def damaged(*args):
             if not hook:
-                raise FactsError("a record cannot be read")
+                raise RecordError("a record cannot be read")
 
         loop._housekeeping._sealing._hooks = [damaged]
         assert loop._housekeeping.seal() == 0 and self.sealed_to(bench, loop) == 0
@@ -189,7 +188,7 @@ def test_an_unexpected_error_about_a_lone_entry_parks_it(bench, where, monkeypat
             break
         loop._step_or_reload()
     assert bench.merged("b1", model=other).status == "merged"
-    assert len(list(parked_entries(bench.store))) == 1
+    assert len(parked_entries(bench.store)) == 1
     assert bench.dead_letters() == []
 
 
@@ -207,7 +206,7 @@ def test_an_unexpected_error_in_the_danger_zone_parks_the_entry(bench):
     loop._child.reduce = broken
     steps(loop, 40)
     assert not bench.client.xlen(loop.keys.stream) and bench.dead_letters() == []
-    assert bench.cursor()["n"] == "1" and len(list(parked_entries(bench.store))) == 1
+    assert bench.cursor()["n"] == "1" and len(parked_entries(bench.store)) == 1
 
 
 def test_a_damaged_record_keeps_no_other_from_expiring(bench):

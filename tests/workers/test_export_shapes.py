@@ -61,19 +61,19 @@ def test_a_member_of_another_type_is_named(kind, name, value):
 
 
 @pytest.mark.parametrize("start", [-1, 10**30])
-def test_a_pane_of_no_time_is_refused(start):
+def test_a_pane_of_no_time_is_rejected(start):
     with pytest.raises(EntryError, match="a pane starts between"):
         shaped({"type": "pane", **GOOD["pane"], "start": start})
 
 
 @pytest.mark.parametrize("window", [[0], [0, "x"], [0, -1], [0, 10**30]])
-def test_a_baseline_of_no_window_is_refused(window):
+def test_a_baseline_of_no_window_is_rejected(window):
     with pytest.raises(EntryError, match="the window of a baseline"):
         shaped({"type": "baseline", "name": "b", "holds": {**HOLDS, "window": window}})
 
 
 @pytest.mark.parametrize("kind", [[], None, 7, "panes"])
-def test_a_type_that_no_export_has_is_refused(kind):
+def test_a_type_that_no_export_has_is_rejected(kind):
     with pytest.raises(EntryError, match="no lines of type"):
         shaped({"type": kind, "name": "b"})
 
@@ -81,7 +81,7 @@ def test_a_type_that_no_export_has_is_refused(kind):
 @pytest.mark.parametrize(
     "bins", [[[1.0]], [[1.0], [1.0], [1.0, 2.0]], [1.0, 1.0, 1.0], [["a"], [1.0], [1.0]]]
 )
-def test_sums_that_no_meter_can_show_are_refused(bins):
+def test_sums_that_no_meter_can_show_are_rejected(bins):
     with pytest.raises(EntryError, match="bins of an alarm_summary"):
         shaped({"type": "alarm_summary", "holds": {**SUMMARY, "bins": bins}})
 

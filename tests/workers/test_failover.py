@@ -68,7 +68,7 @@ def reason(inbox):
     return asked()
 
 
-def test_after_a_failover_the_same_processes_go_on(settings, pair, caplog):
+def test_after_a_failover_the_same_processes_continue(settings, pair, caplog):
     first, second = pair
     follow(second, first)
     switch = Switch(first.socket)
@@ -173,7 +173,7 @@ def test_missing_rights_are_not_repeated(bench):
     assert len(calls) == 1 and "user-7" not in str(caught.value)
 
 
-def test_connections_to_a_server_that_refuses_its_role_are_closed(bench):
+def test_connections_to_a_server_that_rejects_its_role_are_closed(bench):
     """All of the pool: another one would meet the same server."""
     inbox = Inbox(bench.settings)
 

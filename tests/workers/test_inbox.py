@@ -99,7 +99,7 @@ def test_the_first_batches_make_the_model_once(bench):
         assert bench.merged(f"b{i}").status == "merged"
 
 
-def test_a_model_that_is_not_there_or_is_another_one_is_told(bench):
+def test_a_model_that_is_not_there_or_is_another_one_is_reported(bench):
     with pytest.raises(ModelMismatch) as none:
         bench.deliver(delivery("b1"))
     assert none.value.current is None
@@ -111,7 +111,7 @@ def test_a_model_that_is_not_there_or_is_another_one_is_told(bench):
         bench.deliver(delivery("b1", create=True))
 
 
-def test_a_full_backlog_is_refused_with_a_time_and_drains(bench):
+def test_a_full_backlog_is_rejected_with_a_time_and_drains(bench):
     bench.put_model()
     small = bench.settings.replace(backlog_bytes=2000)
     inbox = Inbox(small)
@@ -129,7 +129,7 @@ def test_a_full_backlog_is_refused_with_a_time_and_drains(bench):
     bench.run(inbox.close())
 
 
-def test_ids_are_refused_rather_than_forgotten(bench):
+def test_ids_are_rejected_rather_than_forgotten(bench):
     bench.put_model()
     inbox = Inbox(bench.settings.replace(idempotency_bytes=1500))
 
@@ -180,7 +180,7 @@ def test_nothing_is_handed_over_behind_the_deletion_of_its_model(bench, monkeypa
     assert bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 0
 
 
-def test_an_id_that_nobody_knows(bench):
+def test_an_id_that_no_user_knows(bench):
     bench.put_model()
     assert bench.run(bench.inbox.record(MODEL.key, "nobody")) is None
     with pytest.raises(UnknownBatch):
@@ -193,7 +193,7 @@ def test_waiting_ends_with_what_is_known(bench):
     assert bench.merged("b1", seconds=0.1).status == "accepted"
 
 
-def test_a_store_that_is_away_is_told_within_the_deadline(tmp_path):
+def test_a_store_that_is_away_is_reported_within_the_deadline(tmp_path):
     settings = EngineSettings(redis_url=f"unix://{tmp_path}/nobody")
 
     async def hand_over():

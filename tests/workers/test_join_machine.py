@@ -19,7 +19,7 @@ from calibrant.accumulators import sample
 from calibrant.core.sampled_rows import ROW_BYTES, VOTE_BYTES
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant_server.workers.ingest.label_join import LabelJoin
-from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.store.watermarks import Watermarks
 from tests.workers.driving import MODEL
 from tests.workers.test_late_labels import assert_same_state
@@ -48,7 +48,9 @@ class Dictionary:
         self.groups: dict[tuple[int, str], list[str]] = {}
 
     def facts(self, config, names):
-        return {name: Facts.unpack(self.packed[name]) for name in names if name in self.packed}
+        return {
+            name: RetainedRecord.unpack(self.packed[name]) for name in names if name in self.packed
+        }
 
     def members(self, config, groups):
         return {group: list(self.groups[group]) for group in groups if group in self.groups}

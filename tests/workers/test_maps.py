@@ -78,7 +78,7 @@ def test_only_versions_that_are_there_are_promoted(bench, maps, model):
     assert bench.run(maps.current(model.key)) is None
 
 
-def test_old_promotions_are_forgotten_and_versions_are_refused_at_the_bound(bench, maps, model):
+def test_old_promotions_are_forgotten_and_versions_are_rejected_at_the_bound(bench, maps, model):
     frozen(bench, maps, model, "a")
     for promotion in range(1, MAX_PROMOTIONS + 4):
         bench.run(promoted(maps, model, 1, promotion))
@@ -108,7 +108,7 @@ def test_nothing_is_left_of_a_deleted_model_and_nothing_is_written_for_it(bench,
     eventually(lambda: not bench.client.exists(name))
 
 
-def test_a_promotion_orders_the_alarm_to_begin_anew(bench, maps, model):
+def test_a_promotion_orders_the_alarm_to_restart(bench, maps, model):
     """In the same step: one order a promotion that was made, none for one that was refused."""
     frozen(bench, maps, model, "a", "b")
     bench.run(promoted(maps, model, 2, 1))

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant import Batch
 from calibrant_server.workers.ingest.float32 import sent_as_float32
-from calibrant_server.workers.ingest.retained_record import Facts, FactsError
+from calibrant_server.workers.ingest.retained_record import RecordError, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import rows_of
 
 
@@ -25,7 +25,7 @@ def batch_of(probabilities):
 
 
 def records(batch):
-    return [Facts(0, prediction) for _, prediction, _ in rows_of(batch, 0)]
+    return [RetainedRecord(0, prediction) for _, prediction, _ in rows_of(batch, 0)]
 
 
 @pytest.mark.parametrize("k", [2, 3, 7, 8, 10, 33, 300])
@@ -42,7 +42,7 @@ def test_what_was_sent_is_found_and_divides_into_what_was_filled(k):
     for i, facts in enumerate(records(batch)):
         packed = facts.pack()
         assert len(packed) < 44 + 4 * k
-        again = Facts.unpack(packed)
+        again = RetainedRecord.unpack(packed)
         assert again.prediction.scores.tobytes() == batch.scores[i].tobytes()
         assert again.pack() == packed
 
@@ -58,7 +58,7 @@ def test_other_numbers_are_kept_as_they_are(k):
     for probabilities in several:
         batch = batch_of(probabilities)
         for i, facts in enumerate(records(batch)):
-            again = Facts.unpack(facts.pack()).prediction
+            again = RetainedRecord.unpack(facts.pack()).prediction
             assert again.scores.tobytes() == batch.scores[i].tobytes()
     assert not any(each is not None for each in sent_as_float32(batch_of(several[0]).scores))
     assert not any(each is not None for each in sent_as_float32(np.eye(k)))
@@ -70,8 +70,8 @@ def test_a_sum_that_is_none_is_no_record():
     total = np.float64(facts.prediction.narrow.total).tobytes()
     assert packed.count(total) == 1
     for wrong in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(FactsError):
-            Facts.unpack(packed.replace(total, np.float64(wrong).tobytes()))
+        with pytest.raises(RecordError):
+            RetainedRecord.unpack(packed.replace(total, np.float64(wrong).tobytes()))
 
 
 def test_a_record_of_logits_is_narrow_as_it_was():

@@ -69,7 +69,7 @@ def test_the_least_recently_used_pane_of_any_partition_is_evicted(clock):
     assert budget.total_bytes == 40
 
 
-def test_panes_of_a_run_are_evicted_by_nobody_else(clock):
+def test_panes_of_a_run_are_evicted_by_no_user_else(clock):
     budget, a, b = PaneBudget(20, clock), Cache(), Cache()
     commit(budget, a, 1, 2)
     clock.now += 2 * BUSY_S

@@ -14,9 +14,10 @@ from calibrant.input.labels import LabelRow
 from calibrant_server.workers.health import read_health
 from calibrant_server.workers.ingest import parked, tries
 from calibrant_server.workers.ingest.commit_group import CommitGroup
+from calibrant_server.workers.ingest.dead_letters import PARKED, replay
 from calibrant_server.workers.ingest.entries import LABELS
 from calibrant_server.workers.ingest.inbox import BatchConflict, IngestBatch
-from calibrant_server.workers.ingest.parked import parked_entries, replay
+from calibrant_server.workers.ingest.parked import all_letters
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.tries import MAX_TRIES, Tries
@@ -53,15 +54,16 @@ def steps(loop, n=60):
         loop._step_or_reload()
 
 
+def parked_entries(store):
+    return [each for each in all_letters(store) if each.kept == PARKED]
+
+
 def parked_ids(bench):
     return [each.id for each in parked_entries(bench.store)]
 
 
 def replay_all(bench):
-    return [
-        replay(bench.store, int(name.partition(":")[0]), name.partition(":")[2])
-        for name in parked_ids(bench)
-    ]
+    return [replay(bench.store, each.partition, each.id) for each in parked_entries(bench.store)]
 
 
 def parked_batch(bench, batch_id="b1", error=None):
@@ -79,7 +81,7 @@ def parked_batch(bench, batch_id="b1", error=None):
 @pytest.mark.parametrize(
     "error", [MemoryError(), ResponseError("WRONGTYPE Operation against a key")]
 )
-def test_after_ten_tries_alone_it_is_parked_and_the_rest_goes_on(bench, error):
+def test_after_ten_tries_alone_it_is_parked_and_the_rest_continues(bench, error):
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -146,11 +148,10 @@ def test_transient_errors_never_park(bench, monkeypatch, error):
 def test_an_entry_is_replayed_once_by_any_number_of_hands(bench):
     loop = parked_batch(bench)
     [name] = parked_ids(bench)
-    entry_id = name.partition(":")[2]
-    assert replay(bench.store, loop.partition, entry_id)
-    assert not replay(bench.store, loop.partition, entry_id)
+    assert replay(bench.store, loop.partition, name)
+    assert not replay(bench.store, loop.partition, name)
     steps(loop, 3)
-    assert not replay(bench.store, loop.partition, entry_id)
+    assert not replay(bench.store, loop.partition, name)
     assert bench.pane().numbers == pane_of([1, 2, 3]).numbers
 
 
@@ -201,7 +202,6 @@ def test_a_kill_at_any_step_loses_nothing_and_counts_nothing_twice(bench, at, ha
 def test_a_replay_of_which_the_reply_is_lost_is_not_repeated(bench):
     loop = parked_batch(bench)
     [name] = parked_ids(bench)
-    entry_id = name.partition(":")[2]
     run = bench.store.run
 
     def losing(*args, **kwargs):
@@ -210,9 +210,9 @@ def test_a_replay_of_which_the_reply_is_lost_is_not_repeated(bench):
 
     bench.store.run = losing
     with pytest.raises(redis.TimeoutError):
-        replay(bench.store, loop.partition, entry_id)
+        replay(bench.store, loop.partition, name)
     bench.store.run = run
-    assert not replay(bench.store, loop.partition, entry_id)
+    assert not replay(bench.store, loop.partition, name)
     steps(loop, 3)
     assert bench.pane().numbers == pane_of([1, 2, 3]).numbers
 
@@ -237,8 +237,8 @@ def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
     assert coming() == [0, 0] and counts(bench)["n_predictions"] == 2
 
 
-def rated(batch_id, klass):
-    payload = pack_labels([LabelRow("i1", {}, [("anna", klass, None)])])
+def rated(batch_id, class_index):
+    payload = pack_labels([LabelRow("i1", {}, [("anna", class_index, None)])])
     return IngestBatch.of(MODEL, batch_id, LABELS, payload, batch_id.encode().ljust(16), 1)
 
 
@@ -260,7 +260,7 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
     steps(loop, 3)
     [fact] = loop._records.facts(MODEL, ["i1"]).values()
     assert bench.merged("b1").status == "merged" and [
-        each.klass for each in fact.ratings.values()
+        each.class_index for each in fact.ratings.values()
     ] == [1]
 
 
@@ -359,7 +359,7 @@ class TestTries:
         assert pauses == sorted(pauses) and pauses[0] == 0.1 and pauses[-1] == 5.0
         assert each.are_spent("1-0") and not each.are_spent("2-0")
 
-    def test_a_failure_of_reading_alone_is_nobodys(self):
+    def test_a_failure_of_reading_alone_is_no_users(self):
         each = Tries()
         for _ in range(3 * MAX_TRIES):
             each.failed([], MemoryError())
@@ -397,7 +397,7 @@ class TestCommand:
         assert bench.merged("b1").status == "merged"
 
     @pytest.mark.parametrize("name", ["7:1-0", "x", "0:1-0"])
-    def test_an_unknown_id_is_told(self, bench, environment, capsys, name):
+    def test_an_unknown_id_is_reported(self, bench, environment, capsys, name):
         assert Store(bench.settings).client.ping()
         assert parked.main(["replay", name]) == 1
         assert self.said(capsys) == [{"id": name, "replayed": False}]

@@ -60,7 +60,7 @@ def test_a_child_dies_in_the_workers_place(reducer, trick, why):
     assert reducer.reduce(entry_of([3]), MODEL)[1] == 1
 
 
-def test_an_ordinary_error_is_told_as_such(reducer):
+def test_an_ordinary_error_is_reported_as_such(reducer):
     with pytest.raises(EntryRefused, match="cannot be filled"):
         reducer.reduce(entry_of([1], "raise"), MODEL)
     assert reducer.reduce(entry_of([3]), MODEL)[1] == 1

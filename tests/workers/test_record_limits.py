@@ -19,7 +19,13 @@ from calibrant_server.workers.ingest.entries import (
 from calibrant_server.workers.ingest.inbox import IngestBatch, Receipt, RecordsFull
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import FULL, GONE, MAX_VOTES, NEW, Facts
+from calibrant_server.workers.ingest.retained_record import (
+    FULL,
+    GONE,
+    MAX_RATINGS_OF_CLASS,
+    NEW,
+    RetainedRecord,
+)
 from tests.workers.driving import MODEL, Bench, eventually
 
 
@@ -48,22 +54,25 @@ def labels(*rows, batch_id="l"):
 
 
 def test_a_record_takes_so_many_raters_and_no_more():
-    facts = Facts(0)
+    facts = RetainedRecord(0)
     for i in range(MAX_NAMED):
         facts, result = facts.rated(f"r{i}", i % 3, None, 1)
         assert result == NEW
     assert facts.rated("one-more", 0, None, 2) == (facts, FULL)
     revised, result = facts.rated("r0", WITHDRAWN, None, 2)
-    assert result == NEW and Facts.unpack(revised.pack()) is not None
+    assert result == NEW and RetainedRecord.unpack(revised.pack()) is not None
     assert facts.removed()[0].rated("one-more", 0, None, 3)[1] == GONE
 
 
-def test_a_record_takes_so_many_votes_and_no_more():
-    facts, result = Facts(0).voted({1: MAX_VOTES})
+def test_a_record_takes_so_many_ratings_and_no_more():
+    facts, result = RetainedRecord(0).with_unnamed({1: MAX_RATINGS_OF_CLASS})
     assert result == NEW
-    assert facts.voted({1: 1}) == (facts, FULL)
-    more, result = facts.voted({0: 1})
-    assert result == NEW and Facts.unpack(more.pack()).votes == {0: 1, 1: MAX_VOTES}
+    assert facts.with_unnamed({1: 1}) == (facts, FULL)
+    more, result = facts.with_unnamed({0: 1})
+    assert result == NEW and RetainedRecord.unpack(more.pack()).unnamed == {
+        0: 1,
+        1: MAX_RATINGS_OF_CLASS,
+    }
 
 
 def test_a_rater_too_many_is_an_error_of_his_row(bench):
@@ -86,17 +95,17 @@ def test_a_rater_too_many_is_an_error_of_his_row(bench):
     ]
 
 
-def test_what_cannot_be_written_is_set_aside_and_the_rest_goes_on(bench, monkeypatch):
+def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monkeypatch):
     """Whatever the reason: an entry of which the commit cannot be made must not stop its partition."""
     bench.put_model()
-    pack = Facts.pack
+    pack = RetainedRecord.pack
 
     def failing(facts):
         if "poison" in facts.ratings:
             raise ArithmeticError("it does not fit")
         return pack(facts)
 
-    monkeypatch.setattr(Facts, "pack", failing)
+    monkeypatch.setattr(RetainedRecord, "pack", failing)
     bench.engine(ground=Numerics())
     poison = labels(LabelRow("i1", {}, [("poison", 1, None)]), batch_id="bad")
     bench.deliver(predictions("i1"), poison)

@@ -30,7 +30,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 SITES = ("A", "B", "C")
 
 
-class Facts:
+class RetainedRecord:
     """What is true in the end, as arrays by prediction; what is sent is drawn from it."""
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -39,7 +39,7 @@ class Facts:
         self.hour = rng.integers(0, HOURS, N)
         self.site = rng.integers(0, len(SITES), N)
         self.unit = np.where(rng.random(N) < 0.3, rng.integers(0, N // 10, N), -1)
-        self.voted = np.where(rng.random(N) < 0.6, rng.integers(0, 3, N), -1)
+        self.with_unnamed = np.where(rng.random(N) < 0.6, rng.integers(0, 3, N), -1)
         self.words = rng.integers(0, 3, (REVISIONS, N))
         self.words[-1, rng.random(N) < 0.1] = WITHDRAWN
         self.second = np.where(rng.random(N) < 0.3, rng.integers(0, 3, N), -1)
@@ -63,7 +63,7 @@ class Facts:
     def counts(self, rows: np.ndarray) -> np.ndarray:
         """Ratings that stand in the end, by class."""
         counts = np.zeros((len(rows), 3), np.int64)
-        for said in (self.voted, self.words[-1], self.second):
+        for said in (self.with_unnamed, self.words[-1], self.second):
             given = said[rows] >= 0
             counts[np.flatnonzero(given), said[rows][given]] += 1
         return counts
@@ -87,7 +87,9 @@ def runs(order: np.ndarray) -> Iterator[np.ndarray]:
         yield order[first : first + A_BATCH]
 
 
-def predictions(facts: Facts, rows: np.ndarray, batch_id: str, share: float = 0.0) -> IngestBatch:
+def predictions(
+    facts: RetainedRecord, rows: np.ndarray, batch_id: str, share: float = 0.0
+) -> IngestBatch:
     """A batch of predictions; with a `share` of other scores, another content under the same ids."""
     columns = facts.placed(rows)
     columns["probabilities"] = (1 - share) * columns["probabilities"] + share / 3
@@ -100,7 +102,7 @@ def labels(batch_id: str, rows: list[LabelRow]) -> IngestBatch:
     return IngestBatch.of(MODEL, batch_id, LABELS, payload, payload[-16:], len(rows))
 
 
-def events(facts: Facts, rng: np.random.Generator) -> list[IngestBatch]:
+def events(facts: RetainedRecord, rng: np.random.Generator) -> list[IngestBatch]:
     """Everything that is sent, in a random order; what conflicts comes after what it conflicts with."""
     timed: list[tuple[float, IngestBatch]] = []
     for named in (True, False):
@@ -132,7 +134,7 @@ def events(facts: Facts, rng: np.random.Generator) -> list[IngestBatch]:
             for number, rows in enumerate(runs(given))
         )
 
-    add("votes", facts.voted, lambda i, klass: LabelRow(f"i{i}", {klass: 1}, []))
+    add("votes", facts.with_unnamed, lambda i, klass: LabelRow(f"i{i}", {klass: 1}, []))
     add("second", facts.second, lambda i, klass: LabelRow(f"i{i}", {}, [("s", klass, None)]))
     for revision in range(REVISIONS):
         add(
@@ -169,7 +171,7 @@ def stored(bench, slice_: str) -> dict[int, Pane]:
 def test_a_million_events(bench):
     bench.put_model()
     rng = np.random.default_rng(0)
-    facts = Facts(rng)
+    facts = RetainedRecord(rng)
     sent = events(facts, rng)
     assert sum(delivery.n_accepted for delivery in sent) > 1_000_000
     chance = random.Random(1)

@@ -114,7 +114,7 @@ class TestWhichErrorsAreTransient:
         redis.ConnectionError("gone"), redis.TimeoutError("slow"), BusyLoadingError("loading"), ReadOnlyError("x"),
         OutOfMemoryError("x"), ConnectionResetError(), OSError(28, "no space"), ChildUnavailable("no process"),
     ])  # fmt: skip
-    def test_what_is_away_or_refused_by_the_machine_is(self, error):
+    def test_what_is_away_or_rejected_by_the_machine_is(self, error):
         assert is_transient(error)
 
     @pytest.mark.parametrize("error", [

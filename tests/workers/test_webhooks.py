@@ -106,7 +106,7 @@ def test_one_internal_address_among_several_is_enough(monkeypatch):
         target_of("http://one.example/")
 
 
-def test_an_id_names_what_is_told_and_to_whom():
+def test_an_id_names_what_is_reported_and_to_whom():
     assert message().id == message().id
     assert message().id != message("https://b.example/x").id
     assert WebhookDelivery.from_json(message().to_json()) == message()
@@ -215,7 +215,7 @@ def secure(server):
     return server
 
 
-def test_a_receiver_behind_tls_is_told_where_its_authority_is_trusted(secure):
+def test_a_receiver_behind_tls_is_reported_where_its_authority_is_trusted(secure):
     url = f"https://localhost:{secure.server_port}/x"
     v4 = networks_of("127.0.0.0/8,::1/128")
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -225,7 +225,7 @@ def test_a_receiver_behind_tls_is_told_where_its_authority_is_trusted(secure):
     assert secure.ids == [message(url).id]
 
 
-def test_a_certificate_of_another_name_is_refused(secure):
+def test_a_certificate_of_another_name_is_rejected(secure):
     url = f"https://127.0.0.1:{secure.server_port}/x"
     with pytest.raises(ssl.SSLCertVerificationError, match=r"127\.0\.0\.1"):
         send(message(url), new_secret(), 5.0, LOCAL, AUTHORITY)
@@ -294,7 +294,9 @@ def test_receivers_of_the_standard_take_our_signature():
     assert not verified(new_secret(), ours, body, 1000)
 
 
-def test_a_courier_delivers_and_leaves_the_outcome_to_the_partition(bench, server, monkeypatch):
+def test_a_webhook_sender_delivers_and_leaves_the_outcome_to_the_partition(
+    bench, server, monkeypatch
+):
     """Nothing but the stream is written; a second courier, as after a kill, sends the same id again."""
     url = f"http://127.0.0.1:{server.server_port}/x"
     hook = {"url": url, "secret": new_secret()}

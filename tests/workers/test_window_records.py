@@ -15,7 +15,7 @@ from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import question_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows
-from calibrant_server.workers.ingest.retained_record import Facts, Prediction, Rating
+from calibrant_server.workers.ingest.retained_record import Prediction, Rating, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import rows_of
 from calibrant_server.workers.queries import window_records
 from calibrant_server.workers.queries.ask import QueryRequest, Side
@@ -51,7 +51,7 @@ def prediction(hour, **changes):
 
 
 def rated(hour, klass=0, raters=("ann",), **changes):
-    return Facts(
+    return RetainedRecord(
         0, prediction(hour, **changes), ratings={name: Rating(klass, 0, 0) for name in raters}
     )
 
@@ -81,10 +81,10 @@ def test_records_are_found_by_their_time_slice_and_label(held):
         "b": rated(5, slices=(("site", "A"),)),
         "a": rated(6),
         "late": rated(7),
-        "unlabelled": Facts(0, prediction(5)),
+        "unlabelled": RetainedRecord(0, prediction(5)),
         "withdrawn": rated(5, WITHDRAWN),
-        "waiting": Facts(0, ratings={"ann": Rating(1, 0, 0)}),
-        "deleted": Facts(0, deleted=True),
+        "waiting": RetainedRecord(0, ratings={"ann": Rating(1, 0, 0)}),
+        "deleted": RetainedRecord(0, deleted=True),
     }
     window = Window(5 * HOUR_S, 7 * HOUR_S)
     assert names(held(facts, window)) == ["a", "b"]
@@ -101,7 +101,7 @@ def test_records_are_found_by_their_time_slice_and_label(held):
     assert names(held({})) == names(held(facts | {"more": rated(9)}, Window(0, 0))) == []
 
 
-def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkeypatch):
+def test_too_many_records_are_rejected_and_a_narrower_window_answers(held, monkeypatch):
     facts = {f"i{i}": rated(i) for i in range(6)}
     monkeypatch.setattr(window_records, "MAX_ROWS", 4)
     assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
@@ -124,7 +124,7 @@ def test_too_many_records_are_refused_and_a_narrower_window_answers(held, monkey
         held(facts, Window(0, HOUR_S)).read()
 
 
-def test_raters_beyond_the_number_told_are_counted(held):
+def test_raters_beyond_the_number_reported_are_counted(held):
     crowd = [f"r{i:03d}" for i in range(MAX_RATERS + 6)]
     records = held({"a": rated(0, raters=crowd), "b": rated(1, 1, raters=crowd[-2:])})
     found = computed_of(records, metric="accuracy")
@@ -149,14 +149,12 @@ def computed(bench):
         question = QueryRequest(
             "d", "raters", RatersQuery().to_dict(), Side(MODEL.key, "", (0, DAY_S)), "r", 0.0
         )
-        return json.loads(
-            Compute(bench.store, bench.ground, {"raters": kind}).answer(question).body
-        )
+        return json.loads(Compute(bench.store, bench.ground, {"raters": kind}).reply(question).body)
 
     return answer
 
 
-def test_what_comes_while_records_are_read_is_told(bench, computed):
+def test_what_comes_while_records_are_read_is_reported(bench, computed):
     def late(*given):
         bench.deliver(delivery("b2", [4], event_times=np.array([6 * HOUR_S * 1_000_000])))
         bench.loop().step()
@@ -240,7 +238,7 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
         ratings = {
             rater: Rating(klass, 0, 0) for rater, klass in zip(who[i], labels[i], strict=True)
         }
-        facts[name] = Facts(0, row, ratings=ratings)
+        facts[name] = RetainedRecord(0, row, ratings=ratings)
     told = []
     for slug, of_library in expected["metrics"].items():
         found = computed_of(Read(facts), metric=slug, bins=5)

@@ -55,7 +55,7 @@ def test_durations_of_fixed_length(text, seconds):
         "",
     ],
 )
-def test_other_durations_are_refused(text):
+def test_other_durations_are_rejected(text):
     with pytest.raises(ValueError):
         parse_duration(text)
 
@@ -80,7 +80,7 @@ def test_back_from_now():
     assert resolve(window="P99999999D", now=NOON).from_s == 0
 
 
-def test_offsets_are_instants_and_time_before_the_epoch_is_cut():
+def test_offsets_are_timestamps_and_time_before_the_epoch_is_cut():
     berlin = timezone(timedelta(hours=1))
     assert resolve(from_=datetime(2026, 11, 20, 13, tzinfo=berlin), now=NOON).from_s == NOON_S
     assert resolve(from_=datetime(1950, 1, 1, tzinfo=UTC), now=NOON).from_s == 0

@@ -18,7 +18,7 @@ from calibrant.drift.recommendation import MIN_UNITS, of_raters, recommended_act
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import leans, rater_or_model
 from calibrant_server.workers.alarm.alarm_commit import Writing
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook, Whole, whole_of
 from calibrant_server.workers.alarm.cohort_history import CohortResult, look_of, lost_looks
 from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen, parts_of, rater_in
@@ -45,7 +45,7 @@ def advance_detectors(
     config: ModelConfig,
     cohort: int,
     panes_by_slice: Mapping[str, Pane],
-    held_states: Held,
+    held_states: AlarmState,
     *,
     token: bytes,
     now_s: float,
@@ -75,11 +75,12 @@ def advance_detectors(
 
 def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode]:
     """Like `advance_detectors`, from the evidence of each detector."""
-    settings, held = writing.settings, writing.held
-    names = watched(held.detectors, [*whole.cohorts, *whole.passed], settings)
+    settings, alarm_state = writing.settings, writing.alarm_state
+    names = watched(alarm_state.detectors, [*whole.cohorts, *whole.passed], settings)
     threshold = settings.threshold(max(1, len(names)))
     before = {
-        name: held.detectors.get(name) or Detector.begin(settings, held.in_force) for name in names
+        name: alarm_state.detectors.get(name) or Detector.begin(settings, alarm_state.in_force)
+        for name in names
     }
     after: dict[str, Detector] = {}
     looks: dict[str, CohortResult] = {}
@@ -87,11 +88,13 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
         if not each.is_open(start_s):
             continue
         if name in whole.cohorts:
-            after[name] = advanced(each, whole.cohorts[name], settings, threshold, held.in_force)
+            after[name] = advanced(
+                each, whole.cohorts[name], settings, threshold, alarm_state.in_force
+            )
             if after[name].last == start_s:
                 looks[name] = look_of(after[name], whole.cohorts[name], threshold)
         elif name in whole.passed:
-            again = renewed(each, settings, held.in_force)
+            again = renewed(each, settings, alarm_state.in_force)
             after[name] = passed_over(again, start_s, whole.passed[name])
     if not after:
         return []
@@ -119,7 +122,7 @@ def _episodes(
 ) -> list[Episode]:
     """Close the episodes that ended and open those of alarms raised at this cohort."""
     raised: list[Episode] = []
-    told = who_alarms({**before, **after})  # of those that are watched
+    reported = who_alarms({**before, **after})  # of those that are watched
     for name, each in after.items():
         if before[name].episode is not None and each.episode is None:
             writing.close(str(before[name].episode), "the settings of the alarm changed")
@@ -127,8 +130,8 @@ def _episodes(
             continue
         if each.episode is not None:
             writing.close(each.episode, "the alarm went off again")
-        held = [*writing.held.looks(name), looks[name]]
-        episode = _raised(writing, name, each, held, threshold, told)
+        history = [*writing.alarm_state.looks(name), looks[name]]
+        episode = _raised(writing, name, each, history, threshold, reported)
         writing.episode(episode, RAISED)
         after[name] = replace(each, episode=episode.id)
         raised.append(episode)
@@ -154,23 +157,23 @@ def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
     return rater_or_model(found) if found else None
 
 
-def title_of(name: str, told: Mapping[str, object] | None) -> str:
+def title_of(name: str, reported: Mapping[str, object] | None) -> str:
     """Return the title of an alarm: its subject, and the raters if only their labels changed."""
-    if told is not None and told["title"] == RATER_SHIFT:
-        raters = told["raters"]
+    if reported is not None and reported["title"] == RATER_SHIFT:
+        raters = reported["raters"]
         assert isinstance(raters, list)
         return f"{RATER_SHIFT}: {', '.join(raters)}"
-    if told is not None and told["title"] == "model drift":
+    if reported is not None and reported["title"] == "model drift":
         return "model drift"
     rater = rater_in(name)
     return "calibration drift" if rater is None else f"calibration drift in the labels of {rater}"
 
 
-def advised(advice: dict[str, Any], told: Mapping[str, object] | None) -> dict[str, Any]:
+def advised(advice: dict[str, Any], reported: Mapping[str, object] | None) -> dict[str, Any]:
     """Recommend an action on an alarm; ask the raters first if only their labels changed."""
-    if told is None or told["title"] != RATER_SHIFT:
+    if reported is None or reported["title"] != RATER_SHIFT:
         return advice
-    raters = told["raters"]
+    raters = reported["raters"]
     assert isinstance(raters, list)
     return of_raters(advice, raters)
 
@@ -196,7 +199,7 @@ def _raised(
     detector: Detector,
     looks: list[CohortResult],
     threshold: float,
-    told: Mapping[str, object] | None,
+    reported: Mapping[str, object] | None,
 ) -> Episode:
     state, config, settings = detector.state, writing.config, writing.settings
     assert state is not None
@@ -211,8 +214,8 @@ def _raised(
         scope=scope,
         slice=slice_,
         status=OPEN,
-        title=title_of(name, told),
-        number=writing.held.next_number(),
+        title=title_of(name, reported),
+        number=writing.alarm_state.next_number(),
         cohort=cohort,
         bucket_s=settings.bucket_s,
         start_of_change=start,
@@ -220,7 +223,7 @@ def _raised(
         sr_log10=log10_of(state.log_mixed_sr),
         threshold=threshold,
         effect=effect(since) | {"worst_bins": worst_bins(since)},
-        recommendation=_recommendation(since, state, told, config, slice_, start),
+        recommendation=_recommendation(since, state, reported, config, slice_, start),
         map_version=detector.map_version,
         raised_s=writing.now_s,
         changed_s=writing.now_s,
@@ -230,13 +233,13 @@ def _raised(
 def _recommendation(
     since: UnitTable,
     state: DetectorState,
-    told: Mapping[str, object] | None,
+    reported: Mapping[str, object] | None,
     config: ModelConfig,
     slice_: str,
     start: int | None,
 ) -> dict[str, Any]:
     """Return what to do about an alarm, with the request that does it."""
-    advice = advised(recommended_action(since, None, state.tolerance), told)
+    advice = advised(recommended_action(since, None, state.tolerance), reported)
     following = next_request(
         advice["action"],
         config.model,

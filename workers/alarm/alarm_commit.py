@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant_server.workers.alarm.active_map import InForce
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_looks
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import WAS_CLOSED, delivery_of
@@ -33,7 +33,7 @@ class Writing:
 
     commit: Commit
     config: ModelConfig
-    held: Held
+    alarm_state: AlarmState
     token: bytes
     now_s: float
 
@@ -46,8 +46,8 @@ class Writing:
         key = self.commit.keys.detectors(self.config.key, self.config.generation)
         fields: dict[str, bytes] = {name: each.pack() for name, each in changed.items()}
         self.commit.set_fields(key, {**fields, LAST_CHANGE: self.token})
-        self.held.detectors.update(changed)
-        summary = summary_of(self.config, self.settings, self.held.detectors)
+        self.alarm_state.detectors.update(changed)
+        summary = summary_of(self.config, self.settings, self.alarm_state.detectors)
         self.commit.set_fields(self.commit.keys.summaries, {self.config.key: summary})
 
     def episode(self, episode: Episode, kind: str) -> None:
@@ -77,16 +77,16 @@ class Writing:
 
     def close(self, alarm_id: str, because: str) -> None:
         """Close an episode, if it is not closed."""
-        episode = self.held.episode(alarm_id)
+        episode = self.alarm_state.episode(alarm_id)
         if episode is not None and episode.status != CLOSED:
-            number = self.held.next_number()
+            number = self.alarm_state.next_number()
             self.episode(episode.closed(because, self.now_s, number), WAS_CLOSED)
 
     def look(self, name: str, last: int | None, look: CohortResult) -> None:
         """Write the result of a cohort for a detector whose last cohort was `last`; drop expired results."""
         key = self.commit.keys.looks(self.config.key, self.config.generation, name)
         self.commit.set_fields(key, {str(look.cohort): look.pack()})
-        self.held.note(name, look)
+        self.alarm_state.note(name, look)
         self.drop_looks(name, last, look.cohort)
 
     def drop_looks(self, name: str, last: int | None, cohort: int | None) -> None:
@@ -100,7 +100,7 @@ class Writing:
         """Write the active calibration map."""
         key = self.commit.keys.detectors(self.config.key, self.config.generation)
         self.commit.set_fields(key, {MAP_IN_FORCE: promoted.to_json()})
-        self.held.in_force = promoted
+        self.alarm_state.in_force = promoted
 
 
 def summary_of(
@@ -110,15 +110,16 @@ def summary_of(
     main = detectors.get(detector_name(settings.scopes[0], ""))
     state = None if main is None else main.state
     n = n_asked(detectors, settings)
-    kept: dict[str, Any] = {
+    stored: dict[str, Any] = {
         "generation": config.generation,
         "n_detectors": n if detectors else 0,
         "n_alarms": sum(detectors[name].in_alarm for name in asked(detectors, settings)),
         "threshold": settings.threshold(n),
         "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
         "sr_log10": None if state is None else log10_of(state.log_mixed_sr),
+        "first_cohort": None if main is None else main.begun,
         "cohort": None if main is None else main.last,
         "scope": settings.scopes[0],
         "bins": [] if main is None else main.total.columns[:3].tolist(),
     }
-    return json.dumps(kept, separators=(",", ":")).encode()
+    return json.dumps(stored, separators=(",", ":")).encode()

@@ -20,7 +20,7 @@ from calibrant_server.workers.store.watermarks import RATED
 log = logging.getLogger(__name__)
 
 
-class Held:
+class AlarmState:
     """Detectors by name, read once. Cohort results and episodes are read on request.
 
     Read after the token: the store rejects the commit if anything changed since then.
@@ -91,7 +91,7 @@ def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
             try:
                 detectors[name.decode()] = Detector.unpack(data)
             except (PackingError, KeyError, TypeError):
-                log.exception("the detector %s cannot be read and begins anew", name.decode())
+                log.exception("detector_unreadable detector=%s outcome=restarted", name.decode())
     return detectors
 
 

@@ -117,7 +117,7 @@ class AlarmLines:
             commit.set_fields(keys.looks(*self._name, str(line["detector"])), looks)
         elif kind == RATERS:
             raters = {
-                str(int(at)): RaterLook(**held).to_json() for at, held in line["looks"].items()
+                str(int(at)): RaterLook(**look).to_json() for at, look in line["looks"].items()
             }
             commit.set_fields(keys.rater_looks(*self._name), raters)
         elif kind == MAP:

@@ -14,7 +14,7 @@ from typing import Any
 from calibrant.core.pane import Pane
 from calibrant_server.workers.alarm.advancing import advance_cohort
 from calibrant_server.workers.alarm.alarm_commit import Writing
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import whole_of
 from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen
 from calibrant_server.workers.alarm.tables import tables_of
@@ -36,16 +36,16 @@ def take_sealed(
 ) -> None:
     """Pass what a commit seals to the alarm: the panes of each slice from `start_s` to `end_s`."""
     writing = _writing(commit, keys, node, config)
-    settings, held = writing.settings, writing.held
+    settings, alarm_state = writing.settings, writing.alarm_state
     length_s = settings.bucket_s
     bucket = start_s // length_s * length_s
-    gathered = held.gathered
+    gathered = alarm_state.gathered
     if gathered is not None and gathered.start_s != bucket:
         _see(writing, gathered)
         gathered = None
-    found = tables_of(settings, bucket, panes, held.in_force)
+    found = tables_of(settings, bucket, panes, alarm_state.in_force)
     seen = Seen.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
-    made_of = f"{settings.made_of}|{held.in_force.version if settings.is_mapped else None}"
+    made_of = f"{settings.made_of}|{alarm_state.in_force.version if settings.is_mapped else None}"
     begun = gathered or PartialCohort(bucket, bucket + length_s, {}, made_of)
     whole = begun.joined(found, seen, made_of)
     if end_s >= whole.end_s:
@@ -62,7 +62,7 @@ def close_gathered(
         return None
     commit = Commit(keys)
     writing = _writing(commit, keys, node, config)
-    gathered = writing.held.gathered
+    gathered = writing.alarm_state.gathered
     if gathered is None or gathered.end_s > sealed_until_s:
         return None
     _see(writing, gathered)
@@ -72,11 +72,11 @@ def close_gathered(
 def _see(writing: Writing, whole: PartialCohort) -> None:
     """Advance detectors by a cohort and drop its collected parts."""
     config, commit = writing.config, writing.commit
-    advance_cohort(writing, whole.start_s, whole_of(writing.held, writing.settings, whole))
+    advance_cohort(writing, whole.start_s, whole_of(writing.alarm_state, writing.settings, whole))
     commit.drop_fields(commit.keys.gathered, [f"{config.key}|{config.generation}"])
     forget(commit, commit.keys, config, whole.seen.starts)
 
 
 def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> Writing:
     token = token_hex(8).encode()
-    return Writing(commit, config, Held(node, keys, config), token, time.time())
+    return Writing(commit, config, AlarmState(node, keys, config), token, time.time())

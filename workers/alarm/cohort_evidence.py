@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calibrant_server.workers.alarm.active_map import InForce
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import (
     DetectorCohort,
     PartialCohort,
@@ -63,8 +63,8 @@ class RaterLook:
     @classmethod
     def from_json(cls, text: bytes) -> RaterLook:
         """Read the stored form; skip names of later versions."""
-        kept = json.loads(text)
-        return cls(**{name: kept[name] for name in cls.__dataclass_fields__ if name in kept})
+        stored = json.loads(text)
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,22 @@ class Whole:
     raters: RaterLook | None = None
 
 
-def whole_of(held: Held, settings: AlarmSettings, gathered: PartialCohort) -> Whole:
+def whole_of(alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort) -> Whole:
     """Return the complete evidence of a cohort for its detectors."""
-    in_force, cohorts, raters = held.in_force, dict(gathered.cohorts), None
-    if _takes_rows(held, settings, gathered):
-        rows = held.rows(gathered.seen)
-        batch = batch_of(rows, held.config.task)
+    in_force, cohorts, raters = alarm_state.in_force, dict(gathered.cohorts), None
+    if _takes_rows(alarm_state, settings, gathered):
+        rows = alarm_state.rows(gathered.seen)
+        batch = batch_of(rows, alarm_state.config.task)
         if batch is not None:
             if (rows.are_all and not gathered.seen.has_histograms) or settings.rater is not None:
                 cohorts = row_cohorts(rows, batch, settings, in_force, gathered.start_s)
             counted = rows.raters
-            own = watched_raters(held.detectors, counted, settings)
+            own = watched_raters(alarm_state.detectors, counted, settings)
             cohorts |= rater_cohorts(rows, batch, own, settings, in_force, gathered.start_s)
-            told = agreement_of(batch)
-            if counted or told["n"]:
+            reported = agreement_of(batch)
+            if counted or reported["n"]:
                 shown = {name: counted[name] for name in own if name in counted}
-                raters = RaterLook(shown, len(counted), len(counted) - len(shown), **told)
+                raters = RaterLook(shown, len(counted), len(counted) - len(shown), **reported)
     seen = gathered.seen
     missing = [] if not seen.n and not seen.has_histograms else [
         name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
@@ -106,15 +106,15 @@ def whole_of(held: Held, settings: AlarmSettings, gathered: PartialCohort) -> Wh
     return Whole(cohorts, dict.fromkeys(missing, _why(settings, in_force, seen)), raters)
 
 
-def _takes_rows(held: Held, settings: AlarmSettings, gathered: PartialCohort) -> bool:
+def _takes_rows(alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort) -> bool:
     seen = gathered.seen
     return bool(
         settings.rater is not None
         or any(detector_name(scope, ALL_ROWS) not in gathered.cohorts for scope in settings.scopes)
-        or (settings.is_mapped and held.in_force.version is not None)
+        or (settings.is_mapped and alarm_state.in_force.version is not None)
         or (seen.has_units and len(seen.starts) > 1)
         or seen.has_ratings
-        or held.is_rated
+        or alarm_state.is_rated
     )
 
 

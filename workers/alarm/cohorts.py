@@ -117,8 +117,8 @@ class PartialCohort:
         """Return the sum with one more pane's; drop tables that depend on other settings or another map."""
         cohorts = dict(self.cohorts) if made_of == self.made_of else {}
         for name, each in more.items():
-            held = cohorts.get(name)
-            cohorts[name] = each if held is None else held.joined(each)
+            known = cohorts.get(name)
+            cohorts[name] = each if known is None else known.joined(each)
         return PartialCohort(self.start_s, self.end_s, cohorts, made_of, self.seen.joined(seen))
 
     def pack(self) -> bytes:
@@ -158,8 +158,10 @@ class PartialCohort:
             for i, name in enumerate(about["names"])
         }
         starts = tuple(arrays["starts"].tolist()) if "starts" in arrays else ()
-        told = (bool(about.get(name)) for name in ("has_units", "has_ratings", "has_histograms"))
-        seen = Seen(int(about.get("n", 0)), starts, *told)
+        reported = (
+            bool(about.get(name)) for name in ("has_units", "has_ratings", "has_histograms")
+        )
+        seen = Seen(int(about.get("n", 0)), starts, *reported)
         return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), seen)
 
 

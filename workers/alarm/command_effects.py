@@ -24,14 +24,14 @@ KEPT_DELIVERIES = 200
 
 def acknowledge_alarm(writing: Writing, alarm_id: str, by: str, note: str | None) -> None:
     """Acknowledge an alarm: its detector's change statistic is reset. An alarm that is not open does not change."""
-    episode = writing.held.episode(alarm_id)
+    episode = writing.alarm_state.episode(alarm_id)
     if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
         return
     name = detector_name(episode.scope, episode.slice)
-    detector = writing.held.detectors.get(name)
+    detector = writing.alarm_state.detectors.get(name)
     if detector is not None and detector.state is not None and detector.episode == alarm_id:
         writing.detectors({name: replace(detector, state=acknowledge(detector.state))})
-    number = writing.held.next_number()
+    number = writing.alarm_state.next_number()
     writing.episode(episode.acknowledged(by, note, writing.now_s, number), WAS_ACKNOWLEDGED)
 
 
@@ -39,7 +39,7 @@ def promote_detectors(writing: Writing, in_force: InForce) -> None:
     """Reset detectors of mapped scores under another calibration map and close their episodes."""
     settings, changed = writing.settings, {}
     writing.in_force(in_force)
-    for name, detector in writing.held.detectors.items() if settings.is_mapped else ():
+    for name, detector in writing.alarm_state.detectors.items() if settings.is_mapped else ():
         if detector.episode is not None:
             writing.close(detector.episode, "another calibration map is in force")
         changed[name] = promoted(detector, settings, in_force)

@@ -11,7 +11,7 @@ from typing import Any
 
 from calibrant_server.workers.alarm.active_map import promoted_map
 from calibrant_server.workers.alarm.alarm_commit import Writing
-from calibrant_server.workers.alarm.alarm_state import Held
+from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.command_effects import (
     acknowledge_alarm,
     note_attempt,
@@ -46,8 +46,8 @@ def attempt(
     delivery: WebhookDelivery, at_s: float, status: int | None, error: str | None
 ) -> dict[str, Any]:
     """Return the command to record the outcome of a delivery attempt."""
-    told = {"n": len(delivery.attempts), "at_s": at_s, "status": status, "error": error}
-    return {"op": ATTEMPTED, "delivery": delivery.id, "attempt": told}
+    reported = {"n": len(delivery.attempts), "at_s": at_s, "status": status, "error": error}
+    return {"op": ATTEMPTED, "delivery": delivery.id, "attempt": reported}
 
 
 def write_order(
@@ -59,7 +59,7 @@ def write_order(
         config = read_configs(node, keys.models, [entry.model]).get(entry.model)
         if config is None or config.generation != entry.generation:
             return
-        writing = Writing(commit, config, Held(node, keys, config), token, time.time())
+        writing = Writing(commit, config, AlarmState(node, keys, config), token, time.time())
         if order["op"] == ACKNOWLEDGE:
             acknowledge_alarm(writing, order["alarm"], order["by"], order["note"])
         elif order["op"] == PROMOTE:

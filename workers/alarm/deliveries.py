@@ -57,8 +57,8 @@ class WebhookDelivery:
     @classmethod
     def from_json(cls, text: bytes | str) -> WebhookDelivery:
         """Read a delivery; skip names of later versions."""
-        kept = json.loads(text)
-        return cls(**{name: kept[name] for name in cls.__dataclass_fields__ if name in kept})
+        stored = json.loads(text)
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
 
     def attempted(self, at_s: float, status: int | None, error: str | None) -> WebhookDelivery:
         """Return the delivery after one more attempt: completed, abandoned, or due again."""

@@ -149,38 +149,39 @@ class Detector:
 
 
 def watched(
-    held: Mapping[str, Detector], cohorts: Iterable[str], settings: AlarmSettings
+    detectors: Mapping[str, Detector], cohorts: Iterable[str], settings: AlarmSettings
 ) -> list[str]:
     """Return the detectors of a model: existing ones, then new ones up to the limit, all rows first.
 
     Detectors of classes and raters that the settings no longer name are excluded.
     """
-    still = asked(held, settings)
+    still = asked(detectors, settings)
     new = sorted(
-        (name for name in cohorts if name not in held), key=lambda name: (parts_of(name)[1], name)
+        (name for name in cohorts if name not in detectors),
+        key=lambda name: (parts_of(name)[1], name),
     )
     return [*still, *new[: max(0, MAX_DETECTORS - len(still))]]
 
 
-def asked(held: Iterable[str], settings: AlarmSettings) -> list[str]:
+def asked(detectors: Iterable[str], settings: AlarmSettings) -> list[str]:
     """Return the detectors that the settings still name, by scope and by number of raters."""
-    names = list(held)
+    names = list(detectors)
     raters = sorted(name for name in names if rater_in(name) is not None)[
         : settings.rater_detectors
     ]
     return [name for name in names if name in raters or parts_of(name)[0] in settings.scopes]
 
 
-def n_asked(held: Iterable[str], settings: AlarmSettings) -> int:
+def n_asked(detectors: Iterable[str], settings: AlarmSettings) -> int:
     """Return how many detectors share the false-alarm rate, at least one."""
-    return max(1, len(asked(held, settings)))
+    return max(1, len(asked(detectors, settings)))
 
 
 def watched_raters(
-    held: Mapping[str, Detector], raters: Iterable[str], settings: AlarmSettings
+    detectors: Mapping[str, Detector], raters: Iterable[str], settings: AlarmSettings
 ) -> list[str]:
     """Return raters with their own detector: those that have one, then others by name up to the limit."""
-    known = sorted(rater for name in held if (rater := rater_in(name)) is not None)
+    known = sorted(rater for name in detectors if (rater := rater_in(name)) is not None)
     new = sorted(set(raters) - set(known))
     return [*known, *new][: settings.rater_detectors]
 
@@ -263,12 +264,12 @@ def _against_reference(detector: Detector, settings: AlarmSettings) -> Detector:
     return replace(detector, state=fresh(band, detector.map_version))
 
 
-def flagged_names(held: Mapping[str, Detector], settings: AlarmSettings) -> list[str]:
+def flagged_names(detectors: Mapping[str, Detector], settings: AlarmSettings) -> list[str]:
     """Return slices with enough evidence that at most the given share of flagged ones is due to chance."""
     evidence = {
-        name: held[name].log_evidence
-        for name in asked(held, settings)
-        if held[name].state is not None and parts_of(name)[1]
+        name: detectors[name].log_evidence
+        for name in asked(detectors, settings)
+        if detectors[name].state is not None and parts_of(name)[1]
     }
     return flagged(evidence, settings.false_flags) if evidence else []
 

@@ -28,7 +28,7 @@ _SHOWN_COHORTS = 120
 _LN10 = math.log(10.0)
 
 
-def told_of(
+def report_of(
     detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed: int
 ) -> dict[str, Any]:
     """Return the verdict of a detector that has a state, as JSON values."""
@@ -165,11 +165,11 @@ def _line(detector: Detector, alarm: AlarmView, settings: AlarmSettings) -> dict
 
 def _coverage(detector: Detector, alarm: AlarmView) -> dict[str, Any]:
     """Return label coverage and delays as sealed."""
-    told = coverage_of(detector.coverage)
+    reported = coverage_of(detector.coverage)
     if alarm.sealed is None or rater_in(alarm.name) is not None:
-        return told | {"gradient": None, "delay": None}
+        return reported | {"gradient": None, "delay": None}
     whole = coverage(alarm.sealed)
-    return told | {"gradient": whole["gradient"], "delay": whole["delay"]}
+    return reported | {"gradient": whole["gradient"], "delay": whole["delay"]}
 
 
 def _labels(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:

@@ -81,10 +81,12 @@ class Episode:
     @classmethod
     def from_json(cls, text: bytes | str) -> Episode:
         """Read an episode; skip names of later versions."""
-        kept = of_alarm(json.loads(text))
-        if kept.get("status") == ACKNOWLEDGED and kept.get("acknowledged_s") is None:
-            kept["acknowledged_s"] = kept["changed_s"]  # the acknowledgement was its last change
-        fields: dict[str, Any] = {name: kept.get(name) for name in cls.__dataclass_fields__}
+        stored = of_alarm(json.loads(text))
+        if stored.get("status") == ACKNOWLEDGED and stored.get("acknowledged_s") is None:
+            stored["acknowledged_s"] = stored[
+                "changed_s"
+            ]  # the acknowledgement was its last change
+        fields: dict[str, Any] = {name: stored.get(name) for name in cls.__dataclass_fields__}
         return cls(**fields)
 
     def acknowledged(self, by: str, note: str | None, now_s: float, number: int) -> Episode:

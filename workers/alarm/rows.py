@@ -19,7 +19,7 @@ from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.cohorts import RATER, DetectorCohort, Seen, detector_name
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.ingest.retained_record import Facts, Prediction
+from calibrant_server.workers.ingest.retained_record import Prediction, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import batches_of
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.unsealed import ids_in
@@ -42,7 +42,7 @@ class CohortRows:
     are_all : whether they are all rows of the cohort
     """
 
-    facts: list[tuple[str, Facts]]
+    facts: list[tuple[str, RetainedRecord]]
     are_all: bool
 
     @property
@@ -51,7 +51,7 @@ class CohortRows:
         found: dict[str, int] = {}
         for _, each in self.facts:
             for rater, rating in each.ratings.items():
-                if rating.klass != WITHDRAWN:
+                if rating.class_index != WITHDRAWN:
                     found[rater] = found.get(rater, 0) + 1
         return dict(sorted(found.items()))
 
@@ -154,12 +154,14 @@ def rater_cohorts(
 def rated_by(rows: CohortRows, batch: Batch, rater: str) -> Batch:
     """Return the batch of the rows with one rater's labels only."""
     entries = [
-        (place, facts.ratings[rater].klass)
+        (place, facts.ratings[rater].class_index)
         for place, (_, facts) in enumerate(rows.facts)
-        if rater in facts.ratings and facts.ratings[rater].klass != WITHDRAWN
+        if rater in facts.ratings and facts.ratings[rater].class_index != WITHDRAWN
     ]
-    row, klass = np.array(entries, np.int64).reshape(-1, 2).T
-    return replace(batch, votes=Votes(row.copy(), klass.copy(), np.ones(len(entries), np.int64)))
+    row, class_index = np.array(entries, np.int64).reshape(-1, 2).T
+    return replace(
+        batch, votes=Votes(row.copy(), class_index.copy(), np.ones(len(entries), np.int64))
+    )
 
 
 def agreement_of(batch: Batch) -> dict[str, Any]:

@@ -58,10 +58,10 @@ def _cohort_of(
     parts, n = [], pane.counts["n_predictions"]
     posted = posted_table(pane, scope, raters, fitted)
     if n or not has_histograms(pane):
-        told = _table_of(pane, scope, raters, fitted)
-        if told is None:
+        reported = _table_of(pane, scope, raters, fitted)
+        if reported is None:
             return None
-        parts.append(DetectorCohort(start_s, told[0], label_counts(pane), told[1]))
+        parts.append(DetectorCohort(start_s, reported[0], label_counts(pane), reported[1]))
     if posted is not None:
         parts.append(DetectorCohort(start_s, *posted))
     return reduce(DetectorCohort.joined, parts) if parts else None

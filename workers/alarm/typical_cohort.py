@@ -65,7 +65,7 @@ def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
     if not n_units:
         return None
     starts = [look.cohort for look in seen]
-    # Their own length, which other settings may have been in force for.
+    # Their own length: other settings may have been active then.
     length_s = min(np.diff(starts), default=settings.bucket_s)
     return float(n_units / (starts[-1] - starts[0] + length_s))
 

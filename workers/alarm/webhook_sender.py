@@ -156,11 +156,11 @@ def send(
     deadline.start()
     try:
         connection.request("POST", target.path, body, headers)
-        answer = connection.getresponse()
-        answer.read(_READ_BYTES)
+        response = connection.getresponse()
+        response.read(_READ_BYTES)
         if connection.is_late:
-            raise TimeoutError("no whole answer in time")
-        return answer.status
+            raise TimeoutError("no complete response in time")
+        return response.status
     finally:
         deadline.cancel()
         connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -69,6 +70,10 @@ class Item:
         """Dead-letter the entry."""
         self.status, self.why = records.DEAD_LETTERED, why
 
+    def park(self, why: str) -> None:
+        """Park the entry: nothing is wrong with it, and it can be merged once the state that it touches is readable."""
+        self.status, self.why = records.PARKED, why
+
     def refuse(self, rule: str, detail: str, pointer: str = "") -> None:
         """Reject the batch."""
         self.status = records.REJECTED
@@ -87,6 +92,13 @@ class Item:
         """Whether the entry is filled into panes."""
         return self.status == records.MERGED
 
+    def record_ttl_s(self, ttl_s: int) -> int:
+        """Return how long the outcome is remembered; 0: until a dead letter or parked entry is replayed or discarded.
+
+        A repeat of the batch after that time would count in addition to the replay.
+        """
+        return 0 if self.status in (records.DEAD_LETTERED, records.PARKED) else ttl_s
+
     def conflicting(self) -> list[RowError]:
         """Return a violation per running total whose sequence came before with other content."""
         pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
@@ -102,6 +114,8 @@ class Item:
         if not (record.accepted or record.rejected):
             # The record that the append wrote has expired; a parked entry's new one counts no rows.
             record = replace(record, accepted=self.n)
+        if self.status == records.PARKED:
+            return record.ended(records.PARKED)
         if self.status != records.MERGED:
             errors = self.errors or [{"pointer": "", "rule": str(self.status), "detail": self.why}]
             none = {"accepted": 0, "rejected": record.accepted + record.rejected}
@@ -231,7 +245,7 @@ class CommitGroup:
         try:
             shelf.fetch(self.reduction.touched, configs)
         except UnreadablePane as error:
-            self._set_aside_touching(error, shelf)
+            self._park_touching(error, shelf)
             return False
         for key, delta in self.reduction.deltas.items():
             shelf.merge(key, delta)
@@ -250,24 +264,22 @@ class CommitGroup:
         # One at a time: rejecting an earlier item may remove a conflict of a later one.
         return not any(_refuse_conflicting(item) for item in self.items)
 
-    def _set_aside_touching(self, error: UnreadablePane, shelf: PaneCache) -> None:
+    def _park_touching(self, error: UnreadablePane, shelf: PaneCache) -> None:
         if not self._careful:
             self.refill()
         for item in self.items:
             if item.counts and error.key in set(map(shelf.place, item.touched)):
-                item.set_aside(str(error))
+                item.park(str(error))
 
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
         """Write batch records and dead letters into a commit, and release the reservations."""
         for item in self.items:
             arrived(item, commit, keys)
-            if item.status == records.DEAD_LETTERED:
-                log.error("entry_dead_lettered entry_id=%s error=%s", item.id, item.why)
-                commit.dead_letter(item.id, item.why)
+            set_aside(item, commit)
             if item.entry is not None and item.status is not None:
                 entry = item.entry
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
-                commit.record(key, item.outcome().to_json(), ttl_s)
+                commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))
 
     def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
         """Write changed records, members of units and counts into a commit."""
@@ -284,6 +296,16 @@ class CommitGroup:
     @property
     def n_merged(self) -> int:
         return sum(item.counts for item in self.items)
+
+
+def set_aside(item: Item, commit: Commit) -> None:
+    """Store, in a commit, an entry that is not merged and not rejected."""
+    if item.status == records.DEAD_LETTERED:
+        log.error("entry_dead_lettered entry_id=%s error=%s", item.id, item.why)
+        commit.dead_letter(item.id, item.why)
+    elif item.status == records.PARKED:
+        log.error("entry_parked entry_id=%s error=%s", item.id, item.why)
+        commit.park(item.id, item.why, int(time.time() * 1000))
 
 
 def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:

@@ -36,7 +36,7 @@ LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
 BASELINE, RESTORE = "baseline", "restore"
 KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM)
 ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
-# What a field of a hash costs in the server beside its name and value, in tables of many fields.
+# What a field of a hash costs in the server in addition to its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
 _DELETE_MODEL = {"op": "delete_model"}
 
@@ -238,8 +238,8 @@ def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
 
 def coming(fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return an entry's share in the count of retained records until it is consumed, readable or not."""
-    told = fields.get(b"r", b"")
-    n_records = int(told) if told.isdigit() else 0
+    reported = fields.get(b"r", b"")
+    n_records = int(reported) if reported.isdigit() else 0
     return {"coming": n_records, "coming_bytes": _record_bytes(n_records, fields.get(b"b", b""))}
 
 

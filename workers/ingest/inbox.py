@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from calibrant_server.workers.ingest.errors import (
     UnknownBatch,
     unavailable,
 )
+from calibrant_server.workers.ingest.letter_book import LetterBook
 from calibrant_server.workers.ingest.retained_store import read_tallies, whole_tallies
 from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
@@ -98,6 +99,7 @@ class Inbox:
         self.maps = MapVersions(self.client, self.keys)
         self.access_keys = AccessKeys(self.client, self.keys, self._kept_up)
         self.audit = AuditLog(self.client, self.keys, self._kept_up)
+        self.letters = LetterBook(settings, self._kept_up)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
         self._asking = QueryClient(self.client, self.keys, self._versions)
@@ -116,6 +118,7 @@ class Inbox:
     async def close(self) -> None:
         """Cancel waiting queries and close the connections."""
         await self._asking.close()
+        self.letters.close()
         await self.client.aclose()
 
     async def hand_over(self, batch: IngestBatch) -> Receipt:
@@ -244,9 +247,9 @@ class Inbox:
         name = self.keys.of_model(model.key).tallies(model.key, model.generation)
         return whole_tallies(await self._kept_up(lambda: self.client.hgetall(name)))
 
-    async def all_tallies(self, most: int) -> dict[str, dict[str, int]]:
-        """Return the number of retained records by `tenant/model`, of the first `most` models by name."""
-        return await self._kept_up(lambda: read_tallies(self.client, self.keys, most), 0.0)
+    async def tallies_of(self, configs: Sequence[ModelConfig]) -> dict[str, dict[str, int]]:
+        """Return the number of retained records of these models by `tenant/model`."""
+        return await self._kept_up(lambda: read_tallies(self.client, self.keys, configs), 0.0)
 
     async def check_writable(self) -> bool:
         """Return whether the store takes batches: False if its memory is full, which ends by itself or by deletions.

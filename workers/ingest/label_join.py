@@ -20,11 +20,11 @@ from calibrant_server.workers.ingest.retained_record import (
     EXPIRED,
     FULL,
     GONE,
-    MAX_VOTES,
+    MAX_RATINGS_OF_CLASS,
     NEW,
     REVISED,
     STALE,
-    Facts,
+    RetainedRecord,
 )
 from calibrant_server.workers.ingest.retained_rows import batches_of, rows_of
 from calibrant_server.workers.store.batch_records import RowError
@@ -34,13 +34,13 @@ from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import ALL_ROWS, pane_start
 
 Group = tuple[int, str]
-NamedFacts = tuple[str, Facts]
+NamedRecord = tuple[str, RetainedRecord]
 
 
 class Records(Protocol):
     """Reader of retained records and of the members of units."""
 
-    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
+    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         """Return the records of some ids; ids without a record are omitted."""
 
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
@@ -53,7 +53,7 @@ class Records(Protocol):
 class NoRecords:
     """Reader without records: for a trial of an entry where the store must not be reached."""
 
-    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
+    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         return {}
 
     def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
@@ -105,7 +105,7 @@ _RULES = {
     GONE: ("deleted", "the prediction of this id was deleted"),
     FULL: (
         "too_many_ratings",
-        f"a prediction takes {MAX_NAMED} named raters and {MAX_VOTES} unnamed ratings of a class; this one has them",
+        f"a prediction takes {MAX_NAMED} named raters and {MAX_RATINGS_OF_CLASS} unnamed ratings of a class; this one has them",
     ),
     EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
 }
@@ -116,8 +116,8 @@ class ModelJoin:
     """The changed records of one model in a run."""
 
     config: ModelConfig
-    before: dict[str, Facts | None] = field(default_factory=dict)
-    after: dict[str, Facts] = field(default_factory=dict)
+    before: dict[str, RetainedRecord | None] = field(default_factory=dict)
+    after: dict[str, RetainedRecord] = field(default_factory=dict)
     members: dict[Group, list[str]] = field(default_factory=dict)
     members_before: dict[Group, list[str]] = field(default_factory=dict)
     marks: Watermarks = field(default_factory=Watermarks)
@@ -127,7 +127,7 @@ class ModelJoin:
         """Limit in seconds: panes that began earlier have outlived their retention."""
         return self.marks.kept_from
 
-    def changed(self) -> dict[str, Facts]:
+    def changed(self) -> dict[str, RetainedRecord]:
         """Return the records that differ from the store's."""
         return {name: facts for name, facts in self.after.items() if facts is not self.before[name]}
 
@@ -151,11 +151,11 @@ class LabelJoin:
         self._records = records
         self.models: dict[tuple[str, str], ModelJoin] = {}
 
-    def mark(self) -> dict[tuple[str, str], dict[str, Facts]]:
+    def mark(self) -> dict[tuple[str, str], dict[str, RetainedRecord]]:
         """Return a mark of the current records, for `back` if an entry fails half way."""
         return {key: dict(model.after) for key, model in self.models.items()}
 
-    def back(self, mark: dict[tuple[str, str], dict[str, Facts]]) -> None:
+    def back(self, mark: dict[tuple[str, str], dict[str, RetainedRecord]]) -> None:
         """Undo all changes since the mark."""
         for key, model in self.models.items():
             model.after = mark.get(key, {})
@@ -166,12 +166,12 @@ class LabelJoin:
         """Apply a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
         model = self._model(config, _ids_of(batch))
         outcomes = RowOutcomes()
-        for i, (name, prediction, votes) in enumerate(rows_of(batch, received_ms * 1000, sent)):
+        for i, (name, prediction, unnamed) in enumerate(rows_of(batch, received_ms * 1000, sent)):
             if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
                 outcomes.note(f"/ids/{i}", EXPIRED)
                 continue
             known = self._facts(model, name, received_ms)
-            facts, result = known.predicted(prediction, votes)
+            facts, result = known.predicted(prediction, unnamed)
             # Labels that waited arrived when the id was first received.
             model.after[name] = facts.timed(
                 known.since_s * 1000 if known.is_labelled else received_ms
@@ -204,11 +204,11 @@ class LabelJoin:
         outcomes = RowOutcomes()
         for i, row in enumerate(rows):
             facts, results = self._facts(model, row.id, received_ms), []
-            if row.votes:
-                facts, result = facts.voted(row.votes)
+            if row.unnamed:
+                facts, result = facts.with_unnamed(row.unnamed)
                 results.append(result)
-            for rater, klass, revision in row.ratings:
-                facts, result = facts.rated(rater, klass, revision, order)
+            for rater, class_index, revision in row.ratings:
+                facts, result = facts.rated(rater, class_index, revision, order)
                 results.append(result)
             model.after[row.id] = facts.timed(received_ms)
             worst = _worst(results)
@@ -257,16 +257,16 @@ class LabelJoin:
                 model.before[name] = found.get(name)
 
     @staticmethod
-    def _facts(model: ModelJoin, name: str, received_ms: int) -> Facts:
+    def _facts(model: ModelJoin, name: str, received_ms: int) -> RetainedRecord:
         known = model.after.get(name) or model.before[name]
-        return known if known is not None else Facts(received_ms // 1000)
+        return known if known is not None else RetainedRecord(received_ms // 1000)
 
     def _rows_by_pane(
         self, model: ModelJoin
-    ) -> dict[PaneKey, tuple[list[NamedFacts], list[NamedFacts]]]:
+    ) -> dict[PaneKey, tuple[list[NamedRecord], list[NamedRecord]]]:
         """Old and new rows of every unit that changed, by the panes that they belong to."""
         groups = self._touched_groups(model)
-        by_pane: dict[PaneKey, tuple[list[NamedFacts], list[NamedFacts]]] = {}
+        by_pane: dict[PaneKey, tuple[list[NamedRecord], list[NamedRecord]]] = {}
         for names in groups.values():
             for side, facts_of in (
                 (0, model.before.get),
@@ -313,7 +313,7 @@ class LabelJoin:
                 model.members[group] = list(model.members_before[group])
 
 
-def panes_of_facts(config: ModelConfig, facts: Facts) -> list[PaneKey]:
+def panes_of_facts(config: ModelConfig, facts: RetainedRecord) -> list[PaneKey]:
     """Return the panes that a prediction contributes to: all rows, and one per slice value."""
     prediction = facts.prediction
     assert prediction is not None

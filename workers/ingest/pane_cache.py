@@ -26,6 +26,7 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.windows import Window, rfc3339
 
 # A partition is busy for this time after its last commit.
 BUSY_S = 10.0
@@ -34,10 +35,12 @@ _TOTALS = struct.Struct("<q16s")
 
 
 class UnreadablePane(RuntimeError):
-    """The state of a pane is damaged: entries for it are dead-lettered, and the state is not changed."""
+    """The state of a pane is damaged: entries for it are parked, and the state is not changed."""
 
     def __init__(self, key: PaneKey, error: Exception):
-        super().__init__(f"the state of a pane cannot be read: {error}")
+        at = rfc3339(Window(key.start_s, key.start_s).from_at)
+        name = f" of slice {key.slice!r}" if key.slice else ""
+        super().__init__(f"the pane {at}{name} cannot be read: {error}")
         self.key = key
 
 

@@ -20,7 +20,7 @@ from calibrant_server.workers.ingest.float32 import Narrow
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
 # Maximum ratings of a class that labels may add; those sent with the prediction also fit in the four bytes.
-MAX_VOTES = 2**31 - 1
+MAX_RATINGS_OF_CLASS = 2**31 - 1
 # In the second format scores are followed by the sum that they are divided by once they are read (`calibrant_server.workers.ingest.float32`).
 _FORMAT, _DIVIDED = 1, 2
 _HEAD = struct.Struct("<BBIHHHHH")
@@ -33,7 +33,7 @@ _TIME = struct.Struct("<q8s")
 _TOTAL = struct.Struct("<d")
 
 
-class FactsError(ValueError):
+class RecordError(ValueError):
     """The bytes are not a record of a known format."""
 
 
@@ -64,19 +64,19 @@ class Prediction:
 class Rating:
     """A named rater's latest rating: a class, or `WITHDRAWN`; `order` sorts ratings of one revision."""
 
-    klass: int
+    class_index: int
     revision: int
     order: int
 
 
 @dataclass(frozen=True)
-class Facts:
+class RetainedRecord:
     """All facts about one prediction id.
 
     Attributes
     ----------
     prediction : None while labels wait for it
-    votes : class to number of unnamed ratings
+    unnamed : class to number of unnamed ratings
     ratings : rater to their latest rating
     deleted : the prediction was removed permanently
     since_s : time of the first fact about the id
@@ -85,7 +85,7 @@ class Facts:
 
     since_s: int
     prediction: Prediction | None = None
-    votes: Mapping[int, int] = field(default_factory=dict)
+    unnamed: Mapping[int, int] = field(default_factory=dict)
     ratings: Mapping[str, Rating] = field(default_factory=dict)
     deleted: bool = False
     delay: int | None = None
@@ -98,36 +98,42 @@ class Facts:
     @property
     def totals(self) -> dict[int, int]:
         """Ratings by class, unnamed and named together."""
-        totals = dict(self.votes)
+        totals = dict(self.unnamed)
         for rating in self.ratings.values():
-            if rating.klass != WITHDRAWN:
-                totals[rating.klass] = totals.get(rating.klass, 0) + 1
+            if rating.class_index != WITHDRAWN:
+                totals[rating.class_index] = totals.get(rating.class_index, 0) + 1
         return totals
 
     @property
     def is_labelled(self) -> bool:
-        return any(self.votes.values()) or any(r.klass != WITHDRAWN for r in self.ratings.values())
+        return any(self.unnamed.values()) or any(
+            r.class_index != WITHDRAWN for r in self.ratings.values()
+        )
 
-    def predicted(self, prediction: Prediction, votes: Mapping[int, int]) -> tuple[Facts, str]:
+    def predicted(
+        self, prediction: Prediction, unnamed: Mapping[int, int]
+    ) -> tuple[RetainedRecord, str]:
         """Return the facts after a prediction with the unnamed ratings sent with it."""
         if self.deleted:
             return self, GONE
         if self.prediction is not None:
             return self, DUPLICATE if self.prediction.sent == prediction.sent else CONFLICT
-        return replace(self, prediction=prediction, votes=_added(self.votes, votes)), NEW
+        return replace(self, prediction=prediction, unnamed=_added(self.unnamed, unnamed)), NEW
 
-    def voted(self, votes: Mapping[int, int]) -> tuple[Facts, str]:
+    def with_unnamed(self, unnamed: Mapping[int, int]) -> tuple[RetainedRecord, str]:
         """Return the facts after unnamed ratings, which add."""
         if self.deleted:
             return self, GONE
-        total = _added(self.votes, votes)
+        total = _added(self.unnamed, unnamed)
         return (
             (self, FULL)
-            if max(total.values(), default=0) > MAX_VOTES
-            else (replace(self, votes=total), NEW)
+            if max(total.values(), default=0) > MAX_RATINGS_OF_CLASS
+            else (replace(self, unnamed=total), NEW)
         )
 
-    def rated(self, rater: str, klass: int, revision: int | None, order: int) -> tuple[Facts, str]:
+    def rated(
+        self, rater: str, class_index: int, revision: int | None, order: int
+    ) -> tuple[RetainedRecord, str]:
         """Return the facts after a named rater's rating.
 
         A higher revision replaces a lower one, in any order of arrival. Without a revision the later rating of the stream replaces
@@ -141,15 +147,17 @@ class Facts:
         if last is not None:
             if number < last.revision or (not explicit and order < last.order):
                 return self, STALE
-            if number == last.revision and klass == last.klass:
+            if number == last.revision and class_index == last.class_index:
                 return self, DUPLICATE
             if explicit and number == last.revision:
                 return self, REVISED
         elif len(self.ratings) >= MAX_NAMED:
             return self, FULL
-        return replace(self, ratings={**self.ratings, rater: Rating(klass, number, order)}), NEW
+        return replace(
+            self, ratings={**self.ratings, rater: Rating(class_index, number, order)}
+        ), NEW
 
-    def timed(self, labelled_ms: int) -> Facts:
+    def timed(self, labelled_ms: int) -> RetainedRecord:
         """Return the facts with the delay of its first label, if this is the first one."""
         if self.delay is not None or not self.counts or not self.is_labelled:
             return self
@@ -158,11 +166,11 @@ class Facts:
             self, delay=int(delay_bin(labelled_ms / 1000 - self.prediction.event_us / 1e6))
         )
 
-    def removed(self) -> tuple[Facts, str]:
+    def removed(self) -> tuple[RetainedRecord, str]:
         """Return the facts after its deletion: nothing contributes, and no later fact restores the id."""
         if self.deleted:
             return self, DUPLICATE
-        return Facts(self.since_s, deleted=True), NEW
+        return RetainedRecord(self.since_s, deleted=True), NEW
 
     def pack(self) -> bytes:
         """Return the stored bytes; scores as float32 if that loses nothing."""
@@ -174,14 +182,17 @@ class Facts:
             flags |= one
             tail += more
             n_scores = len(self.prediction.scores)
-        votes = b"".join(
-            COUNT_STRUCT.pack(klass, n) for klass, n in sorted(self.votes.items()) if n
+        unnamed = b"".join(
+            COUNT_STRUCT.pack(class_index, n)
+            for class_index, n in sorted(self.unnamed.items())
+            if n
         )
         ratings = b"".join(
-            _RATER.pack(len(rater), rating.klass, rating.revision, rating.order) + rater.encode()
+            _RATER.pack(len(rater), rating.class_index, rating.revision, rating.order)
+            + rater.encode()
             for rater, rating in sorted(self.ratings.items())
         )
-        n_votes = len(votes) // COUNT_STRUCT.size
+        n_unnamed = len(unnamed) // COUNT_STRUCT.size
         n_slices = len(self.prediction.slices) if self.prediction else 0
         delay = 0 if self.delay is None else self.delay + 1
         number = (
@@ -190,43 +201,43 @@ class Facts:
             else _FORMAT
         )
         head = _HEAD.pack(
-            number, flags, self.since_s, n_scores, n_votes, len(self.ratings), n_slices, delay
+            number, flags, self.since_s, n_scores, n_unnamed, len(self.ratings), n_slices, delay
         )
-        return head + votes + ratings + tail
+        return head + unnamed + ratings + tail
 
     @classmethod
-    def unpack(cls, data: bytes) -> Facts:
+    def unpack(cls, data: bytes) -> RetainedRecord:
         """Return the facts that `pack` wrote; raises FactsError."""
         try:
-            number, flags, since_s, n_scores, n_votes, n_ratings, n_slices, delay = (
+            number, flags, since_s, n_scores, n_unnamed, n_ratings, n_slices, delay = (
                 _HEAD.unpack_from(data)
             )
             if number not in (_FORMAT, _DIVIDED):
-                raise FactsError(f"record format {number} is not known")
+                raise RecordError(f"record format {number} is not known")
             at = _HEAD.size
-            votes: dict[int, int] = {}
-            for _ in range(n_votes):
-                klass, n = COUNT_STRUCT.unpack_from(data, at)
-                votes[klass] = n
+            unnamed: dict[int, int] = {}
+            for _ in range(n_unnamed):
+                class_index, n = COUNT_STRUCT.unpack_from(data, at)
+                unnamed[class_index] = n
                 at += COUNT_STRUCT.size
             ratings: dict[str, Rating] = {}
             for _ in range(n_ratings):
-                length, klass, revision, order = _RATER.unpack_from(data, at)
+                length, class_index, revision, order = _RATER.unpack_from(data, at)
                 at += _RATER.size
-                ratings[data[at : at + length].decode()] = Rating(klass, revision, order)
+                ratings[data[at : at + length].decode()] = Rating(class_index, revision, order)
                 at += length
             shape = (n_scores, number == _DIVIDED, n_slices)
             prediction = _unpack_prediction(data, at, flags, *shape) if flags & _PREDICTED else None
             known = delay - 1 if delay else None
-            return cls(since_s, prediction, votes, ratings, bool(flags & _DELETED), known)
+            return cls(since_s, prediction, unnamed, ratings, bool(flags & _DELETED), known)
         except (struct.error, IndexError, ValueError) as error:
-            raise FactsError(f"a record cannot be read: {error}") from error
+            raise RecordError(f"a record cannot be read: {error}") from error
 
 
-def _added(votes: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
-    total = dict(votes)
-    for klass, n in more.items():
-        total[klass] = total.get(klass, 0) + n
+def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
+    total = dict(unnamed)
+    for class_index, n in more.items():
+        total[class_index] = total.get(class_index, 0) + n
     return total
 
 

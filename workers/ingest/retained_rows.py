@@ -12,7 +12,7 @@ import numpy as np
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Votes
 from calibrant_server.workers.ingest.float32 import Narrow, sent_as_float32
-from calibrant_server.workers.ingest.retained_record import COUNT_STRUCT, Facts, Prediction
+from calibrant_server.workers.ingest.retained_record import COUNT_STRUCT, Prediction, RetainedRecord
 
 
 def rows_of(
@@ -27,13 +27,13 @@ def rows_of(
     times = None if batch.event_times is None else batch.event_times.tolist()
     weights = None if batch.weights is None else batch.weights.tolist()
     votes: list[dict[int, int]] = [{} for _ in range(batch.n)]
-    for row, klass, n in zip(
+    for row, class_index, n in zip(
         batch.votes.row.tolist(),
         batch.votes.klass.tolist(),
         batch.votes.count.tolist(),
         strict=True,
     ):
-        votes[row][klass] = n
+        votes[row][class_index] = n
     keys = sorted(batch.slices or {})
     for i in range(batch.n):
         yield (
@@ -57,8 +57,10 @@ def row_digests(batch: Batch) -> list[bytes]:
     """Return eight bytes per row that identify its content, excluding the default event time."""
     slices = sorted((batch.slices or {}).items())
     counts = [b""] * batch.n
-    for row, klass, n in zip(batch.votes.row, batch.votes.klass, batch.votes.count, strict=True):
-        counts[row] += COUNT_STRUCT.pack(klass, n)
+    for row, class_index, n in zip(
+        batch.votes.row, batch.votes.klass, batch.votes.count, strict=True
+    ):
+        counts[row] += COUNT_STRUCT.pack(class_index, n)
     digests = []
     for i in range(batch.n):
         state = blake2b(batch.scores[i].tobytes(), digest_size=8)
@@ -72,7 +74,7 @@ def row_digests(batch: Batch) -> list[bytes]:
     return digests
 
 
-def batches_of(facts: Iterable[tuple[str, Facts]], task: str) -> list[Batch]:
+def batches_of(facts: Iterable[tuple[str, RetainedRecord]], task: str) -> list[Batch]:
     """Return predictions that count, as batches of one shape each, in the given order.
 
     A unit's rows share its weight and therefore are in one batch. If some of them were sent as logits and some as probabilities,
@@ -87,7 +89,7 @@ def batches_of(facts: Iterable[tuple[str, Facts]], task: str) -> list[Batch]:
     for _, _, prediction in rows:
         if prediction.group is not None:
             forms.setdefault(prediction.group, set()).add(prediction.is_logits)
-    shapes: dict[Any, list[tuple[str, Facts, Prediction]]] = {}
+    shapes: dict[Any, list[tuple[str, RetainedRecord, Prediction]]] = {}
     for name, each, sent in rows:
         is_mixed = sent.group is not None and len(forms[sent.group]) > 1
         prediction = _as_probabilities(sent) if is_mixed and sent.is_logits else sent
@@ -102,12 +104,12 @@ def _as_probabilities(prediction: Prediction) -> Prediction:
     return replace(prediction, scores=row.probabilities[0], is_logits=False)
 
 
-def _batch(rows: list[tuple[str, Facts, Prediction]], task: str) -> Batch:
+def _batch(rows: list[tuple[str, RetainedRecord, Prediction]], task: str) -> Batch:
     predictions = [prediction for _, _, prediction in rows]
     entries = [
-        (i, klass, n)
+        (i, class_index, n)
         for i, (_, each, _) in enumerate(rows)
-        for klass, n in sorted(each.totals.items())
+        for class_index, n in sorted(each.totals.items())
         if n
     ]
     columns = np.array(entries, np.int64).reshape(-1, 3).T

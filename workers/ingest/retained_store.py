@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
 from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin, RowOutcomes
-from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
@@ -38,7 +38,7 @@ class RetainedStore:
         self._node = node
         self._keys = keys
 
-    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, Facts]:
+    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         """Return the records of some ids; ids without one are left out."""
         by_shard: dict[str, list[str]] = {}
         for name in names:
@@ -48,10 +48,12 @@ class RetainedStore:
             for shard, some in by_shard.items():
                 pipe.hmget(shard, some)
             replies = pipe.execute()
-        found: dict[str, Facts] = {}
+        found: dict[str, RetainedRecord] = {}
         for some, texts in zip(by_shard.values(), replies, strict=True):
             found |= {
-                name: Facts.unpack(t) for name, t in zip(some, texts, strict=True) if t is not None
+                name: RetainedRecord.unpack(t)
+                for name, t in zip(some, texts, strict=True)
+                if t is not None
             }
         return found
 
@@ -132,7 +134,9 @@ def _write_model(
     commit.add_numbers(keys.retained, {name: tallies[name] for name in ("records", "bytes")})
 
 
-def tally(tallies: dict[str, int], name: str, facts: Facts, n_bytes: int, sign: int) -> None:
+def tally(
+    tallies: dict[str, int], name: str, facts: RetainedRecord, n_bytes: int, sign: int
+) -> None:
     """Count a record in (or out) by its current state."""
     tallies["records"] += sign
     tallies["bytes"] += sign * (n_bytes + len(name) + FIELD_OVERHEAD_BYTES)
@@ -151,17 +155,13 @@ def whole_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:
     return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
 
 
-async def read_tallies(client: Any, keys: Keys, most: int) -> dict[str, dict[str, int]]:
-    """Return counts by `tenant/model`, of the first `most` models by name; models without records are left out."""
-    async with client.pipeline(transaction=False) as pipe:
-        for number in range(keys.partitions):
-            pipe.hgetall(keys.partition(number).models)
-        partitions = await pipe.execute()
-    configs = [ModelConfig.from_json(text) for models in partitions for text in models.values()]
-    configs = sorted(configs, key=lambda config: config.key)[:most]
+async def read_tallies(
+    client: Any, keys: Keys, configs: Sequence[ModelConfig]
+) -> dict[str, dict[str, int]]:
+    """Return counts by `tenant/model`; models without records are left out."""
     async with client.pipeline(transaction=False) as pipe:
         for config in configs:
             pipe.hgetall(keys.of_model(config.key).tallies(config.key, config.generation))
         found = await pipe.execute()
-    told = {config.key: whole_tallies(each) for config, each in zip(configs, found, strict=True)}
-    return {name: tallies for name, tallies in told.items() if tallies}
+    tallies = {config.key: whole_tallies(each) for config, each in zip(configs, found, strict=True)}
+    return {name: each for name, each in tallies.items() if each}

@@ -90,7 +90,7 @@ class Exhausted:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """Reply: the machine refused something to the process; no verdict."""
+    """Reply: the machine rejected a request of the process; no verdict."""
 
     detail: str
 
@@ -117,7 +117,7 @@ class DisposableReducer:
         EntryRefused
             It raised an ordinary error.
         OSError
-            The machine refused a process or a pipe, here or in the process: no verdict.
+            The machine rejected a process or a pipe, here or in the process: no verdict.
         """
         deaths: list[str] = []
         while len(deaths) < DEATHS_THAT_PROVE:

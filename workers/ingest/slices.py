@@ -86,8 +86,8 @@ class SliceNames:
     def _values(self, config: ModelConfig) -> dict[str, set[str]]:
         model = (config.key, config.generation)
         if model not in self._held:
-            held = self._held[model] = {}
+            known = self._held[model] = {}
             for each in self._read(config):
                 key, _, value = each.partition(":")
-                held.setdefault(key, set()).add(value)
+                known.setdefault(key, set()).add(value)
         return self._held[model]

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from calibrant_server.workers.ingest.commit_group import Item
+from calibrant_server.workers.ingest.commit_group import Item, set_aside
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.versions import panes_in
-from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
@@ -43,12 +42,12 @@ class Baselines:
             name, op = str(asked["name"]), asked["op"]
         except (ValueError, KeyError, TypeError) as error:
             raise EntryError(f"the entry of a baseline cannot be read: {error}") from error
-        held = self._node.hgetall(self._keys.baselines(item.config.key, item.config.generation))
+        existing = self._node.hgetall(self._keys.baselines(item.config.key, item.config.generation))
         if op == "remove":
             self._remove(item.config, name, commit)
-        elif name.encode() in held:
-            self._repeat(item, asked, json.loads(held[name.encode()]))
-        elif len(held) >= MAX_BASELINES:
+        elif name.encode() in existing:
+            self._repeat(item, asked, json.loads(existing[name.encode()]))
+        elif len(existing) >= MAX_BASELINES:
             item.refuse(
                 "too_many_baselines", f"a model has at most {MAX_BASELINES} baselines", "/name"
             )
@@ -76,9 +75,9 @@ class Baselines:
         )
         commit.add_member(self._keys.slices(*model), slice_)
         counts = getattr(pane, "counts", {})
-        kept = {each: asked[each] for each in _DEFINITION}
-        kept |= {"created_ms": item.entry.received_ms, "counts": counts}
-        commit.set_fields(self._keys.baselines(*model), {name: json.dumps(kept).encode()})
+        stored = {each: asked[each] for each in _DEFINITION}
+        stored |= {"created_ms": item.entry.received_ms, "counts": counts}
+        commit.set_fields(self._keys.baselines(*model), {name: json.dumps(stored).encode()})
 
     def _merged(self, config: ModelConfig, slice_: str, window: Window) -> Any:
         model = (config.key, config.generation)
@@ -109,8 +108,7 @@ def write_outcome(item: Item, commit: Commit, keys: PartitionKeys, ttl_s: int) -
     """Write the outcome of an entry that is alone in its commit into that commit."""
     if item.entry is None or item.status is None:
         return
-    if item.status == batch_records.DEAD_LETTERED:
-        commit.dead_letter(item.id, item.why)
+    set_aside(item, commit)
     entry = item.entry
     key = keys.record(entry.model, entry.generation, entry.batch_id)
-    commit.record(key, item.outcome().to_json(), ttl_s)
+    commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))

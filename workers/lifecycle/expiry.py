@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from calibrant_server.workers.ingest.retained_record import Facts, FactsError
+from calibrant_server.workers.ingest.retained_record import RecordError, RetainedRecord
 from calibrant_server.workers.ingest.retained_store import TALLIES, scanned, tally
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
@@ -43,8 +43,10 @@ def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) 
     """Commit the removal of everything retained of a generation. Safe to repeat."""
     commit = Commit(keys)
     tallies = keys.tallies(model, generation)
-    held = {field.decode(): int(n) for field, n in node.hgetall(tallies).items()}
-    commit.add_numbers(keys.retained, {name: -held.get(name, 0) for name in ("records", "bytes")})
+    retained = {field.decode(): int(n) for field, n in node.hgetall(tallies).items()}
+    commit.add_numbers(
+        keys.retained, {name: -retained.get(name, 0) for name in ("records", "bytes")}
+    )
     commit.unlink(tallies)
     commit.unlink(keys.members(model, generation))
     for shard in range(RECORD_SHARDS):
@@ -52,21 +54,25 @@ def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) 
     return commit
 
 
-def _readable(field: bytes, text: bytes) -> Facts | None:
+def _readable(field: bytes, text: bytes) -> RetainedRecord | None:
     """Read a record; a damaged one stays where it is and keeps no other from expiring."""
     try:
-        return Facts.unpack(text)
-    except FactsError as error:
+        return RetainedRecord.unpack(text)
+    except RecordError as error:
         log.error("record_unreadable id=%r error=%s", field, error)
         return None
 
 
-def _began_s(facts: Facts) -> float:
+def _began_s(facts: RetainedRecord) -> float:
     return facts.since_s if facts.prediction is None else facts.prediction.event_us / 1_000_000
 
 
 def _remove(
-    keys: PartitionKeys, chain: FencingToken, config: ModelConfig, shard: str, old: dict[str, Facts]
+    keys: PartitionKeys,
+    chain: FencingToken,
+    config: ModelConfig,
+    shard: str,
+    old: dict[str, RetainedRecord],
 ) -> None:
     tallies = dict.fromkeys(TALLIES, 0)
     for name, facts in old.items():

@@ -15,10 +15,10 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered
 from calibrant_server.workers.alarm.removal import remove_alarm
+from calibrant_server.workers.ingest.dead_letters import of_generation
 from calibrant_server.workers.ingest.entries import IngestEntry
-from calibrant_server.workers.ingest.parked import parked_fields
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import FactsError
+from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.expiry import old_records, remove_records
 from calibrant_server.workers.lifecycle.sealing import Sealing
@@ -89,7 +89,7 @@ class Housekeeping:
             n_sealed += self._sealing.seal(config, now_s, progress)
             try:
                 self._close_gathered(config, now_s)
-            except (PackingError, FactsError) as error:
+            except (PackingError, RecordError) as error:
                 log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
         return n_sealed
 
@@ -215,19 +215,16 @@ class Housekeeping:
             self._remove(some)
         commit = remove_records(self._node, self._keys, model, generation)
         commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
-        name = (model.encode(), generation.encode())
-        parked = parked_fields(self._node, self._keys)
-        commit.forget_parked(
-            [each for each, fields in parked if (fields.get(b"m"), fields.get(b"g")) == name]
-        )
+        for stream, ids in of_generation(self._node, self._keys, model, generation).items():
+            commit.forget_entries(stream, ids)
         self._chain.send(commit, self._chain.new_token())
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
         keys = self._keys
-        kept = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
-        left += [each(model, generation) for each in kept]
+        stored = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
+        left += [each(model, generation) for each in stored]
         left += remove_alarm(self._node, self._keys, self._chain, model, generation)
         records = self._node.scan_iter(
             match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT

@@ -17,7 +17,7 @@ from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import FactsError
+from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
@@ -66,13 +66,13 @@ class Sealing:
             return 0
         model = (config.key, config.generation)
         marks = self._node.hgetall(self._keys.marks(*model))
-        held = self._held(config)
+        panes_by_slice = self._panes_by_slice(config)
         n_cohorts = 0
-        for cohort in self._due(config, marks, held, now_s - config.label_horizon_s):
+        for cohort in self._due(config, marks, panes_by_slice, now_s - config.label_horizon_s):
             progress()
             try:
-                self._seal(config, marks, cohort, held)
-            except (PackingError, FactsError) as error:
+                self._seal(config, marks, cohort, panes_by_slice)
+            except (PackingError, RecordError) as error:
                 # Later cohorts wait as well: detectors process them in order.
                 self._note_damage(config, f"{cohort.start_s}: {error}")
                 return n_cohorts
@@ -99,7 +99,7 @@ class Sealing:
             commit.set_fields(name, {field: why[:500]})
         self._chain.send(commit, self._chain.new_token())
 
-    def _held(self, config: ModelConfig) -> dict[str, list[int]]:
+    def _panes_by_slice(self, config: ModelConfig) -> dict[str, list[int]]:
         """Return the starts of the panes of each slice that batches fill."""
         model = (config.key, config.generation)
         members = (member.decode() for member in self._node.smembers(self._keys.slices(*model)))
@@ -116,7 +116,7 @@ class Sealing:
         self,
         config: ModelConfig,
         marks: dict[bytes, bytes],
-        held: dict[str, list[int]],
+        panes_by_slice: dict[str, list[int]],
         until_s: float,
     ) -> list[SealedCohort]:
         """Return unsealed cohorts that ended by `until_s`, oldest first.
@@ -124,7 +124,7 @@ class Sealing:
         Of a cohort past retention some panes may have been removed: it is not sealed any more.
         """
         whole = Watermarks.of(ALL_ROWS, marks)
-        starts = sorted({whole.start(start) for each in held.values() for start in each})
+        starts = sorted({whole.start(start) for each in panes_by_slice.values() for start in each})
         cohorts = (SealedCohort(start, whole.length(start, config.pane_s)) for start in starts)
         return [
             each
@@ -137,12 +137,12 @@ class Sealing:
         config: ModelConfig,
         marks: dict[bytes, bytes],
         cohort: SealedCohort,
-        held: dict[str, list[int]],
+        panes_by_slice: dict[str, list[int]],
     ) -> None:
         model = (config.key, config.generation)
         panes = {
             slice_: self._pane(config, slice_, inside)
-            for slice_, starts in held.items()
+            for slice_, starts in panes_by_slice.items()
             if (inside := [start for start in starts if cohort.start_s <= start < cohort.end_s])
         }
         token, commit = self._chain.new_token(), Commit(self._keys)

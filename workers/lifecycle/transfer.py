@@ -141,8 +141,8 @@ class _Source:
             yield {"type": UNIT, "unit": name, "ids": text.decode()}
 
     async def tallies(self) -> AsyncIterator[dict[str, Any]]:
-        held = await self.texts(self.keys.tallies(*self.name))
-        yield {"type": TALLY, "tallies": {name: int(held.get(name, 0)) for name in CARRIED}}
+        retained = await self.texts(self.keys.tallies(*self.name))
+        yield {"type": TALLY, "tallies": {name: int(retained.get(name, 0)) for name in CARRIED}}
 
     async def _scanned(self, name: str) -> AsyncIterator[tuple[str, bytes]]:
         """Return each field once, although a scan may return some twice while the table grows."""

@@ -17,7 +17,7 @@ from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.retained_store import TALLIES, tally
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.lifecycle.export_shapes import shaped
@@ -61,12 +61,12 @@ class Restoring:
                 item.refuse("not_empty", "something else has been merged into the model meanwhile")
                 return
             marks = next((line["marks"] for line in lines if line["type"] == MARKS), None)
-            held = (
+            sealed_to = (
                 self._node.hget(self._keys.marks(*self._name), SEALED_TO)
                 if marks is None
                 else marks.get(SEALED_TO)
             )
-            self._sealed_to = int(held or 0)
+            self._sealed_to = int(sealed_to or 0)
             for line in lines:
                 self._line(line, commit, token, tallies)
         except (KeyError, TypeError, AttributeError) as error:
@@ -102,7 +102,7 @@ class Restoring:
             commit.set_fields(self._keys.baselines(*self._name), {line["name"]: holds})
         elif kind == RECORD:
             packed = b64decode(line["packed"], validate=True)
-            facts = Facts.unpack(packed)
+            facts = RetainedRecord.unpack(packed)
             tally(tallies, line["id"], facts, len(packed), 1)
             if facts.prediction is not None and self._config.label_horizon_s is not None:
                 start = pane_start(facts.prediction.event_us, self._config.pane_s)

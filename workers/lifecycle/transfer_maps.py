@@ -47,17 +47,17 @@ def check_map_line(field: str, text: str, config: ModelConfig) -> None:
         if not _NUMBER.fullmatch(text) or (field == "n" and int(text) > MAX_VERSIONS):
             raise EntryError(f"{field} of a map line cannot be {json.dumps(text)[:40]}")
         return
-    told = _object(field, text)
+    reported = _object(field, text)
     for name, wanted in _MEMBERS[named[2]].items():
-        if type(told.get(name)) is not wanted:
+        if type(reported.get(name)) is not wanted:
             raise EntryError(
-                f"{name} in {field} of a map line cannot be {json.dumps(told.get(name))[:40]}"
+                f"{name} in {field} of a map line cannot be {json.dumps(reported.get(name))[:40]}"
             )
     if named[2] == "v":
-        check_map(told, config)
+        check_map(reported, config)
 
 
-def check_map(told: Mapping[str, Any], config: ModelConfig) -> None:
+def check_map(reported: Mapping[str, Any], config: ModelConfig) -> None:
     """Reject a map that cannot be applied to the model's predictions.
 
     Raises
@@ -68,7 +68,7 @@ def check_map(told: Mapping[str, Any], config: ModelConfig) -> None:
     batch = Batch.from_columns(even, task=config.task).batch
     try:
         with np.errstate(all="ignore"):
-            applied = apply(told, batch)
+            applied = apply(reported, batch)
         good = applied.shape[0] == 1 and bool(np.isfinite(applied).all())
     except (
         CalibrationInputError,
@@ -85,9 +85,9 @@ def check_map(told: Mapping[str, Any], config: ModelConfig) -> None:
 
 def _object(field: str, text: str) -> dict[str, Any]:
     try:
-        told = json.loads(text)
+        reported = json.loads(text)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        reported = None
+    if not isinstance(reported, dict):
         raise EntryError(f"{field} of a map line is no object")
-    return told
+    return reported

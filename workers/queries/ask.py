@@ -37,6 +37,7 @@ REASK_S = 3.0
 # Number of waiting queries above which reads respond 503: by then the first ones have waited for seconds.
 MAX_QUESTIONS = 512
 OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
+DAMAGED = "damaged"
 
 
 class AnswerTimeout(RuntimeError):
@@ -47,6 +48,14 @@ class AnswerTimeout(RuntimeError):
 
 class AnswerFailed(RuntimeError):
     """The result could not be computed (500)."""
+
+
+class WindowDamaged(RuntimeError):
+    """Panes of the window cannot be read (500); `panes` names them."""
+
+    def __init__(self, detail: str, panes: list[dict[str, str]]):
+        super().__init__(detail)
+        self.panes = panes
 
 
 class SubjectGone(LookupError):
@@ -102,11 +111,11 @@ class QueryRequest:
 
     @classmethod
     def from_json(cls, text: bytes) -> QueryRequest:
-        kept = orjson.loads(text)
+        stored = orjson.loads(text)
         for name, of in (("side", Side), ("other", Side), ("against", Against)):
-            if kept[name] is not None:
-                kept[name] = of(**kept[name])
-        return cls(**kept)
+            if stored[name] is not None:
+                stored[name] = of(**stored[name])
+        return cls(**stored)
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,7 @@ class Reply:
         return cls(status, state_version, body)
 
 
-def answer_digest(
+def result_digest(
     state_version: str,
     kind: str,
     query: Mapping[str, object],
@@ -184,10 +193,10 @@ class QueryClient:
             theirs = await self._versions.state_version(other.model, other.slice, other.window)
             version = joined(version, theirs)
         fields = query.to_dict()
-        digest = answer_digest(version, query.kind, fields, against)
-        kept = await self._client.get(self._keys.answer(digest))
-        if kept is not None:
-            reply = Reply.from_bytes(kept)
+        digest = result_digest(version, query.kind, fields, against)
+        stored = await self._client.get(self._keys.cached_result(digest))
+        if stored is not None:
+            reply = Reply.from_bytes(stored)
         else:
             question = QueryRequest(
                 digest,
@@ -200,7 +209,7 @@ class QueryClient:
                 None if other is None else _side(other.model, other.slice, other.window),
             )
             reply = await self._join(question, deadline_s)
-        return _read(reply, answer_digest(reply.state_version, query.kind, fields, against), window)
+        return _read(reply, result_digest(reply.state_version, query.kind, fields, against), window)
 
     async def _join(self, question: QueryRequest, deadline_s: float) -> Reply:
         """Share the task of an identical waiting query; leaving does not cancel it for the others."""
@@ -221,15 +230,15 @@ class QueryClient:
             task.exception()
 
     async def _until_answered(self, question: QueryRequest) -> Reply:
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting[question.digest] = answered
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[question.digest] = replied
         try:
             while (left_s := question.until_s - time.time()) > 0:
                 await self._send(question)
                 self._read_replies()
-                done, _ = await asyncio.wait([answered], timeout=min(left_s, REASK_S))
+                done, _ = await asyncio.wait([replied], timeout=min(left_s, REASK_S))
                 if done:
-                    return answered.result()
+                    return replied.result()
             raise AnswerTimeout("no worker replied in time")
         finally:
             self._waiting.pop(question.digest, None)
@@ -248,7 +257,7 @@ class QueryClient:
             try:
                 popped = await self._client.blpop([self._reply_to], timeout=1)
             except RedisError as error:
-                log.warning("waiting for answers: %s", error)
+                log.warning("waiting_for_results error=%s", error)
                 await asyncio.sleep(0.05)
                 continue
             if popped is None:
@@ -266,11 +275,15 @@ def _side(model: ModelConfig, slice_: str, window: Window) -> Side:
 def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
     if reply.status == OK:
         return QueryResult(reply.body, etag, window, reply.state_version)
-    told = json.loads(reply.body)
+    reported = json.loads(reply.body)
     if reply.status == REFUSED:
-        raise CalibrationInputError([Violation(**violation) for violation in told["violations"]])
+        raise CalibrationInputError(
+            [Violation(**violation) for violation in reported["violations"]]
+        )
     if reply.status == UNKNOWN:
-        raise UnknownQuestion(told["detail"])
+        raise UnknownQuestion(reported["detail"])
     if reply.status == GONE:
-        raise SubjectGone(told["detail"])
-    raise AnswerFailed(told["detail"])
+        raise SubjectGone(reported["detail"])
+    if reply.status == DAMAGED:
+        raise WindowDamaged(reported["detail"], reported["panes"])
+    raise AnswerFailed(reported["detail"])

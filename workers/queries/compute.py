@@ -21,6 +21,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView, read_view
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.ask import (
+    DAMAGED,
     FAILED,
     GONE,
     OK,
@@ -33,7 +34,7 @@ from calibrant_server.workers.queries.ask import (
 from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind, find_kinds
 from calibrant_server.workers.queries.query import DetectorQuery, Query
 from calibrant_server.workers.queries.versions import joined, with_records
-from calibrant_server.workers.queries.window_panes import WindowPanes, WindowState
+from calibrant_server.workers.queries.window_panes import PanesDamaged, WindowPanes, WindowState
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
@@ -68,17 +69,17 @@ class Compute:
         except ValidationError:
             return False
 
-    def answer(self, question: QueryRequest) -> Reply:
+    def reply(self, question: QueryRequest) -> Reply:
         """Compute a result; errors are results too."""
         kind = self._kinds.get(question.kind)
         if kind is None:
-            return _told(UNKNOWN, "", f"there is no result kind {question.kind}")
+            return _failed(UNKNOWN, "", f"there is no result kind {question.kind}")
         version = ""
         try:
             query = kind.query.model_validate(question.query)
             config = self._config(question.side.model)
             if config is None:
-                return _told(GONE, "", "the model is gone")
+                return _failed(GONE, "", "the model is gone")
             state, inputs = self._inputs(kind, query, config, question)
             version = state.version
             if question.against is None:
@@ -101,13 +102,16 @@ class Compute:
             return Reply(OK, version, body)
         except RedisError:
             raise
+        except PanesDamaged as error:
+            body = json.dumps({"detail": str(error), "panes": error.panes}).encode()
+            return Reply(DAMAGED, version, body)
         except Exception as error:
             violations = getattr(error, "violations", None)
             if violations:
                 body = json.dumps({"violations": [asdict(each) for each in violations]}).encode()
                 return Reply(REFUSED, version, body)
             log.exception("the result %s failed", question.kind)
-            return _told(FAILED, version, f"{type(error).__name__}: {error}")
+            return _failed(FAILED, version, f"{type(error).__name__}: {error}")
 
     def _inputs(
         self, kind: ResultKind[Any], query: Query, config: ModelConfig, question: QueryRequest
@@ -193,7 +197,7 @@ def _recorded(state: WindowState) -> WindowState:
     return replace(state, version=with_records(state.version, starts, state.marks))
 
 
-def _told(status: str, version: str, detail: str) -> Reply:
+def _failed(status: str, version: str, detail: str) -> Reply:
     return Reply(status, version, json.dumps({"detail": detail}).encode())
 
 

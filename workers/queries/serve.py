@@ -21,7 +21,7 @@ from calibrant_server.workers.queries.ask import (
     REFUSED,
     QueryRequest,
     Reply,
-    answer_digest,
+    result_digest,
 )
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
@@ -72,15 +72,15 @@ class QueryServer:
         question = QueryRequest.from_json(raw)
         if time.time() > question.until_s:
             return
-        kept = self._store.client.get(self._keys.answer(question.digest))
-        if kept is not None:
-            self._send(question, Reply.from_bytes(kept), is_new=False)
+        stored = self._store.client.get(self._keys.cached_result(question.digest))
+        if stored is not None:
+            self._send(question, Reply.from_bytes(stored), is_new=False)
         else:
             serve(question, raw)
 
     def _quick(self, question: QueryRequest, raw: bytes) -> None:
         if not self._compute.is_slow(question):
-            self._send(question, self._compute.answer(question))
+            self._send(question, self._compute.reply(question))
         elif self._is_claimed(question):
             log.debug("query_claimed digest=%s", question.digest)
         else:
@@ -91,7 +91,7 @@ class QueryServer:
         claim = self._keys.claim(question.digest)
         if self._store.run_on(self._store.client, "claim", [claim], [_CLAIM_S]):
             try:
-                self._send(question, self._compute.answer(question))
+                self._send(question, self._compute.reply(question))
             finally:
                 self._store.client.delete(claim)
 
@@ -118,7 +118,7 @@ class QueryServer:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
         raw = reply.to_bytes()
         if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
-            digest = answer_digest(
+            digest = result_digest(
                 reply.state_version, question.kind, question.query, question.against
             )
-            pipe.set(self._keys.answer(digest), raw, ex=_CACHE_TTL_S)
+            pipe.set(self._keys.cached_result(digest), raw, ex=_CACHE_TTL_S)

@@ -136,25 +136,25 @@ class Versions:
     async def state(self, config: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
         """Return the state that results about a slice depend on now; one read if nothing has changed."""
         name, _, last, marks, alarm = await self._look(config, slice_, needs)
-        kept = self._known(name, last)
-        if kept is None:
+        stored = self._known(name, last)
+        if stored is None:
             keys = self._keys.of_model(config.key)
             reads = ReadTogether()
             reads.hgetall(name)
             reads.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
-            kept, marks = await reads.run_async(self._client)
-            self._kept[name] = kept
-        return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
+            stored, marks = await reads.run_async(self._client)
+            self._kept[name] = stored
+        return SliceState.of(needs, config, slice_, stored, Watermarks.read(marks), alarm)
 
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
         """Return the state with one read, if model configuration and slice are unchanged since the last read; else None."""
         name, text, last, marks, alarm = await self._look(config, slice_, needs)
-        kept = self._known(name, last)
-        if kept is None or text != config.to_json():
+        stored = self._known(name, last)
+        if stored is None or text != config.to_json():
             return None
-        return SliceState.of(needs, config, slice_, kept, Watermarks.read(marks), alarm)
+        return SliceState.of(needs, config, slice_, stored, Watermarks.read(marks), alarm)
 
     async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
         """Return the limits up to which the panes of a slice are sealed and merged into days."""
@@ -180,7 +180,7 @@ class Versions:
 
     def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
         """Return the panes' versions read before, if nothing has changed since."""
-        kept = self._kept.get(name)
-        if kept is None or last is None or kept.get(LAST_CHANGE.encode()) != last:
+        stored = self._kept.get(name)
+        if stored is None or last is None or stored.get(LAST_CHANGE.encode()) != last:
             return None
-        return kept
+        return stored

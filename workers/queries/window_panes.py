@@ -8,11 +8,13 @@ the window has moved on, the other groups are available and their panes need not
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log2
 from typing import Any, NamedTuple
 
+from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.versions import name_state, panes_in
 from calibrant_server.workers.store.connection import Store
@@ -20,8 +22,10 @@ from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
 from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks, fields_of
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of, plain_slice
 from calibrant_server.workers.store.windows import Dated, Window
+
+log = logging.getLogger(__name__)
 
 _TRIES = 20
 # Merged windows in the memory cache: a dashboard requests about 12 windows repeatedly.
@@ -33,6 +37,19 @@ _FULLEST = 4
 
 Wanted = tuple[str, ...] | None
 Group = tuple[tuple[int, bytes], ...]
+
+
+class PanesDamaged(RuntimeError):
+    """Panes of the window cannot be read: no result is computed from the others as if these were empty.
+
+    Attributes
+    ----------
+    panes : each with slice, first and last time, and the error
+    """
+
+    def __init__(self, panes: list[dict[str, str]]):
+        super().__init__(f"{len(panes)} panes of the window cannot be read")
+        self.panes = panes
 
 
 class LoadedPane(NamedTuple):
@@ -129,18 +146,18 @@ class WindowPanes:
     ) -> WindowState:
         """Return the panes separately."""
         place = _Place(config, slice_, window, wanted)
-        held: dict[int, tuple[bytes, LoadedPane]] = {}
-        seen = self._look(place, [], held)
+        loaded: dict[int, tuple[bytes, LoadedPane]] = {}
+        seen = self._look(place, [], loaded)
         for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
-            missing = self._missing(place, seen.versions.items(), held)
+            missing = self._missing(place, seen.versions.items(), loaded)
             if not missing:
                 state = seen.state(place, alarm)
                 for start, length in state.spans:
-                    version, each = held[start]
+                    version, each = loaded[start]
                     self._kept.put((*place.name, start, version), each)
                     state.panes.append(Dated(start, length, each.pane))
                 return state
-            seen = self._look(place, missing, held)
+            seen = self._look(place, missing, loaded)
         raise RuntimeError("the window changed faster than it could be read")
 
     def merged(
@@ -148,26 +165,26 @@ class WindowPanes:
     ) -> WindowState:
         """Return the merge of the panes. Results must not change it: it is cached."""
         place = _Place(config, slice_, window, wanted)
-        held: dict[int, tuple[bytes, LoadedPane]] = {}
+        loaded: dict[int, tuple[bytes, LoadedPane]] = {}
         merges: dict[Group, LoadedPane] = {}
-        seen = self._look(place, [], held)
+        seen = self._look(place, [], loaded)
         for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
             version = seen.state(place, b"").version
             whole = self._windows.get((version, wanted))
-            missing = [] if whole is not None else self._gather(place, seen, held, merges)
+            missing = [] if whole is not None else self._gather(place, seen, loaded, merges)
             if not missing:
                 if whole is None:
                     parts = [merges[group].pane for _, group in seen.groups(config.pane_s)]
                     whole = self._windows.put((version, wanted), self._merge(config, parts))
                 return seen.state(place, alarm, merged=whole)
-            seen = self._look(place, missing, held)
+            seen = self._look(place, missing, loaded)
         raise RuntimeError("the window changed faster than it could be read")
 
     def _gather(
         self,
         place: _Place,
         seen: _Seen,
-        held: dict[int, tuple[bytes, LoadedPane]],
+        loaded: dict[int, tuple[bytes, LoadedPane]],
         merges: dict[Group, LoadedPane],
     ) -> list[int]:
         """Merge the groups whose panes are all loaded; return the panes that others lack."""
@@ -179,11 +196,11 @@ class WindowPanes:
             name = (*place.name, group)
             merge = self._kept.get(name)
             if merge is None:
-                lacking = self._missing(place, group, held)
+                lacking = self._missing(place, group, loaded)
                 if lacking:
                     missing += lacking
                     continue
-                parts = [held.pop(start)[1] for start, _ in group]
+                parts = [loaded.pop(start)[1] for start, _ in group]
                 self._keep_changing(place, number, group, parts, number == groups[-1][0])
                 largest = max(each.n_bytes for each in parts)
                 size = min(sum(each.n_bytes for each in parts), _FULLEST * largest)
@@ -210,22 +227,22 @@ class WindowPanes:
         self,
         place: _Place,
         versions: Iterable[tuple[int, bytes]],
-        held: dict[int, tuple[bytes, LoadedPane]],
+        loaded: dict[int, tuple[bytes, LoadedPane]],
     ) -> list[int]:
         """Return the panes that are neither loaded nor cached; cached ones are loaded from here on."""
         missing = []
         for start, version in versions:
-            if start in held and held[start][0] == version:
+            if start in loaded and loaded[start][0] == version:
                 continue
-            kept = self._kept.get((*place.name, start, version))
-            if kept is None:
+            stored = self._kept.get((*place.name, start, version))
+            if stored is None:
                 missing.append(start)
             else:
-                held[start] = (version, kept)
+                loaded[start] = (version, stored)
         return missing
 
     def _look(
-        self, place: _Place, missing: list[int], held: dict[int, tuple[bytes, LoadedPane]]
+        self, place: _Place, missing: list[int], loaded: dict[int, tuple[bytes, LoadedPane]]
     ) -> _Seen:
         """Read current versions and marks, and of the same moment a run of the missing panes."""
         config = place.config
@@ -242,9 +259,16 @@ class WindowPanes:
         marks = Watermarks.read(values)
         window = marks.widened(place.window)
         versions = panes_in(found, window)
+        damaged = []
         for start, reply in zip(run, replies, strict=True):
-            if start in versions:
-                held[start] = (versions[start], self._decode(place, reply))
+            if start not in versions:
+                continue
+            try:
+                loaded[start] = (versions[start], self._decode(place, reply))
+            except PackingError as error:
+                damaged.append(_described(place, start, marks.length(start, config.pane_s), error))
+        if damaged:
+            raise PanesDamaged(damaged)
         return _Seen(window, versions, marks)
 
     def _decode(self, place: _Place, reply: Any) -> LoadedPane:
@@ -262,6 +286,15 @@ class WindowPanes:
         spec = self._ground.spec(place.config)
         pane = self._ground.pane.from_parts(spec, parts, only=place.wanted)
         return LoadedPane(pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES)
+
+
+def _described(place: _Place, start_s: int, length_s: int, error: Exception) -> dict[str, str]:
+    window = Window(start_s, start_s + length_s).to_dict()
+    log.error(
+        "pane_damaged model=%s slice=%s start=%s error=%s",
+        place.config.key, place.slice, window["from"], error,
+    )  # fmt: skip
+    return {"slice": plain_slice(place.slice), **window, "error": str(error)[:200]}
 
 
 def _read_parts(reads: ReadTogether, name: str, wanted: Wanted) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.alarm.rows import CohortRows
-from calibrant_server.workers.ingest.retained_record import Facts
+from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.retained_store import scanned
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
@@ -50,14 +50,14 @@ class WindowRecords:
             scored at once.
         """
         name = (self.config.key, self.config.generation)
-        held = int(self.node.hget(self.keys.tallies(*name), "records") or 0)
-        if held > MAX_HELD:
-            detail = f"the model retains {held} records; at most {MAX_HELD} can be scanned. Set a shorter retention."
+        n_records = int(self.node.hget(self.keys.tallies(*name), "records") or 0)
+        if n_records > MAX_HELD:
+            detail = f"the model retains {n_records} records; at most {MAX_HELD} can be scanned. Set a shorter retention."
             raise CalibrationInputError.at("/model", "too_many_records", detail)
-        found: dict[str, Facts] = {}
+        found: dict[str, RetainedRecord] = {}
         n_ratings = 0
-        for field, text in self._walk() if held else ():
-            facts = Facts.unpack(text)
+        for field, text in self._walk() if n_records else ():
+            facts = RetainedRecord.unpack(text)
             if facts.counts and facts.is_labelled and self._holds(facts):
                 n_ratings += len(facts.ratings) * (field.decode() not in found)
                 found[field.decode()] = facts
@@ -71,7 +71,7 @@ class WindowRecords:
             for fields in scanned(self.node, name):
                 yield from fields.items()
 
-    def _holds(self, facts: Facts) -> bool:
+    def _holds(self, facts: RetainedRecord) -> bool:
         """Return whether the prediction is in a pane of the window within its retention, and in the slice."""
         prediction = facts.prediction
         assert prediction is not None

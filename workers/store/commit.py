@@ -100,9 +100,9 @@ class Commit:
         """Copy an entry to the parked entries."""
         self._append("park", self.keys.parked, [entry_id, why, now_ms])
 
-    def forget_parked(self, ids: Sequence[str]) -> None:
-        """Remove parked entries by their ids in the parked stream."""
-        self._operate("xdel", self.keys.parked, list(ids))
+    def forget_entries(self, stream: str, ids: Sequence[str]) -> None:
+        """Remove dead letters or parked entries by their ids in their stream."""
+        self._operate("xdel", stream, list(ids))
 
     def send(
         self,

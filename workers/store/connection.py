@@ -280,25 +280,25 @@ def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
     if server is None:
         return wanted
     if server.get("appendonly") != "yes":
-        kept = "none"
+        stored = "none"
     else:
-        kept = {"always": "fsync", "everysec": "everysec"}.get(
+        stored = {"always": "fsync", "everysec": "everysec"}.get(
             server.get("appendfsync", ""), "none"
         )
-    if wanted == "fsync" and kept != "fsync":
+    if wanted == "fsync" and stored != "fsync":
         raise StoreMismatch(
             "CALIBRANT_DURABILITY=fsync needs a server with appendonly yes and appendfsync always"
         )
-    return kept
+    return stored
 
 
 async def _read_durability(client: Any, wanted: str) -> str:
     """Read the server's durability; if a managed server hides it, rely on the setting."""
     try:
-        told = await client.config_get("append*")
+        reported = await client.config_get("append*")
     except redis.ResponseError:
         return durability_of(None, wanted)
-    return durability_of({_text(name): _text(value) for name, value in told.items()}, wanted)
+    return durability_of({_text(name): _text(value) for name, value in reported.items()}, wanted)
 
 
 def _text(value: bytes | str) -> str:

@@ -186,7 +186,7 @@ class EmbeddedServer:
                 os.close(lock)
             if time.monotonic() > deadline:
                 raise EmbeddedServerError(
-                    f"a server holds {self.directory} but does not answer on its socket; "
+                    f"a server holds {self.directory} but does not respond on its socket; "
                     f"see {self.directory / 'server.log'}"
                 )
             time.sleep(_POLL_S)
@@ -209,7 +209,7 @@ class EmbeddedServer:
                 self._process.kill()
                 self._process.wait()
                 raise EmbeddedServerError(
-                    f"the private server does not answer: {self._last_words()}"
+                    f"the private server does not respond: {self._last_words()}"
                 )
             time.sleep(_POLL_S)
 

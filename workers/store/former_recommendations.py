@@ -18,11 +18,11 @@ _ACTIONS = {
 }
 
 
-def of_alarm(kept: dict[str, Any]) -> dict[str, Any]:
+def of_alarm(stored: dict[str, Any]) -> dict[str, Any]:
     """Return a stored episode with `recommendation`."""
-    if "recommended_action" not in kept:
-        return kept
-    rest = dict(kept)
+    if "recommended_action" not in stored:
+        return stored
+    rest = dict(stored)
     advice: dict[str, Any] = rest.pop("recommended_action") or {}
     names = ("parameters", "holds_later", "tried")
     evidence: dict[str, Any] = {name: advice[name] for name in names if name in advice}
@@ -30,17 +30,17 @@ def of_alarm(kept: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "recommendation": found}
 
 
-def of_map(kept: dict[str, Any]) -> dict[str, Any]:
+def of_map(stored: dict[str, Any]) -> dict[str, Any]:
     """Return a stored map, or its summary, with `recommendation` as an object."""
-    former = kept.get("recommendation")
-    if isinstance(former, dict) or "recommendation" not in kept:
-        return kept
+    former = stored.get("recommendation")
+    if isinstance(former, dict) or "recommendation" not in stored:
+        return stored
     rest = {
         name: value
-        for name, value in kept.items()
+        for name, value in stored.items()
         if name not in ("recommendation_reason", "recommendation_evidence")
     }
-    evidence: dict[str, Any] = kept.get("recommendation_evidence") or {}
+    evidence: dict[str, Any] = stored.get("recommendation_evidence") or {}
     if former is None and not evidence:
         return {**rest, "recommendation": None}
     reason = evidence.get("detail") or evidence.get("rule") or ""

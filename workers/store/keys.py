@@ -24,7 +24,7 @@ T:r:G|shard           hash    prediction id -> retained record (`calibrant_serve
 T:u:G                 hash    pane start, unit -> prediction ids of the unit            commit
 T:j:G|start           hash    prediction ids of a pane that is not sealed yet           commit
 T:n:G                 hash    tallies of the model's retained records                   commit
-T:a:G                 hash    detectors by name; `*` -> version of the last change; `map` -> JSON: map in force   commit
+T:a:G                 hash    detectors by name; `*` -> version of the last change; `map` -> JSON: active map     commit
 T:h:G|detector        hash    cohort start -> what it said to the detector              commit
 T:hr:G                hash    cohort start -> JSON: who rated how much, agreement       commit
 T:ag                  hash    G -> the cohort of which not everything is sealed yet     commit
@@ -43,10 +43,10 @@ ns:ak                 hash    key id -> JSON of a caller's key; `*` -> number of
 ns:au:TENANT          stream  audit log: e (JSON)                                       service
 ns:w                  zset    live workers by time of their last heartbeat              worker
 ns:ask                list    questions that wait for a worker                          inbox
-ns:ask:slow           list    those whose answer may take seconds                      compute
-ns:doing:<digest>     string  somebody works on that answer; expires                   compute
-ns:ans:<inbox>        list    answers on their way to one inbox; expires                compute
-ns:a:<digest>         string  an answer kept under (state version, question); expires   compute
+ns:ask:slow           list    those whose result may take seconds                      compute
+ns:doing:<digest>     string  a worker computes that result; expires                   compute
+ns:ans:<inbox>        list    results on their way to one inbox; expires                compute
+ns:a:<digest>         string  a result cached under (state version, query); expires   compute
 ====================  ======  ========================================================  ==========================
 
 Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`
@@ -255,5 +255,5 @@ class Keys:
     def replies(self, inbox: str) -> str:
         return f"{self.namespace}:ans:{inbox}"
 
-    def answer(self, digest: str) -> str:
+    def cached_result(self, digest: str) -> str:
         return f"{self.namespace}:a:{digest}"

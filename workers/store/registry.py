@@ -80,18 +80,18 @@ class ModelConfig:
 
     def to_json(self) -> bytes:
         """Return the stored form; equal configurations give equal bytes."""
-        kept = asdict(self)
-        kept["created_at"] = self.created_at and self.created_at.astimezone(UTC).isoformat()
-        return json.dumps(kept, separators=(",", ":"), sort_keys=True).encode()
+        stored = asdict(self)
+        stored["created_at"] = self.created_at and self.created_at.astimezone(UTC).isoformat()
+        return json.dumps(stored, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, text: bytes | str) -> ModelConfig:
         """Read a configuration; skip names of later versions."""
-        kept = json.loads(text)
-        if kept.get("created_at"):
-            kept["created_at"] = datetime.fromisoformat(kept["created_at"])
+        stored = json.loads(text)
+        if stored.get("created_at"):
+            stored["created_at"] = datetime.fromisoformat(stored["created_at"])
         known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in kept.items() if name in known})
+        return cls(**{name: value for name, value in stored.items() if name in known})
 
     def made_now(self, now: datetime | None = None) -> ModelConfig:
         """Return the configuration of a new model: generation, first revision, time."""

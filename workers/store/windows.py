@@ -91,7 +91,9 @@ def resolve(
         The clock of the caller; needed unless `to` is given.
     """
     if from_ is not None and window is not None:
-        raise _window_error("/from", "one_of", "use one of from, window")
+        raise _window_error(
+            "/from", "one_of", "Received both from and window; expected one of them."
+        )
     end = to if to is not None else now
     if end is None:
         raise ValueError("now is needed where to is not given")
@@ -101,7 +103,11 @@ def resolve(
     start_s = _start(from_, window, end_us, pane_s)
     start_s, end_s = max(0, start_s), min(end_s, LAST_SECOND // pane_s * pane_s)
     if start_s >= end_s:
-        raise _window_error("/from", "empty_window", "from must be before to, and to after 1970")
+        raise _window_error(
+            "/from",
+            "empty_window",
+            "Received an empty window; expected from before to, and to after 1970.",
+        )
     return Window(start_s, end_s)
 
 

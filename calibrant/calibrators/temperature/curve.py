@@ -25,7 +25,7 @@ from calibrant.accumulators.temperature import (
     UNIT_COUNTS,
     TemperatureProfile,
 )
-from calibrant.calibrators.temperature.ece_interpolation import moved_eces
+from calibrant.calibrators.temperature.ece_interpolation import kept_ece, moved_eces
 from calibrant.calibrators.temperature.hermite import LOG_BETAS, NODES, Hermite, Root, window
 from calibrant.core.label_policies import N_POLICIES, POLICIES
 
@@ -56,12 +56,15 @@ class Curve:
     profile : TemperatureProfile
     policy : int, place in `POLICIES`
     bins : int, equal-width bins (right edges) of the ECE; a divisor of 60 where tables are read
+    min_count : bins of the ECE with fewer samples (mass if predictions are weighted) are left out
     """
 
     method = "profile"
 
-    def __init__(self, profile: TemperatureProfile, policy: int, bins: int) -> None:
-        self.bins = bins
+    def __init__(
+        self, profile: TemperatureProfile, policy: int, bins: int, min_count: float = 0.0
+    ) -> None:
+        self.bins, self.min_count = bins, min_count
         block = profile.blocks["curve"]
         sums = block.sums.reshape(len(CURVE_SUMS), N_POLICIES, N_BETAS)[:, policy]
         self.kept = dict(zip(CURVE_SUMS, sums, strict=True))
@@ -123,16 +126,16 @@ class Curve:
         for j in np.unique(left):
             mine = left == j
             result[mine] = moved_eces(self.tables[:, j], self.tables[:, j + 1], BETAS[j], BETAS[j + 1],
-                                       betas[mine], self.bins)  # fmt: skip
+                                       betas[mine], self.bins, self.min_count)  # fmt: skip
         for j in np.flatnonzero(np.isin(BETAS, betas)):
             result[betas == BETAS[j]] = self.ece_points[j]
         return result
 
     @cached_property
     def ece_points(self) -> Floats:
-        """ECE at the stored points, (betas,)."""
+        """ECE at the stored points, (betas,); nan where no bin has the minimum count."""
         table = self.tables.reshape(3, N_BETAS, self.bins, -1).sum(axis=3)
-        return np.asarray(np.abs(table[2] - table[1]).sum(axis=1) / table[0].sum(axis=1))
+        return kept_ece(table[0], table[2] - table[1], self.min_count)
 
     def ece_error(self, beta: float) -> float:
         """Estimate how far the interpolated table may be off.
@@ -146,10 +149,12 @@ class Curve:
         near = [i for i in (j - 1, j) if 0 < i < N_BETAS - 1]
         missed = [
             moved_eces(self.tables[:, i - 1], self.tables[:, i + 1], BETAS[i - 1], BETAS[i + 1],
-                        BETAS[i : i + 1], self.bins)[0] - self.ece_points[i]
+                        BETAS[i : i + 1], self.bins, self.min_count)[0] - self.ece_points[i]
             for i in near
         ]  # fmt: skip
         moved = 2.0 * float(np.abs(missed).max()) if near else 1.0
+        if not np.isfinite(moved):
+            return 1.0
         return min(1.0, moved + CROSSING_NOISE / float(np.sqrt(self.n)))
 
     def minimum(self, objective: str) -> Minimum | None:

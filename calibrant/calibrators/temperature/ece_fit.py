@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators.temperature.curve import Curve
+from calibrant.calibrators.temperature.verdicts import without_temperature
 
 ECE_TEMPERATURES = np.arange(100, 2001) / 200.0
 ROW_PLATEAU = 1e-3
@@ -16,6 +17,9 @@ FLAT_ECE = 1e-8
 def fitted_by_ece(curve: Curve) -> dict[str, Any] | None:
     """Return the minimal ECE on the grid of temperatures, with the temperatures around it that equal it within the error."""
     ece = curve.eces(1.0 / ECE_TEMPERATURES[::-1])[::-1]
+    if np.isnan(ece).all():
+        return without_temperature("no_bins")
+    ece = np.where(np.isnan(ece), np.inf, ece)
     if not np.ptp(ece) > FLAT_ECE:
         return None
     best = int(np.argmin(ece))

@@ -39,6 +39,7 @@ def fit_temperature(
     raters: str = "pooled",
     ci: float = 0.95,
     bins: int = 15,
+    min_count: float = 0.0,
     rows_if_complete: bool = False,
 ) -> dict[str, Any]:
     """Fit a temperature to a pane's stored profile, without raw rows.
@@ -50,6 +51,7 @@ def fit_temperature(
     raters : label policy of the fit; T depends on it
     ci : nominal coverage of the interval, in [0.5, 1)
     bins : equal-width bins (right edges) of the ECE; a divisor of 60
+    min_count : bins of the ECE with fewer samples (mass if predictions are weighted) are left out
     rows_if_complete : fit to the rows of the stored sample if it has every labelled prediction; `method` is "sample"
 
     Returns
@@ -86,7 +88,7 @@ def fit_temperature(
     """
     _check(objective, bins, TABLE_BINS)
     view = View(pane, PaneQuery(bins=1, raters=raters, ci=ci, scope=pane.spec.default_scope))
-    about = _about(pane.spec, pane.counts, objective, raters, ci, bins, "profile")
+    about = _about(pane.spec, pane.counts, objective, raters, ci, bins, min_count, "profile")
     try:
         view.refuse_histograms()
     except NotAnswerable as fault:
@@ -94,13 +96,20 @@ def fit_temperature(
         return about | _nothing() | reason | {"n_excluded": fault.n_excluded}
     if rows_if_complete and _is_complete(pane):
         exact = fit_temperature_exact(
-            pane.sample.batch(), objective=objective, raters=raters, ci=ci, bins=bins
+            pane.sample.batch(),
+            objective=objective,
+            raters=raters,
+            ci=ci,
+            bins=bins,
+            min_count=min_count,
         )
         counted = {name: about[name] for name in ("n", "n_predictions", "n_ratings", "n_units")}
         return exact | counted | {"method": "sample"}
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)
-    return _answer(about, lambda: Curve(profile, view.policy, bins), profile, view.policy)
+    return _answer(
+        about, lambda: Curve(profile, view.policy, bins, min_count), profile, view.policy
+    )
 
 
 def _is_complete(pane: Pane) -> bool:
@@ -118,6 +127,7 @@ def fit_temperature_exact(
     raters: str = "pooled",
     ci: float = 0.95,
     bins: int = 15,
+    min_count: float = 0.0,
 ) -> dict[str, Any]:
     """Fit a temperature to raw rows: NLL and Brier by an exact solve, ECE by exhaustive search in steps of .005.
 
@@ -125,7 +135,7 @@ def fit_temperature_exact(
     ----------
     batch : Batch
     objective, raters, ci : as in `fit_temperature`
-    bins : equal-width bins (right edges) of the ECE, any number
+    bins, min_count : equal-width bins (right edges) of the ECE, any number; bins with fewer samples are left out
 
     Returns
     -------
@@ -144,8 +154,21 @@ def fit_temperature_exact(
     profile.fill(filling)
     counts.fill(filling)
     policy = View(Pane(spec), question).policy
-    about = _about(spec, counts.named(), objective, raters, ci, bins, "raw")
-    return _answer(about, lambda: RowCurve(profile, filling, policy, bins), profile, policy)
+    about = _about(spec, counts.named(), objective, raters, ci, bins, min_count, "raw")
+    return _answer(
+        about, lambda: RowCurve(profile, filling, policy, bins, min_count), profile, policy
+    )
+
+
+def check_ece_bins(bins: int) -> None:
+    """Check that a profile's tables give the ECE with so many bins.
+
+    Raises
+    ------
+    CalibrationInputError
+        They do not.
+    """
+    _check("ece", bins, TABLE_BINS)
 
 
 def _check(objective: str, bins: int, multiple: int | None) -> None:
@@ -169,6 +192,7 @@ def _about(
     raters: str,
     ci: float,
     bins: int,
+    min_count: float,
     method: str,
 ) -> dict[str, Any]:
     low, high = float(1.0 / BETAS[-1]), float(1.0 / BETAS[0])
@@ -180,6 +204,7 @@ def _about(
         "method": method,
         "scope": spec.default_scope,
         "bins": bins,
+        "min_count": min_count,
         "edges": "right",
         "ci": ci,
         "range": [low, high],
@@ -248,17 +273,23 @@ def _answer(
     return result | verdict_of(result)
 
 
-def _losses(curve: Curve, beta: float) -> dict[str, float]:
-    return {"nll": curve.nll(beta), "brier": curve.brier(beta), "ece": curve.ece(beta)}
+def _losses(curve: Curve, beta: float) -> dict[str, float | None]:
+    ece = curve.ece(beta)
+    return {
+        "nll": curve.nll(beta),
+        "brier": curve.brier(beta),
+        "ece": ece if np.isfinite(ece) else None,
+    }
 
 
-def _points(curve: Curve) -> dict[str, list[float]]:
-    """Return the losses at the stored temperatures, smallest first."""
+def _points(curve: Curve) -> dict[str, list[float | None]]:
+    """Return the losses at the stored temperatures, smallest first; None for an ECE without bins."""
+    ece = curve.ece_points[::-1]
     return {
         "temperature": (1.0 / BETAS[::-1]).tolist(),
         "nll": curve.nll_points[0, ::-1].tolist(),
         "brier": curve.brier_points[0, ::-1].tolist(),
-        "ece": curve.ece_points[::-1].tolist(),
+        "ece": [value if np.isfinite(value) else None for value in ece.tolist()],
     }
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.calibrators.temperature.curve import Curve, Minimum
+from calibrant.calibrators.temperature.ece_interpolation import kept_ece
 from calibrant.calibrators.temperature.hermite import LOG_BETAS, Root, quintic, root
 from calibrant.calibrators.temperature.tempered_rows import (
     brier,
@@ -36,15 +37,20 @@ class RowCurve(Curve):
     ----------
     profile : TemperatureProfile that was filled with `filling`
     filling : Filling
-    policy, bins : as in `Curve`; any number of bins
+    policy, bins, min_count : as in `Curve`; any number of bins
     """
 
     method = "raw"
 
     def __init__(
-        self, profile: TemperatureProfile, filling: Filling, policy: int, bins: int
+        self,
+        profile: TemperatureProfile,
+        filling: Filling,
+        policy: int,
+        bins: int,
+        min_count: float = 0.0,
     ) -> None:
-        super().__init__(profile, policy, bins)
+        super().__init__(profile, policy, bins, min_count)
         self.policy, self.filling = policy, filling
         step = max(256, (1 << 18) // filling.batch.n_classes)
         self.parts = [
@@ -118,10 +124,13 @@ class RowCurve(Curve):
         result = np.empty(len(betas))
         for chosen, scores in self._scores(betas):
             place = equal_width_bin(scores, self.bins) + self.bins * np.arange(len(scores))[:, None]
-            gap = np.bincount(
-                place.ravel(), (hits - weight * scores).ravel(), scores.shape[0] * self.bins
+            gap, count = (
+                np.bincount(place.ravel(), values.ravel(), len(scores) * self.bins)
+                .reshape(-1, self.bins)
+                .astype(np.float64)
+                for values in (hits - weight * scores, np.broadcast_to(weight, scores.shape))
             )
-            result[chosen] = np.abs(gap.reshape(-1, self.bins)).sum(axis=1) / weight.sum()
+            result[chosen] = kept_ece(count, gap, self.min_count)
         return result
 
     @cached_property

@@ -15,6 +15,7 @@ VERDICTS = {
     "at_upper_bound": "the loss still decreases at the largest temperature: the labels look unrelated to the "
     "probabilities",
     "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
+    "no_bins": "no bin has min_count samples at any temperature",
     "unsettled": "the interval covers every temperature considered: the data do not determine one",
     "few_units": f"fewer than {MIN_UNITS} independent units: no interval is given",
     "few_incorrect_units": f"fewer than {MIN_INCORRECT_UNITS} independent units have a rating other than the most probable "

@@ -8,10 +8,15 @@ from typing import Any, ClassVar
 
 from calibrant.core.pane import Pane
 from calibrant.drift.comparison import compare as compare_sides
-from calibrant.drift.recommendation import told
+from calibrant.drift.recommendation import reported
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detectors import Detector, n_asked
-from calibrant_server.workers.alarm.drift_report import interval_of, others_of, passed_over, told_of
+from calibrant_server.workers.alarm.drift_report import (
+    interval_of,
+    others_of,
+    passed_over,
+    report_of,
+)
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kind import (
     Against,
@@ -87,14 +92,14 @@ def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
             "sr": None,
             "threshold": None,
             "arl_target": None,
-            "recommendation": told("none" if status == "ok" else "collect_more"),
+            "recommendation": reported("none" if status == "ok" else "collect_more"),
             "assumptions": comparison["assumptions"],
             "detector": None,
             "detector_reason": why_not,
             "cohorts_passed_over": None if detector is None else passed_over(detector),
             "comparison": comparison,
         }
-    found = told_of(detector, settings, alarm, inputs.seed)
+    found = report_of(detector, settings, alarm, inputs.seed)
     head = {
         "detector": {
             "scope": parts_of(alarm.name)[0],
@@ -176,8 +181,8 @@ def _window(panes: list[Dated]) -> dict[str, str] | None:
 
 def _in_histograms(pane: Pane) -> float:
     """Return the weight received as plain histograms, which carry no units and are excluded from the comparison."""
-    held = pane.histograms
-    return max((held.weight(key) for key in held.blocks), default=0.0)
+    found = pane.histograms
+    return max((found.weight(key) for key in found.blocks), default=0.0)
 
 
 KIND = ResultKind(DriftQuery, compute, accumulators, compare)

@@ -41,10 +41,11 @@ def compute(query: ExpectedDelayQuery, inputs: Inputs) -> Result:
     panes, config, alarm = inputs.panes, inputs.config, inputs.alarm
     settings = AlarmSettings.of(config)
     fitted = alarm.in_force.fitted if settings.is_mapped else None
-    held = [each.pane for each in panes]
+    merged = [each.pane for each in panes]
     scopes = settings.scopes[:MAX_SCOPES]
     tables = {
-        scope: typical_table(held, scope, settings.policy, config.task, fitted) for scope in scopes
+        scope: typical_table(merged, scope, settings.policy, config.task, fitted)
+        for scope in scopes
     }
     if not all(table.n_units > 0 for table in tables.values()):
         return {

@@ -103,10 +103,10 @@ def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against
 
 
 def _around(pane: Pane, view: View) -> Result:
-    held = pane.counts
+    counts = pane.counts
     return {
-        **held,
-        **_histograms(pane, held),
+        **counts,
+        **_histograms(pane, counts),
         "weight": pane.weight,
         **_units(pane),
         "raters": view.question.raters,
@@ -122,21 +122,21 @@ def _named(found: dict[str, dict[str, Any]], names: list[str] | None) -> dict[st
     return found
 
 
-def _histograms(pane: Pane, held: dict[str, int]) -> Result:
+def _histograms(pane: Pane, counts: dict[str, int]) -> Result:
     """Plain histograms by what they count; several may count the same predictions, so the largest number is added."""
-    kept = pane.histograms
-    if kept.is_empty:
+    stored = pane.histograms
+    if stored.is_empty:
         return {}
     found = [
         {
             **dict(zip(("kind", "class", "raters", "edges"), key.split("|"), strict=True)),
-            "weight": kept.weight(key),
+            "weight": stored.weight(key),
         }
-        | {"n_predictions": kept.n_predictions(key)}
-        for key in sorted(kept.blocks)
+        | {"n_predictions": stored.n_predictions(key)}
+        for key in sorted(stored.blocks)
     ]
-    most = max((kept.n_predictions(key) or 0 for key in kept.blocks), default=0)
-    return {"n_predictions": held["n_predictions"] + most, "histograms": found}
+    most = max((stored.n_predictions(key) or 0 for key in stored.blocks), default=0)
+    return {"n_predictions": counts["n_predictions"] + most, "histograms": found}
 
 
 def _units(pane: Pane) -> Result:

@@ -85,7 +85,7 @@ def _why_nothing(n_labelled: int) -> dict[str, str]:
 def classes_of(rows: CohortRows, rater: str) -> NDArray[np.int64]:
     """Return a rater's class for every row, int64 (n,); -1 if they gave none or withdrew it."""
     ratings = [facts.ratings.get(rater) for _, facts in rows.facts]
-    return np.array([WITHDRAWN if each is None else each.klass for each in ratings], np.int64)
+    return np.array([WITHDRAWN if each is None else each.class_index for each in ratings], np.int64)
 
 
 KIND = ResultKind(RatersQuery, compute, accumulators, is_slow=is_slow)

@@ -1,0 +1,139 @@
+"""Noise of observed gaps: that of resampled replicates, topped up where a bin holds too few units to show it.
+
+The gap of a bin with one or two units hardly varies between resamples, and would pass for a true one. Each bin's variance is therefore
+raised to that of labels at a rate near its own, times the design effect that all bins together show. Constants were chosen on half of
+the settings of `benchmarks/guarantees` and judged on the other half.
+
+Source: Kish (Survey Sampling, 1965) for effective sizes and design effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.inference.intervals import ResampledGaps, along_ray
+from calibrant.inference.replication import ReplicateTables, resamples
+
+Floats = NDArray[np.float64]
+_PSEUDO_UNITS = 1.0
+_MIN_REPLICATES = 2.0
+_LEAST_MISSING = 0.15
+_LEAST_RATE = 1e-6
+
+
+@dataclass(frozen=True)
+class BinMoments:
+    """What the bins of a value hold, float64 (n_tables, n_bins) each.
+
+    Attributes
+    ----------
+    weight, gap : of the bins
+    score : mean score, 0.5 where empty
+    units : Kish's effective number of samples: squared weight over the sum of squared weights
+    """
+
+    weight: Floats
+    gap: Floats
+    score: Floats
+    units: Floats
+
+
+@dataclass(frozen=True)
+class DesignEffect:
+    """Variance of the gaps relative to that of independent samples.
+
+    Attributes
+    ----------
+    within : over the bins
+    total : of the sum over all bins, which sees dependence between bins
+    n : Kish's effective number of samples divided by the larger effect
+    """
+
+    within: float
+    total: float
+    n: float
+
+
+def design_effect(tables: ReplicateTables, bins: BinMoments, least: float) -> DesignEffect:
+    """Return the design effect of replicates' tables under the value's bins.
+
+    Parameters
+    ----------
+    tables : with as many tables and bins as `bins`
+    bins : BinMoments
+    least : lower limit; 1 for single labels, less where labels are shares of several ratings
+    """
+    error = tables.difference - tables.weight * bins.gap
+    replicates = _kish(tables.weight)
+    model = _label_variance(bins) * bins.weight**2
+    told = (replicates >= _MIN_REPLICATES) & (model > 0)
+    seen = (error**2).sum(axis=0) * _correction(replicates)
+    n = len(error)
+    within = _over(float(seen[told].sum()), float(model[told].sum()))
+    # Each table has every sample once, so that the mean over tables is the effect of one.
+    whole = (error.sum(axis=2) ** 2).sum() * n / max(n - 1.0, 1.0)
+    total = _over(float(whole), float(model.sum()))
+    within, total = max(within, least), max(total, least)
+    size = float(_kish_of(bins).mean())
+    return DesignEffect(within, total, size / max(within, total, 1.0))
+
+
+def noisy_gaps(
+    tables: ReplicateTables, bins: BinMoments, effect: DesignEffect, seed: int
+) -> ResampledGaps:
+    """Return simulated observed gaps of a value's bins, with topped-up noise.
+
+    Parameters
+    ----------
+    tables : with as many tables and bins as `bins`
+    bins : BinMoments
+    effect : of the same tables
+    seed : of the resamples
+    """
+    drawn = resamples(len(tables.weight), seed)
+    weight = np.tensordot(drawn, tables.weight, axes=1)
+    centre = _ratio(tables.difference.sum(axis=0), tables.weight.sum(axis=0))
+    noise = _ratio(np.tensordot(drawn, tables.difference, axes=1), weight) - centre
+    noise[weight <= 0] = 0.0
+    noise *= np.sqrt(_correction(_kish(tables.weight)))
+    needed = effect.within * _label_variance(bins)
+    missing = np.maximum(needed - noise.var(axis=0), 0.0)
+    missing[missing < _LEAST_MISSING * needed] = 0.0
+    extra = np.random.default_rng([seed, len(drawn)]).standard_normal(noise.shape)
+    noise += extra * np.sqrt(missing)
+    return along_ray(bins.weight, bins.gap, weight, noise)
+
+
+def _label_variance(bins: BinMoments) -> Floats:
+    """Return the variance of each bin's accuracy with independent labels, at a rate shrunk to the score by one pseudo-observation."""
+    pull = _PSEUDO_UNITS * bins.score
+    rate = (bins.units * (bins.score + bins.gap) + pull) / (bins.units + _PSEUDO_UNITS)
+    rate = np.clip(rate, _LEAST_RATE, 1.0 - _LEAST_RATE)
+    return _ratio(rate * (1.0 - rate), bins.units)
+
+
+def _kish(weight: Floats) -> Floats:
+    """Return the effective number of replicates in each bin; (n, ...) to (...)."""
+    return _ratio(weight.sum(axis=0) ** 2, (weight**2).sum(axis=0))
+
+
+def _kish_of(bins: BinMoments) -> Floats:
+    """Return Kish's effective number of samples of each table."""
+    squared = _ratio(bins.weight**2, bins.units).sum(axis=1)
+    return _ratio(bins.weight.sum(axis=1) ** 2, squared)
+
+
+def _correction(replicates: Floats) -> Floats:
+    """Return the factor that corrects a variance about the bin's own mean for its few replicates."""
+    return np.asarray(1.0 / (1.0 - 1.0 / np.maximum(replicates, _MIN_REPLICATES)))
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
+
+
+def _over(top: float, bottom: float) -> float:
+    return top / bottom if bottom > 0 else 1.0

@@ -1,0 +1,146 @@
+"""One fill of a batch: its arrays to the kernel, and the touched cells to the blocks of a pane."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.block import SPARSE_SHARE, Block
+from calibrant.core.batch import Batch
+from calibrant.core.content_digest import SOURCES, case_hashes
+from calibrant.core.spec import PaneSpec
+from calibrant.kernel.structures import Destination, Rows
+from calibrant.kernel.workspace import MAX_IDLE, Workspace, idle_workspaces
+
+
+class Filled(NamedTuple):
+    """Accumulators that the kernel filled, and the content digest of the batch."""
+
+    names: frozenset[str]
+    digest: int
+
+
+def fill(
+    spec: PaneSpec,
+    only: frozenset[str] | None,
+    batch: Batch,
+    accumulator: Callable[[str], Accumulator],
+    *,
+    with_cases: bool,
+) -> Filled | None:
+    """Add a batch to the accumulators that the kernel knows; None where numpy fills all of them.
+
+    Parameters
+    ----------
+    only : names of the accumulators of the pane; None for all
+    accumulator : returns the pane's accumulator of a name
+    with_cases : whether a row's case is part of the content digest
+    """
+    idle = idle_workspaces(spec, only)
+    if idle is None:
+        return None
+    try:
+        workspace = idle.pop()
+    except IndexError:
+        workspace = Workspace(spec, only)
+    rows, arrays = _rows(batch, with_cases)
+    if workspace.library.calibrant_kernel_fill(
+        workspace.handle, ctypes.byref(rows), workspace.n_touched.ctypes.data
+    ):
+        raise MemoryError(f"the kernel has no memory for a batch of {batch.n} rows")
+    if rows.hashes_rows:
+        batch.__dict__["prediction_hash"] = arrays["prediction_hash"]
+    _flush(workspace, accumulator)
+    if len(idle) < MAX_IDLE:
+        idle.append(workspace)
+    return Filled(workspace.names, rows.digest[0] << 64 | rows.digest[1])
+
+
+def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, dict[str, NDArray[Any]]]:
+    """Return the batch as a structure, and the arrays that it points to."""
+    hashes_rows = _hashes_rows(batch)
+    arrays: dict[str, NDArray[Any]] = {
+        "scores": _doubles(batch.scores),
+        "probabilities": _doubles(batch.probabilities),
+        "rating_row": _integers(batch.votes.row),
+        "rating_class": _integers(batch.votes.klass),
+        "rating_count": _integers(batch.votes.count),
+        "prediction_hash": np.empty(batch.n, np.uint64) if hashes_rows else batch.prediction_hash,
+    }
+    source = batch.unit_source
+    has_units = source in ("unit", "case")
+    arrays["unit_hash"] = (
+        arrays["prediction_hash"] if hashes_rows and not has_units else batch.unit_hash
+    )
+    if has_units:
+        arrays["unit_key"] = getattr(batch, "unit_key", arrays["unit_hash"])
+    if batch.weights is not None:
+        arrays["weights"] = _doubles(batch.weights)
+    if with_cases and batch.cases is not None:
+        arrays["case_hash"] = case_hashes(batch)
+    rows = Rows(
+        n=batch.n,
+        n_entries=len(batch.votes.row),
+        is_logits=batch.is_logits,
+        has_units=has_units,
+        unit_from_row=source == "row",
+        digest_source=SOURCES[source],
+        hashes_rows=hashes_rows,
+        **{name: array.ctypes.data for name, array in arrays.items()},
+    )
+    return rows, arrays
+
+
+def _hashes_rows(batch: Batch) -> bool:
+    """Whether predictions are identified by their content and this hash is not known yet, so that the kernel computes it."""
+    is_own = type(batch).prediction_hash is Batch.prediction_hash
+    return is_own and batch.ids is None and "prediction_hash" not in batch.__dict__
+
+
+def _doubles(array: NDArray[Any]) -> NDArray[np.float64]:
+    return np.ascontiguousarray(array, np.float64)
+
+
+def _integers(array: NDArray[Any]) -> NDArray[np.int64]:
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> None:
+    """Add the touched cells to the pane's blocks: in place where these are dense, else as a sparse block that is merged."""
+    sparse: list[tuple[Block, Block]] = []
+    touched = workspace.n_touched.tolist()
+    for place, block, size in workspace.blocks:
+        n = touched[place]
+        if not n:
+            continue
+        own = accumulator(block.accumulator).blocks.get(block.name)
+        if own is None:  # state of an older format has no such block and gets none
+            own = Block(block.n_counts, block.n_sums, size)
+        if own.is_dense or SPARSE_SHARE * n > size:
+            workspace.destinations[place] = _address(None, own.counts, own.sums, size)
+        else:
+            cells = Block.of_cells(
+                size, np.zeros(n, np.int64), np.zeros((block.n_counts, n), np.int64),
+                np.zeros((block.n_sums, n)), own.rests_on,
+            )  # fmt: skip
+            sparse.append((own, cells))
+            workspace.destinations[place] = _address(*cells.filled(), n)
+    workspace.library.calibrant_kernel_flush(workspace.handle, workspace.destinations)
+    for own, cells in sparse:
+        own.merge(cells)
+
+
+def _address(
+    places: NDArray[Any] | None, counts: NDArray[Any], sums: NDArray[Any], stride: int
+) -> Destination:
+    return Destination(
+        None if places is None else places.ctypes.data,
+        counts.ctypes.data,
+        sums.ctypes.data,
+        stride,
+    )

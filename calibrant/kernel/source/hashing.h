@@ -1,0 +1,40 @@
+/* Fixed 64-bit hashes; `calibrant/core/hashing.py`. */
+#ifndef CALIBRANT_HASHING_H
+#define CALIBRANT_HASHING_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* Steele, Lea and Flood's SplitMix64 finaliser. */
+static inline uint64_t mix(uint64_t x)
+{
+    x += 0x9E3779B97F4A7C15ull;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return x ^ (x >> 31);
+}
+
+/* Appleby's MurmurHash3 finaliser; maps 0 to 0. */
+static inline uint64_t fmix(uint64_t x)
+{
+    x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDull;
+    x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53ull;
+    return x ^ (x >> 33);
+}
+
+/* Bits of a number, with minus zero as zero. */
+static inline uint64_t bits_of(double value)
+{
+    uint64_t bits;
+    value += 0.0;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* A number in [0, 1) from the hash's upper 53 bits. */
+static inline double uniform(uint64_t hash)
+{
+    return (double)(hash >> 11) * 0x1p-53;
+}
+
+#endif

@@ -1,0 +1,233 @@
+/* The C interface that `calibrant/kernel/library.py` calls: workspaces, fills and flushes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "workspace.h"
+
+#if defined(_WIN32)
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif
+
+#define ALIGNMENT 64
+#define N_HEAD_WORDS 5
+
+#define DECLARE_VARIANT(variant)                                                                    \
+    void kernel_fill_##variant(Workspace *workspace, Batch *batch);                                 \
+    void kernel_keys_##variant(uint64_t *high, uint64_t *low, int64_t n_classes);                   \
+    void kernel_numbers_##variant(const double *x, double *exponentials, double *logarithms, int64_t n)
+
+DECLARE_VARIANT(baseline);
+
+#if defined(__x86_64__)
+DECLARE_VARIANT(avx2);
+static int has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") != 0;
+}
+#else
+#define kernel_fill_avx2 kernel_fill_baseline
+#define kernel_numbers_avx2 kernel_numbers_baseline
+static int has_avx2(void)
+{
+    return 0;
+}
+#endif
+
+static int uses_avx2 = -1; /* -1: as the processor has it */
+
+EXPORTED int64_t calibrant_kernel_abi(void)
+{
+    return KERNEL_ABI;
+}
+
+/* Sizes of the structures that the caller fills, and the number of blocks. */
+EXPORTED void calibrant_kernel_sizes(int64_t sizes[5])
+{
+    sizes[0] = sizeof(Model);
+    sizes[1] = sizeof(Shape);
+    sizes[2] = sizeof(Batch);
+    sizes[3] = sizeof(Destination);
+    sizes[4] = N_BLOCKS;
+}
+
+/* Whether fills use AVX2; 0 or 1 chooses it where the processor has it, and any other number leaves the choice to the processor. */
+EXPORTED int64_t calibrant_kernel_avx2(int64_t choice)
+{
+    uses_avx2 = has_avx2() && choice != 0;
+    return uses_avx2;
+}
+
+static void *zeroed(size_t n, size_t size)
+{
+    size_t bytes = (n * size + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+    void *memory = aligned_alloc(ALIGNMENT, bytes);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+EXPORTED void calibrant_kernel_free(Workspace *workspace)
+{
+    if (!workspace)
+        return;
+    for (int block = 0; block < N_BLOCKS; block++) {
+        free(workspace->tables[block].records);
+        free(workspace->tables[block].touched);
+    }
+    free(workspace->tile.probability);
+    free(workspace->tile.zed);
+    free(workspace->tile.is_possible);
+    free(workspace->tile.log_probability);
+    free(workspace->powers);
+    free(workspace->rated);
+    free(workspace->position);
+    free(workspace->unit_bins);
+    free(workspace->word_keys[0]);
+    free(workspace->word_keys[1]);
+    free(workspace->first_entry);
+    free(workspace->order);
+    free(workspace->row_digest[0]);
+    free(workspace->row_digest[1]);
+    free(workspace);
+}
+
+static int make_tables(Workspace *workspace, const Shape *shapes)
+{
+    for (int block = 0; block < N_BLOCKS; block++) {
+        Table *table = &workspace->tables[block];
+        int64_t columns = shapes[block].n_counts + shapes[block].n_sums;
+        *table = (Table){.size = shapes[block].size, .n_counts = shapes[block].n_counts, .n_sums = shapes[block].n_sums};
+        table->width = (columns + LANES - 1) / LANES * LANES;
+        if (table->size == 0)
+            continue;
+        table->records = zeroed((size_t)(table->size * table->width), sizeof *table->records);
+        table->touched = zeroed((size_t)table->size, sizeof *table->touched);
+        if (!table->records || !table->touched)
+            return 0;
+    }
+    return 1;
+}
+
+static int make_class_arrays(Workspace *workspace)
+{
+    const size_t n = (size_t)workspace->model.n_classes;
+    Tile *tile = &workspace->tile;
+    tile->probability = zeroed(n, sizeof *tile->probability);
+    tile->zed = zeroed(n, sizeof *tile->zed);
+    tile->is_possible = zeroed(n, sizeof *tile->is_possible);
+    tile->log_probability = zeroed(n, sizeof *tile->log_probability);
+    workspace->powers = zeroed(STEPS_PER_OCTAVE * n, sizeof *workspace->powers);
+    workspace->rated = zeroed(n, sizeof *workspace->rated);
+    workspace->position = zeroed(n, sizeof *workspace->position);
+    workspace->unit_bins = zeroed(SCORE_BINS + CLASS_BINS * n, sizeof *workspace->unit_bins);
+    for (int lane = 0; lane < 2; lane++)
+        workspace->word_keys[lane] = zeroed(N_HEAD_WORDS + 2 * n, sizeof **workspace->word_keys);
+    if (!tile->probability || !tile->zed || !tile->is_possible || !tile->log_probability || !workspace->powers)
+        return 0;
+    if (!workspace->rated || !workspace->position || !workspace->unit_bins || !workspace->word_keys[0] || !workspace->word_keys[1])
+        return 0;
+    kernel_keys_baseline(workspace->word_keys[0], workspace->word_keys[1], workspace->model.n_classes);
+    return 1;
+}
+
+/* Scratch memory for panes of one specification, or NULL without memory. */
+EXPORTED Workspace *calibrant_kernel_new(const Model *model, const Shape *shapes)
+{
+    Workspace *workspace = zeroed(1, sizeof *workspace);
+    if (!workspace)
+        return NULL;
+    workspace->model = *model;
+    if (make_tables(workspace, shapes) && make_class_arrays(workspace))
+        return workspace;
+    calibrant_kernel_free(workspace);
+    return NULL;
+}
+
+static int make_room(Workspace *workspace, int64_t n)
+{
+    if (n <= workspace->capacity)
+        return 1;
+    const size_t rows = (size_t)n;
+    workspace->capacity = 0;
+    free(workspace->first_entry);
+    free(workspace->order);
+    free(workspace->row_digest[0]);
+    free(workspace->row_digest[1]);
+    workspace->first_entry = malloc((rows + 1) * sizeof *workspace->first_entry);
+    workspace->order = malloc(rows * sizeof *workspace->order);
+    workspace->row_digest[0] = malloc(rows * sizeof **workspace->row_digest);
+    workspace->row_digest[1] = malloc(rows * sizeof **workspace->row_digest);
+    if (!workspace->first_entry || !workspace->order || !workspace->row_digest[0] || !workspace->row_digest[1])
+        return 0;
+    workspace->capacity = n;
+    return 1;
+}
+
+/* Add a batch to the scratch tables and write how many cells of each block were touched. Returns 0, or 1 without memory. */
+EXPORTED int64_t calibrant_kernel_fill(Workspace *workspace, Batch *batch, int64_t *n_touched)
+{
+    if (!make_room(workspace, batch->n))
+        return 1;
+    if (uses_avx2 > 0)
+        kernel_fill_avx2(workspace, batch);
+    else
+        kernel_fill_baseline(workspace, batch);
+    for (int block = 0; block < N_BLOCKS; block++)
+        n_touched[block] = workspace->tables[block].n_touched;
+    return 0;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* List the touched cells in increasing order: by a sweep where they are many. */
+static void sort_touched(Table *table)
+{
+    if (16 * table->n_touched < table->size) {
+        qsort(table->touched, (size_t)table->n_touched, sizeof *table->touched, by_place);
+        return;
+    }
+    table->n_touched = 0;
+    for (int64_t place = 0; place < table->size; place++)
+        if (table->records[place * table->width] != 0.0)
+            table->touched[table->n_touched++] = (int32_t)place;
+}
+
+static void flush_table(Table *table, const Destination *to)
+{
+    sort_touched(table);
+    for (int64_t i = 0; i < table->n_touched; i++) {
+        int64_t place = table->touched[i], at = to->places ? i : place;
+        double *record = table->records + place * table->width;
+        if (to->places)
+            to->places[i] = place;
+        for (int64_t column = 0; column < table->n_counts; column++)
+            to->counts[column * to->stride + at] += (int64_t)record[column];
+        for (int64_t column = 0; column < table->n_sums; column++)
+            to->sums[column * to->stride + at] += record[table->n_counts + column];
+        memset(record, 0, (size_t)table->width * sizeof *record);
+    }
+    table->n_touched = 0;
+}
+
+/* Add the touched cells to their destinations, one per block, and clear them. */
+EXPORTED void calibrant_kernel_flush(Workspace *workspace, const Destination *destinations)
+{
+    for (int block = 0; block < N_BLOCKS; block++)
+        if (workspace->tables[block].n_touched > 0)
+            flush_table(&workspace->tables[block], &destinations[block]);
+}
+
+/* Exponentials of minus x and logarithms of x, whose number is a multiple of the lanes; for tests. */
+EXPORTED void calibrant_kernel_numbers(const double *x, double *exponentials, double *logarithms, int64_t n)
+{
+    if (uses_avx2 > 0)
+        kernel_numbers_avx2(x, exponentials, logarithms, n);
+    else
+        kernel_numbers_baseline(x, exponentials, logarithms, n);
+}

@@ -1,0 +1,98 @@
+/*
+ * Shared types of the compiled kernel.
+ *
+ * The numpy accumulators of `calibrant/accumulators` are the specification: every file here has the name of one of them, or
+ * of the part of `calibrant/core` that it computes. A fill adds one batch to zeroed scratch tables. A flush then adds the
+ * cells that were touched to a pane's blocks, in the blocks' own layout. Floating-point contraction and reassociation are
+ * off, so the baseline and the AVX2 variant give the same bits.
+ */
+#ifndef CALIBRANT_KERNEL_H
+#define CALIBRANT_KERNEL_H
+
+#include <stdint.h>
+
+/* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
+#define KERNEL_ABI 1
+
+#define N_REPLICATES 64
+#define N_POLICIES 4
+#define N_BETAS 21
+#define N_CONCENTRATIONS 21
+
+enum policy { POOLED, MEAN, MAJORITY, SINGLE };
+
+/* Blocks in the order of `BLOCKS` in `calibrant/kernel/blocks.py`. */
+enum block {
+    ALL_LABELS_CELLS,
+    CLASSES_CELLS,
+    CONCENTRATION_PROFILE,
+    COUNTS_COUNTS,
+    DISAGREEMENT_CELLS,
+    DISAGREEMENT_REPLICATES,
+    LABEL_BINS_BINS,
+    LABEL_DISTRIBUTION_SUMS,
+    LABEL_DISTRIBUTION_ENTROPY_GAP,
+    LABEL_DISTRIBUTION_DISTANCE,
+    LABEL_UNCERTAINTY_SUMS,
+    POSITIVE_CELLS,
+    REPLICATES_TABLES,
+    REPLICATES_SCORES,
+    REPLICATES_CLASSES,
+    REPLICATES_SCORE_NULLS,
+    REPLICATES_UNIT_PRODUCTS,
+    REPLICATES_CLASS_UNIT_PRODUCTS,
+    SCORES_SCORES,
+    TEMPERATURE_CURVE,
+    TEMPERATURE_TABLES,
+    TEMPERATURE_CURVATURE,
+    TEMPERATURE_UNITS,
+    TOP_LABEL_CELLS,
+    UNCERTAINTY_CELLS,
+    UNITS_BINS,
+    N_BLOCKS
+};
+
+/* Equal cells of [0, 1]; `calibrant/core/grid.py`. */
+typedef struct {
+    int64_t cells, refinement;
+    const double *lower; /* infimum of the scores of each position */
+} Grid;
+
+/* What the fill knows of a pane's specification. Pointers stay valid as long as the workspace. */
+typedef struct {
+    int64_t n_classes, is_binary, n_listed;
+    const int64_t *slot_of_class;  /* (n_classes,): place among the listed classes, or -1 */
+    const int64_t *label_position; /* position on the label grid by position on the class grid, or NULL */
+    const int64_t *class_bin;      /* one of 15 bins by position on the class grid, or NULL */
+    Grid top_grid, class_grid, label_grid, disagreement_grid, uncertainty_grid;
+    double log_n_classes;
+} Model;
+
+/* Shape of a block of the pane; size 0 where it is not to be filled. */
+typedef struct {
+    int64_t n_counts, n_sums, size;
+} Shape;
+
+/* One batch. Arrays are (n,) unless said; NULL where the batch has none. */
+typedef struct {
+    int64_t n, n_entries, is_logits, has_units, unit_from_row, digest_source;
+    const double *scores, *probabilities; /* (n, n_classes) */
+    const int64_t *rating_row, *rating_class, *rating_count; /* (n_entries,), by row, then class */
+    const double *weights;
+    uint64_t *prediction_hash; /* written where `hashes_rows` */
+    const uint64_t *unit_hash, *unit_key, *case_hash;
+    int64_t hashes_rows;
+    uint64_t digest[2]; /* written: high and low half of the content digest */
+} Batch;
+
+/* Where the cells of one block go: into dense arrays, or into columns of touched cells in increasing order. */
+typedef struct {
+    int64_t *places; /* written; NULL for dense arrays */
+    int64_t *counts;
+    double *sums;
+    int64_t stride; /* cells from one column to the next */
+} Destination;
+
+typedef struct Workspace Workspace;
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * All computing code as one unit. It is compiled once for every variant of the processor, with `VARIANT` as the suffix of its
+ * only name, so that the compiler sees, and may inline, all of it.
+ */
+#include "rows.c"
+
+#include "cells.c"
+#include "concentration.c"
+#include "content_digest.c"
+#include "counts.c"
+#include "label_bins.c"
+#include "label_distribution.c"
+#include "label_rows.c"
+#include "replicates.c"
+#include "scores.c"
+#include "tempering.c"
+#include "temperature.c"
+#include "uncertainty.c"
+#include "units.c"
+
+#include "fill.c"
+
+#define JOIN(name, suffix) name##suffix
+#define NAMED(name, suffix) JOIN(name, suffix)
+
+void NAMED(kernel_fill_, VARIANT)(Workspace *workspace, Batch *batch)
+{
+    fill_tables(workspace, batch);
+}
+
+void NAMED(kernel_keys_, VARIANT)(uint64_t *high, uint64_t *low, int64_t n_classes)
+{
+    make_keys(high, low, n_classes);
+}
+
+/* Exponentials and logarithms of a whole number of lanes, for the test of their errors. */
+void NAMED(kernel_numbers_, VARIANT)(const double *x, double *exponentials, double *logarithms, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        Lanes lanes = {x[i], x[i + 1], x[i + 2], x[i + 3]}, exponential = exp_lanes(-lanes), logarithm = log_positive(lanes);
+        memcpy(exponentials + i, &exponential, sizeof exponential);
+        memcpy(logarithms + i, &logarithm, sizeof logarithm);
+    }
+}

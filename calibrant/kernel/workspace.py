@@ -1,0 +1,106 @@
+"""Scratch memory of the kernel for panes of one specification, lent to one fill at a time."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.disagreement import DISAGREEMENT_GRID
+from calibrant.accumulators.label_bins import LABEL_GRID
+from calibrant.accumulators.replicates import CLASS_BINS
+from calibrant.accumulators.uncertainty import uncertainty_grid
+from calibrant.core import grid
+from calibrant.core.spec import PaneSpec
+from calibrant.kernel.library import library
+from calibrant.kernel.structures import (
+    BLOCKS,
+    Destination,
+    Grid,
+    KernelBlock,
+    Model,
+    Shape,
+    shapes_of,
+)
+
+# Workspaces of one specification that wait for the next fill; as many fills may run at the same time without making a new one.
+MAX_IDLE = 4
+
+
+class Workspace:
+    """Scratch tables for one specification and one set of accumulators.
+
+    Attributes
+    ----------
+    library : its functions
+    blocks : the blocks that it fills, with their sizes and their places in `BLOCKS`
+    n_touched : int64 (blocks of `BLOCKS`,), written by each fill
+    """
+
+    def __init__(self, spec: PaneSpec, only: frozenset[str] | None) -> None:
+        found = library()
+        assert found is not None
+        self.library = found
+        sizes = {
+            block: size
+            for block, size in shapes_of(spec).items()
+            if only is None or block.accumulator in only
+        }
+        self.blocks = [
+            (place, block, sizes[block]) for place, block in enumerate(BLOCKS) if block in sizes
+        ]
+        self.names = frozenset(block.accumulator for block in sizes)
+        self.n_touched = np.zeros(len(BLOCKS), np.int64)
+        self.destinations = (Destination * len(BLOCKS))()
+        self._arrays: list[NDArray[Any]] = []
+        model = self._model(spec)
+        shapes = (Shape * len(BLOCKS))(*(_shape(block, sizes.get(block, 0)) for block in BLOCKS))
+        self.handle = found.calibrant_kernel_new(ctypes.byref(model), shapes)
+        if not self.handle:
+            raise MemoryError("the kernel has no memory for its scratch tables")
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.library.calibrant_kernel_free(self.handle)
+
+    def _pointer(self, array: NDArray[Any]) -> int:
+        """Return the address of an array's data, and keep the array as long as the workspace."""
+        array = np.ascontiguousarray(array)
+        self._arrays.append(array)
+        return array.ctypes.data
+
+    def _grid(self, of: grid.Grid) -> Grid:
+        return Grid(of.cells, of.refinement, self._pointer(of.lower))
+
+    def _model(self, spec: PaneSpec) -> Model:
+        listed, fine = spec.kept_classes, spec.class_grid
+        slots = np.full(spec.n_classes, -1, np.int64)
+        slots[list(listed)] = np.arange(len(listed))
+        has_labels, has_bins = not fine.cells % LABEL_GRID.cells, not fine.cells % CLASS_BINS
+        return Model(
+            spec.n_classes,
+            spec.task == "binary",
+            len(listed),
+            self._pointer(slots),
+            self._pointer(fine.on(LABEL_GRID)) if has_labels else None,
+            self._pointer(fine.bins(CLASS_BINS)) if has_bins else None,
+            *map(self._grid, (spec.top_grid, fine, LABEL_GRID, DISAGREEMENT_GRID, uncertainty_grid())),
+            float(np.log(spec.n_classes)),
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def idle_workspaces(spec: PaneSpec, only: frozenset[str] | None) -> list[Workspace] | None:
+    """Return the workspaces of a specification whose tables are zero, to take from and give back to; None where numpy fills.
+
+    Appending to a list and popping from it are single steps in Python. The workspaces of the least recently used
+    specifications are freed.
+    """
+    return None if library() is None else []
+
+
+def _shape(block: KernelBlock, size: int) -> Shape:
+    return Shape(block.n_counts, block.n_sums, size)

@@ -1,0 +1,204 @@
+"""Connections of one process: how many, how long they may say nothing, and how slowly they may read.
+
+uvicorn starts its only timer after a first response. Without the timers below, a client that never completes a request, or
+never reads a response, would keep its descriptor for ever. At the limit, the connection that has waited longest for a
+request gives way to a new one; a new one is rejected only if all connections are being served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+from typing import Any, ClassVar
+
+import orjson
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from calibrant_server.service.http.errors import Saturated
+
+HEADER_TIMEOUT_S = 10.0  # for the first byte of a connection, and for all headers of a request
+KEEP_ALIVE_S = 30  # between two requests
+# Minimum rate of a client that reads a response: so many bytes in every period.
+WRITE_PERIOD_S, MIN_PERIOD_BYTES = 10.0, 16 * 1024
+# Descriptors for the store, files, threads and connections that are accepted before others have ended.
+RESERVED_DESCRIPTORS, BACKLOG = 256, 128
+MAX_CONNECTIONS = 8192
+SERVED_SHARE = 0.5  # of the connections: requests of one tenant that may be served at one time
+MAX_DESCRIPTORS = 65_536
+QUIET_S = 60.0  # between two log lines about the same lack of descriptors
+
+log = logging.getLogger("service.connections")
+
+
+def _full() -> bytes:
+    """Return the response to a connection without a place."""
+    problem = Saturated("All connections of the service are in use.")
+    body = orjson.dumps(problem.body("*"))
+    head = (
+        "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: application/problem+json\r\n"
+        f"retry-after: {problem.retry_after_s}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of descriptors as far as the hard one allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connection_limit() -> int:
+    """Return how many connections this process may have: fewer than its descriptors, with a reserve."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, soft - min(RESERVED_DESCRIPTORS, soft // 2)))
+
+
+def backlog() -> int:
+    """Return how many connections are accepted at once, so that they fit in the reserve."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return BACKLOG if soft == resource.RLIM_INFINITY else max(8, min(BACKLOG, soft // 4))
+
+
+class Room:
+    """Places for connections; those that wait for a request, the longest first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.waiting: dict[BoundedProtocol, None] = {}
+
+    def make_place(self) -> bool:
+        """End the connection that has waited longest; return whether there was one."""
+        longest = next(iter(self.waiting), None)
+        if longest is None:
+            return False
+        longest.end()
+        return True
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP connection with a time limit for headers, a minimum rate of reading, and a place among the others."""
+
+    room: ClassVar[Room]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._has_begun = False  # some, not all headers of a request have arrived
+        self._waiting: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._n_unsent = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place, or reject the connection."""
+        super().connection_made(transport)
+        if len(self.connections) > self.room.limit and not self.room.make_place():
+            transport.write(_full())
+            transport.close()
+            return
+        self._wait(HEADER_TIMEOUT_S)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has arrived; headers that have begun must be complete in time."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._is_served:
+            self._has_begun = False
+            self._serve()
+        elif not self._has_begun:
+            self._has_begun = True
+            self._wait(HEADER_TIMEOUT_S)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the end of the connection."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._end_later()
+        elif not self._is_served:
+            self._wait(KEEP_ALIVE_S)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Leave the time limit to the timer of this class, which also ends connections that do not read."""
+
+    def pause_writing(self) -> None:
+        """Watch a client that reads more slowly than the response is made."""
+        super().pause_writing()
+        self._n_unsent = self.transport.get_write_buffer_size()
+        self._writing = self.loop.call_later(WRITE_PERIOD_S, self._check_writing)
+
+    def resume_writing(self) -> None:
+        """Stop watching: the client has read."""
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        self._serve()
+        if self._writing is not None:
+            self._writing.cancel()
+        super().connection_lost(exc)
+
+    def end(self) -> None:
+        """End a connection without a request that is being served; what it has not read yet is lost."""
+        self._serve()
+        self.transport.abort()
+
+    @property
+    def _is_served(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self, seconds: float) -> None:
+        self._serve()
+        self.room.waiting[self] = None
+        self._waiting = self.loop.call_later(seconds, self.end)
+
+    def _serve(self) -> None:
+        """Stop waiting for a request."""
+        self.room.waiting.pop(self, None)
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _end_later(self) -> None:
+        """End a connection that is closing although its client does not read the rest."""
+        self._serve()
+        self._waiting = self.loop.call_later(WRITE_PERIOD_S, self.transport.abort)
+
+    def _check_writing(self) -> None:
+        n_unsent = self.transport.get_write_buffer_size()
+        if self._n_unsent - n_unsent < MIN_PERIOD_BYTES:
+            log.info("client_does_not_read", extra={"unsent_bytes": n_unsent})
+            self.transport.abort()
+            return
+        self._n_unsent = n_unsent
+        self._writing = self.loop.call_later(WRITE_PERIOD_S, self._check_writing)
+
+
+def protocol_in(room: Room) -> type[BoundedProtocol]:
+    """Return the protocol of connections that share the places of `room`."""
+    return type("RoomProtocol", (BoundedProtocol,), {"room": room})
+
+
+class OnceAMinute(logging.Filter):
+    """Pass asyncio's message that no descriptor is left once per minute; it repeats it for every connection that waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = -QUIET_S
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is logged."""
+        if "out of system resource" not in record.getMessage():
+            return True
+        now = time.monotonic()
+        if now - self._last < QUIET_S:
+            return False
+        self._last = now
+        return True

@@ -1,0 +1,242 @@
+"""Prometheus series of models: their status, the evidence of their alarm, and their retained records.
+
+They are the same on every instance of the service, so a scrape asks one instance for them (`/metrics/models`) and each
+instance for its own series (`/metrics`).
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from calibrant_server.service.reads.model_list import NOT_READY, model_statuses
+from calibrant_server.service.reads.service import ReadService
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.store.registry import ModelConfig
+
+# A status is computed again when it is older than this: a scrape then costs reads of results that exist.
+STATUS_AGE_S = 60.0
+OF_A_MODEL = ("tenant", "model")
+GAUGES = {
+    "calibrant_drift_evidence_log10": ("Evidence since the baseline.", "evidence_log10"),
+    "calibrant_drift_sr_log10": ("Change statistic.", "sr_log10"),
+    "calibrant_drift_threshold": ("Change statistic at which the alarm goes off.", "threshold"),
+    "calibrant_drift_alarms": ("Detectors in alarm, slices included.", "n_alarms"),
+    "calibrant_drift_detectors": ("Detectors, slices included.", "n_detectors"),
+    "calibrant_drift_first_cohort_timestamp_seconds": (
+        "Start of the first cohort.",
+        "first_cohort",
+    ),
+    "calibrant_drift_last_cohort_timestamp_seconds": ("Start of the last cohort.", "cohort"),
+}
+STATUS = {
+    "calibrant_model_label_coverage": "Labelled share of the predictions of the last 7 days.",
+    "calibrant_model_temperature": "Temperature that fits the labels of the last 7 days.",
+    "calibrant_model_map_version": "Version of the current calibration map.",
+}
+ERROR = {
+    "calibrant_model_calibration_error": (
+        "value",
+        "Expected calibration error of the last 7 days.",
+    ),
+    "calibrant_model_calibration_error_null_mean": (
+        "null_mean",
+        "What a calibrated model with the same data would have on average.",
+    ),
+    "calibrant_model_calibration_error_null_q95": (
+        "null_q95",
+        "What a calibrated model with the same data would exceed in one of twenty cases.",
+    ),
+}
+SUMS = {
+    "calibrant_drift_bin_units": "Labelled units of sealed cohorts by bin of the score.",
+    "calibrant_drift_bin_confidence": "Sum of their scores.",
+    "calibrant_drift_bin_correct": "Sum of their labels.",
+}
+
+
+STATES = ("pending", "waiting", "joined", "deleted")
+EVENTS = {
+    "calibrant_records_conflicts": (
+        "Rows refused because their id came before with other content.",
+        "conflicts",
+    ),
+    "calibrant_records_duplicates": ("Rows whose id and content came before.", "duplicates"),
+    "calibrant_records_expired": ("Records dropped at retention.", "expired"),
+    "calibrant_records_expired_unlabelled": (
+        "Those of them that no label ever came for.",
+        "expired_unlabelled",
+    ),
+}
+
+
+class RecordMeters(Collector):
+    """Retained records of each model, by what they wait for, and the outcomes of all others."""
+
+    def __init__(self, tallies: Mapping[str, Mapping[str, int]]) -> None:
+        self.tallies = dict(sorted(tallies.items()))
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        text = "Predictions by id: pending a label, labels waiting for theirs, joined, deleted."
+        records = GaugeMetricFamily("calibrant_records", text, labels=(*OF_A_MODEL, "state"))
+        held = GaugeMetricFamily(
+            "calibrant_records_bytes", "What they take in the store.", labels=OF_A_MODEL
+        )
+        for model, tallies in self.tallies.items():
+            for state in STATES:
+                records.add_metric([*model.split("/", 1), state], tallies[state])
+            held.add_metric(model.split("/", 1), tallies["bytes"])
+        yield from (records, held)
+        for name, (text, key) in EVENTS.items():
+            counter = CounterMetricFamily(name, text, labels=OF_A_MODEL)
+            for model, tallies in self.tallies.items():
+                counter.add_metric(model.split("/", 1), tallies[key])
+            yield counter
+
+
+class DriftMeters(Collector):
+    """Each model's evidence, and sums per bin that only grow: PromQL computes any window by subtraction."""
+
+    def __init__(self, summaries: Mapping[str, Mapping[str, Any]]) -> None:
+        self.summaries = dict(sorted(summaries.items()))
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        for name, (text, key) in GAUGES.items():
+            gauge = GaugeMetricFamily(name, text, labels=OF_A_MODEL)
+            for model, each in self.summaries.items():
+                if each.get(key) is not None:
+                    gauge.add_metric(model.split("/", 1), each[key])
+            yield gauge
+        for row, (name, text) in enumerate(SUMS.items()):
+            counter = CounterMetricFamily(name, text, labels=(*OF_A_MODEL, "scope", "bin"))
+            for model, each in self.summaries.items():
+                column = each["bins"][row] if each["bins"] else []
+                for place, value in enumerate(column):
+                    upper = f"{(place + 1) / len(column):.4g}"
+                    counter.add_metric([*model.split("/", 1), each["scope"], upper], value)
+            yield counter
+
+
+class StatusMeters(Collector):
+    """Status of each model: calibration error with its null reference, temperature, map, labels, sealing."""
+
+    def __init__(
+        self,
+        configs: Sequence[ModelConfig],
+        statuses: Mapping[str, "DatedStatus"],
+        summaries: Mapping[str, Mapping[str, Any]],
+        n_left_out: int,
+    ) -> None:
+        self.configs, self.statuses, self.summaries = configs, statuses, summaries
+        self.n_left_out = n_left_out
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family; a value that is not known has no sample."""
+        found = {key: each.fields for key, each in self.statuses.items()}
+        for name, text in STATUS.items():
+            key = name.removeprefix("calibrant_model_")
+            yield _gauge(name, text, ((model, each[key]) for model, each in found.items()))
+        for name, (key, text) in ERROR.items():
+            values = ((model, (each["error"] or {}).get(key)) for model, each in found.items())
+            yield _gauge(name, text, values)
+        yield _gauge(
+            "calibrant_model_status_timestamp_seconds",
+            "When the status was computed.",
+            ((model, each.at_s) for model, each in self.statuses.items()),
+        )
+        yield _gauge(
+            "calibrant_model_label_horizon_seconds",
+            "Age at which a cohort is sealed.",
+            ((each.key, each.label_horizon_s) for each in self.configs),
+        )
+        yield _gauge(
+            "calibrant_model_last_sealed_cohort_end_timestamp_seconds",
+            "End of the last cohort that was sealed and evaluated.",
+            ((each.key, _sealed_until(each, self.summaries)) for each in self.configs),
+        )
+        yield GaugeMetricFamily(
+            "calibrant_models_left_out", "Models beyond the bound.", value=self.n_left_out
+        )
+
+
+def _gauge(
+    name: str, text: str, values: Iterable[tuple[str, float | int | None]]
+) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, text, labels=OF_A_MODEL)
+    for model, value in values:
+        if value is not None:
+            gauge.add_metric(model.split("/", 1), value)
+    return gauge
+
+
+def _sealed_until(config: ModelConfig, summaries: Mapping[str, Mapping[str, Any]]) -> int | None:
+    last: int | None = summaries.get(config.key, {}).get("cohort")
+    return None if last is None else last + AlarmSettings.of(config).bucket_s
+
+
+@dataclass(frozen=True)
+class DatedStatus:
+    """Status of one generation of a model, and when it was computed (seconds since the epoch)."""
+
+    generation: str
+    at_s: float
+    fields: dict[str, Any]
+
+
+class ModelSeries:
+    """The series of a tenant's models; statuses are computed at most once a minute each."""
+
+    def __init__(self, reading: ReadService) -> None:
+        self._reading = reading
+        self._statuses: dict[str, DatedStatus] = {}
+
+    async def registry(
+        self, tenant: str, configs: Sequence[ModelConfig], most: int
+    ) -> CollectorRegistry:
+        """Return the series of the first `most` models by name.
+
+        Parameters
+        ----------
+        tenant : whose models
+        configs : all models of the tenant
+        most : bound; `calibrant_models_left_out` is the number of models beyond it
+        """
+        chosen = sorted(configs, key=lambda each: each.model)[:most]
+        inbox = self._reading.inbox
+        summaries = await inbox.alarms.summaries()
+        summaries = {each.key: summaries[each.key] for each in chosen if each.key in summaries}
+        statuses = await self._refreshed(tenant, chosen)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(StatusMeters(chosen, statuses, summaries, len(configs) - len(chosen)))
+        registry.register(DriftMeters(summaries))
+        registry.register(RecordMeters(await inbox.tallies_of(chosen)))
+        return registry
+
+    async def _refreshed(
+        self, tenant: str, configs: Sequence[ModelConfig]
+    ) -> dict[str, DatedStatus]:
+        """Return a status of each model; one that is not ready in time keeps its last, with its time."""
+        now = time.time()
+        due = [each for each in configs if not self._is_fresh(each, now)]
+        for config, fields in zip(due, await model_statuses(self._reading, due), strict=True):
+            if fields["reason"] != NOT_READY:
+                self._statuses[config.key] = DatedStatus(config.generation, now, fields)
+        current = {each.key: each.generation for each in configs}
+        for key in [key for key in self._statuses if key.startswith(f"{tenant}/")]:
+            if self._statuses[key].generation != current.get(key):
+                del self._statuses[key]
+        return {key: self._statuses[key] for key in current if key in self._statuses}
+
+    def _is_fresh(self, config: ModelConfig, now: float) -> bool:
+        known = self._statuses.get(config.key)
+        return (
+            known is not None
+            and known.generation == config.generation
+            and 0 <= now - known.at_s < STATUS_AGE_S
+        )

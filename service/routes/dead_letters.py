@@ -1,0 +1,144 @@
+"""Batches that were accepted and not merged: list them with the reason, replay or discard each."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from calibrant_server.service.engine import engine_errors, model_of
+from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.dependencies import Admin, TheConnection
+from calibrant_server.service.http.errors import DeadLetterUnknown
+from calibrant_server.service.http.headers import IfNoneMatch
+from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.lists import (
+    NOT_MODIFIED,
+    PAGE_HEADERS,
+    ListPage,
+    PageQuery,
+    list_response,
+    page_of,
+)
+from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.workers.ingest.dead_letters import DEAD, DeadLetter
+from calibrant_server.workers.store.windows import rfc3339
+
+router = APIRouter(tags=["batches"], default_response_class=Response)
+
+LetterId = Annotated[
+    str,
+    Path(
+        pattern=r"^(dead|parked)-\d{1,20}-\d{1,20}$",
+        description="`id` of the entry in the list.",
+        examples=["parked-1763800000000-0"],
+    ),
+]
+
+
+class DeadLetterEntry(BaseModel):
+    """A batch, or an order about the model, that was accepted and not merged."""
+
+    id: str
+    status: Literal["dead_lettered", "parked"] = Field(
+        description="`dead_lettered`: it cannot be merged as it is. `parked`: it failed ten times alone, or touches a "
+        "damaged pane; it can be replayed once the cause is removed"
+    )
+    batch_id: str = Field(description="Empty for an order about the model")
+    kind: str = Field(description="What was sent: `predictions`, `labels`, `histograms`, ...")
+    reason: str = Field(description="The last error")
+    received_at: datetime | None
+    stored_at: datetime = Field(description="When it became a dead letter or was parked")
+    n_bytes: int
+
+
+class DeadLettersResponse(ListPage):
+    """Entries of the model that were not merged, oldest first."""
+
+    dead_letters: list[DeadLetterEntry]
+
+
+class ReplayResponse(BaseModel):
+    """An entry that was moved back to the queue."""
+
+    id: str
+    status: Literal["accepted"]
+
+
+@router.get(
+    "/v1/models/{model}/dead-letters",
+    operation_id="listDeadLetters",
+    responses={
+        200: answers(DeadLettersResponse, "The entries", **PAGE_HEADERS),
+        304: NOT_MODIFIED,
+        **problems(422),
+    },
+)
+async def list_dead_letters(
+    model: ModelId,
+    request: Request,
+    caller: Admin,
+    query: Annotated[PageQuery, Query()],
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """List accepted batches that were not merged, with the reason of each."""
+    config = await model_of(connection, caller, model)
+    with engine_errors():
+        found = await connection.inbox.letters.of_model(config)
+    page, following = page_of(found, lambda each: [each.at_ms, each.id], query)
+    return list_response(request, {"dead_letters": [_shown(each) for each in page]}, following)
+
+
+@router.post(
+    "/v1/models/{model}/dead-letters/{id}/replay",
+    operation_id="replayDeadLetter",
+    status_code=202,
+    responses={202: answers(ReplayResponse, "The entry is in the queue again"), **problems(422)},
+)
+async def replay_dead_letter(
+    model: ModelId, id: LetterId, caller: Admin, connection: TheConnection
+) -> Response:
+    """Move an entry back to the queue: it is merged once, under its own batch id."""
+    config = await model_of(connection, caller, model)
+    with engine_errors():
+        done = await connection.inbox.letters.replay(config, id)
+    if not done:
+        raise DeadLetterUnknown()
+    return Response(orjson.dumps({"id": id, "status": "accepted"}), 202, media_type=JSON)
+
+
+@router.delete(
+    "/v1/models/{model}/dead-letters/{id}",
+    operation_id="discardDeadLetter",
+    status_code=204,
+    responses={204: {"description": "The entry is gone"}, **problems(422)},
+)
+async def discard_dead_letter(
+    model: ModelId, id: LetterId, caller: Admin, connection: TheConnection
+) -> Response:
+    """Discard an entry permanently: its batch is never merged."""
+    config = await model_of(connection, caller, model)
+    with engine_errors():
+        done = await connection.inbox.letters.discard(config, id)
+    if not done:
+        raise DeadLetterUnknown()
+    return Response(status_code=204)
+
+
+def _shown(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "status": "dead_lettered" if letter.kept == DEAD else "parked",
+        "batch_id": letter.batch_id,
+        "kind": letter.kind,
+        "reason": letter.why,
+        "received_at": None if letter.received_ms is None else _time(letter.received_ms),
+        "stored_at": _time(letter.at_ms),
+        "n_bytes": letter.n_bytes,
+    }
+
+
+def _time(at_ms: int) -> str:
+    return rfc3339(datetime.fromtimestamp(at_ms / 1000, UTC))

@@ -1,0 +1,268 @@
+"""The compiled kernel against its specification, the numpy accumulators: counts equal, sums within 1e-12 of their column's largest."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.kernel import fill, library, status
+from calibrant.kernel.structures import BLOCKS, Destination, Model, Rows, Shape, shapes_of
+
+LARGEST = 1e-12
+# Differences of sums, such as a gap of entropies, have rounding errors of what they are a difference of: of the pane's weight or its square.
+OF_WEIGHT = 1e-15
+needs_kernel = pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
+
+
+@contextmanager
+def numpy_only() -> Iterator[None]:
+    """Fill with numpy."""
+    with patch.object(fill, "idle_workspaces", return_value=None):
+        yield
+
+
+@contextmanager
+def variant(avx2: bool) -> Iterator[bool]:
+    """Use a variant of the kernel; yields whether the processor has AVX2."""
+    found = library.library()
+    assert found is not None
+    try:
+        yield bool(found.calibrant_kernel_avx2(int(avx2))) or not avx2
+    finally:
+        found.calibrant_kernel_avx2(int(status().variant == "avx2"))
+
+
+def filled(spec: PaneSpec, *batches: Batch) -> Pane:
+    pane = Pane(spec)
+    for batch in batches:
+        pane.fill_batch(batch)
+    return pane
+
+
+def by_numpy(spec: PaneSpec, *batches: Batch) -> Pane:
+    with numpy_only():
+        return filled(spec, *batches)
+
+
+def assert_equal_panes(kernel: Pane, numpy: Pane, rounded: Pane | None = None) -> None:
+    """Compare all blocks; sums have the rounding errors of those of `rounded`, such as the pane before a subtraction."""
+    rounded = rounded or numpy
+    assert kernel.digest() == numpy.digest()
+    assert kernel.names == numpy.names
+    for name in numpy.names:
+        assert kernel[name].blocks.keys() == numpy[name].blocks.keys()
+        for block_name, expected in numpy[name].blocks.items():
+            block, at = kernel[name].blocks[block_name], f"{name} {block_name}"
+            assert np.array_equal(block.counts, expected.counts), at
+            scale = np.abs(rounded[name].blocks[block_name].sums).max(axis=1, initial=0.0)
+            slack = LARGEST * scale + OF_WEIGHT * (rounded.weight + rounded.weight**2)
+            error = np.abs(block.sums - expected.sums).max(axis=1, initial=0.0)
+            assert (error <= slack).all(), (at, np.flatnonzero(error > slack), error / slack)
+
+
+def rows(rng: np.random.Generator, n: int, n_classes: int, kind: str) -> NDArray[np.float64]:
+    """Probabilities of a kind: general, on edges of the grids, with zeros, or certain."""
+    if kind == "edges":
+        parts = rng.multinomial(60, np.full(n_classes, 1 / n_classes), n) / 60
+        return np.asarray(
+            np.where(parts.sum(axis=1, keepdims=True) == 1.0, parts, np.eye(n_classes)[0])
+        )
+    if kind == "equal":
+        return np.full((n, n_classes), 1 / n_classes)
+    found = rng.dirichlet(np.full(n_classes, 0.1 if kind == "steep" else 1.0), n)
+    if kind == "zeros":
+        found[rng.random(found.shape) < 0.5] = 0.0
+        found[:, 0] += 1e-3
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+def ratings(rng: np.random.Generator, n: int, n_classes: int, kind: str) -> list[list[int] | None]:
+    """Ratings of every row: equally many, of different number, one, or missing from most."""
+    number = {
+        "equal": np.full(n, 5), "ragged": rng.integers(1, 8, n), "one": np.ones(n, np.int64),
+        "missing": rng.integers(0, 3, n), "many": rng.integers(1, 60, n), "none": np.zeros(n, np.int64),
+    }[kind]  # fmt: skip
+    few = min(n_classes, 4)
+    return [rng.integers(0, few, each).tolist() or None for each in number]
+
+
+@st.composite
+def batches(draw: st.DrawFn, n_classes: int, task: str) -> Batch:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n = draw(st.sampled_from([1, 2, 3, 7, 40]))
+    scores = rows(
+        rng, n, n_classes, draw(st.sampled_from(["plain", "steep", "edges", "equal", "zeros"]))
+    )
+    columns: dict[str, object] = {
+        "labels": ratings(
+            rng,
+            n,
+            n_classes,
+            draw(st.sampled_from(["equal", "ragged", "one", "missing", "many", "none"])),
+        )
+    }
+    if draw(st.booleans()):
+        columns["probabilities"] = scores
+    else:
+        with np.errstate(divide="ignore"):
+            columns["logits"] = np.maximum(
+                np.log(scores) * draw(st.sampled_from([1.0, 30.0])), -3e38
+            )
+    if draw(st.booleans()):
+        columns["weights"] = rng.choice([0.0, 0.5, 1.0, 3.25, 1e3], n)
+    named = draw(st.sampled_from(["row", "units", "ids", "cases"]))
+    if named != "row":
+        columns[named] = [
+            f"{named}-{i}" for i in (range(n) if named == "ids" else rng.integers(0, 1 + n // 3, n))
+        ]
+    return Batch.from_columns(columns, task=task, n_classes=n_classes).batch
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("spec", "n_examples"),
+    [
+        (PaneSpec("binary", 2), 60),
+        (PaneSpec("multiclass", 3), 60),
+        (PaneSpec("segmentation", 10), 40),
+        (PaneSpec("multiclass", 10, grid=700, listed_classes=(1, 4)), 20),
+        (PaneSpec("multiclass", 1000), 8),
+    ],
+    ids=lambda value: (
+        f"{value.task}-{value.n_classes}-{value.grid}" if isinstance(value, PaneSpec) else ""
+    ),
+)
+def test_kernel_fills_as_numpy_does(spec: PaneSpec, n_examples: int) -> None:
+    @settings(max_examples=n_examples, deadline=None, derandomize=True, database=None)
+    @given(batches(spec.n_classes, spec.task), batches(spec.n_classes, spec.task))
+    def check(first: Batch, second: Batch) -> None:
+        assert_equal_panes(filled(spec, first), by_numpy(spec, first))
+        both = filled(spec, first, second)
+        assert_equal_panes(both, by_numpy(spec, first, second))
+        # What one fills the other can subtract.
+        rest = both.copy().subtract(by_numpy(spec, first))
+        assert_equal_panes(rest, by_numpy(spec, second), rounded=both)
+
+    check()
+
+
+def example(n: int = 300, n_classes: int = 10) -> Batch:
+    rng = np.random.default_rng(3)
+    columns = {
+        "probabilities": rows(rng, n, n_classes, "steep"),
+        "labels": ratings(rng, n, n_classes, "ragged"),
+    }
+    return Batch.from_columns(columns, task="multiclass", n_classes=n_classes).batch
+
+
+@needs_kernel
+def test_baseline_and_avx2_give_the_same_bits() -> None:
+    spec = PaneSpec("multiclass", 10)
+    with variant(avx2=False):
+        baseline = filled(spec, example())
+    with variant(avx2=True) as has_avx2:
+        if not has_avx2:
+            pytest.skip("this processor has no AVX2")
+        fast = filled(spec, example())
+    for name in baseline.names:
+        for block, expected in baseline[name].blocks.items():
+            assert np.array_equal(fast[name].blocks[block].sums, expected.sums), (name, block)
+
+
+@needs_kernel
+@pytest.mark.parametrize("avx2", [False, True])
+def test_exponential_and_logarithm_are_within_1e_15(avx2: bool) -> None:
+    found = library.library()
+    assert found is not None
+    rng = np.random.default_rng(0)
+    x = np.concatenate([
+        rng.uniform(0, 1, 20_000), rng.uniform(0, 708, 20_000), np.exp(rng.uniform(-744, 0, 20_000)), 1.0 - np.exp(rng.uniform(-36, -1, 20_000)),
+        [5e-324, 2.0**-1022, 0.5, np.nextafter(1, 0), 1.0, np.sqrt(0.5), 2.0, 3.0],
+    ])  # fmt: skip
+    exponential, logarithm = np.empty_like(x), np.empty_like(x)
+    with variant(avx2) as is_there:
+        if not is_there:
+            pytest.skip("this processor has no AVX2")
+        found.calibrant_kernel_numbers(
+            x.ctypes.data, exponential.ctypes.data, logarithm.ctypes.data, len(x)
+        )
+    exact = x.astype(np.longdouble)
+    assert np.finfo(np.longdouble).eps < 1e-18 or sys.platform == "darwin"
+    assert np.abs(exponential / np.exp(-exact) - 1).max() < 1e-15
+    assert np.abs(logarithm[x != 1] / np.log(exact[x != 1]) - 1).max() < 1e-15
+    assert (logarithm[x == 1] == 0).all()
+
+
+@needs_kernel
+def test_every_accumulator_of_sums_is_the_kernels() -> None:
+    """All but the samples, delays, cases, plain histograms and cells of logits."""
+    for spec in (PaneSpec("binary", 2), PaneSpec("multiclass", 10), PaneSpec("multiclass", 1000)):
+        of_kernel = {block.accumulator for block in shapes_of(spec)}
+        others = {"sample", "unit_sample", "delays", "cases", "histograms", "logits"}
+        assert of_kernel == set(Pane(spec).names) - others
+
+
+@needs_kernel
+def test_fields_of_a_structure_are_as_long_as_in_c() -> None:
+    found = library.library()
+    assert found is not None
+    assert found.calibrant_kernel_abi() == library.ABI
+    sizes = (ctypes.c_int64 * 5)()
+    found.calibrant_kernel_sizes(sizes)
+    assert list(sizes) == [*map(ctypes.sizeof, (Model, Shape, Rows, Destination)), len(BLOCKS)]
+
+
+@needs_kernel
+def test_a_pane_with_some_accumulators_is_filled_in_part() -> None:
+    spec, only = PaneSpec("multiclass", 10), {"top_label", "temperature"}
+    pane = Pane(spec, only)
+    pane.fill_batch(example())
+    whole = by_numpy(spec, example())
+    assert set(pane.names) == only and pane.digest() is None
+    for name in only:
+        for block, expected in whole[name].blocks.items():
+            assert np.array_equal(pane[name].blocks[block].counts, expected.counts)
+
+
+def test_few_rows_are_stored_sparsely() -> None:
+    if status().filled_by == "kernel":
+        assert filled(PaneSpec("multiclass", 10), example(1)).memory_bytes < 200_000
+
+
+def run_python(program: str, **environment: str) -> str:
+    made = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return made.stdout.strip()
+
+
+def test_a_variable_switches_the_kernel_off() -> None:
+    program = "from calibrant.kernel import status; print(status())"
+    assert run_python(program, CALIBRANT_KERNEL="off") == "numpy (CALIBRANT_KERNEL=off)"
+    if status().filled_by == "kernel":
+        assert run_python(program, CALIBRANT_KERNEL="baseline") == "kernel (baseline)"
+
+
+def test_a_clone_that_was_made_builds_the_kernel() -> None:
+    """`make` builds it before it runs or tests anything; without this, tests of a clone would silently test numpy alone."""
+    if os.environ.get(library.VARIABLE) or not shutil.which("cc"):
+        pytest.skip("switched off, or no compiler")
+    assert status().filled_by == "kernel", status()

@@ -1,0 +1,192 @@
+"""Connections end where a client says nothing, too little, or reads nothing; new ones find a place."""
+
+import asyncio
+import logging
+import resource
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from calibrant_server.service.http import connections
+from calibrant_server.service.http.connections import (
+    OnceAMinute,
+    Room,
+    backlog,
+    connection_limit,
+    protocol_in,
+)
+
+pytestmark = pytest.mark.anyio
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+LARGE = 8 * 1024 * 1024
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Short time limits."""
+    monkeypatch.setattr(connections, "HEADER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connections, "KEEP_ALIVE_S", 0.3)
+    monkeypatch.setattr(connections, "WRITE_PERIOD_S", 0.2)
+
+
+class App:
+    """Responds at once; to `/slow` when told to, to `/large` with 8 MiB."""
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+        self.has_begun = asyncio.Event()
+        self.n_ended = 0
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["path"] == "/slow":
+            self.has_begun.set()
+            await self.may_end.wait()
+        body = b"." * (LARGE if scope["path"] == "/large" else 2)
+        headers = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for start in range(0, len(body), 65536):
+            part = body[start : start + 65536]
+            more = start + 65536 < len(body)
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+        self.n_ended += 1
+
+
+@asynccontextmanager
+async def serving(limit: int = 100):
+    """The port of a server with so many places, its app and its state."""
+    app, state = App(), ServerState()
+    config = uvicorn.Config(app, log_config=None)
+    config.load()
+    protocol = protocol_in(Room(limit))
+    server = await asyncio.get_running_loop().create_server(
+        lambda: protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+    )
+    try:
+        yield server.sockets[0].getsockname()[1], app, state
+    finally:
+        server.close()
+        while OPEN:
+            OPEN.pop().transport.abort()
+        await asyncio.sleep(0)
+        for each in list(state.connections):
+            each.transport.abort()
+
+
+OPEN: list[asyncio.StreamWriter] = []
+
+
+async def opened(port: int, sent: bytes = b""):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    OPEN.append(writer)
+    writer.write(sent)
+    return reader, writer
+
+
+async def status_of(reader) -> int:
+    line = await asyncio.wait_for(reader.readline(), 10)
+    return int(line.split()[1])
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX: "])
+async def test_a_connection_without_a_request_is_closed(quick, sent):
+    async with serving() as (port, _, state):
+        reader, _ = await opened(port, sent)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert not state.connections
+
+
+@pytest.mark.parametrize("first", [b"", GET])
+async def test_headers_that_drip_in_are_late(quick, first):
+    async with serving() as (port, _, state):
+        _, writer = await opened(port, first + b"GET / HTTP/1.1\r\n")
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if not state.connections:
+                break
+            writer.write(b"x")
+        assert not state.connections
+
+
+async def test_a_connection_is_used_again_and_closed_when_idle(quick):
+    async with serving() as (port, app, _):
+        reader, writer = await opened(port, GET)
+        assert await status_of(reader) == 200
+        await asyncio.sleep(0.1)
+        writer.write(GET)
+        await asyncio.wait_for(reader.read(), 10)
+        assert app.n_ended == 2
+
+
+async def test_a_request_that_is_served_is_not_ended(quick):
+    async with serving() as (port, app, _):
+        reader, _ = await opened(port, GET.replace(b"/ ", b"/slow "))
+        await asyncio.sleep(0.7)
+        app.may_end.set()
+        assert await status_of(reader) == 200
+
+
+async def test_a_client_that_never_reads_is_ended(quick):
+    async with serving() as (port, _, state):
+        _, writer = await opened(port)
+        writer.transport.pause_reading()
+        writer.write(GET.replace(b"/ ", b"/large "))
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if not state.connections:
+                break
+        assert not state.connections
+
+
+async def test_a_client_that_reads_slowly_receives_everything(monkeypatch):
+    monkeypatch.setattr(connections, "WRITE_PERIOD_S", 0.3)
+    async with serving() as (port, _, _):
+        reader, _ = await opened(port, GET.replace(b"/ ", b"/large "))
+        n = 0
+        while n < LARGE:
+            part = await asyncio.wait_for(reader.read(1024 * 1024), 10)
+            assert part, f"ended after {n} bytes"
+            n += len(part)
+            await asyncio.sleep(0.01)
+
+
+async def test_the_connection_that_waits_longest_gives_way():
+    async with serving(limit=5) as (port, _, state):
+        half = [await opened(port, b"GET / HTTP/1.1\r\nX: ") for _ in range(20)]
+        reader, _ = await opened(port, GET)
+        assert await status_of(reader) == 200
+        assert len(state.connections) <= 5
+        assert await asyncio.wait_for(half[0][0].read(), 10) == b""
+
+
+async def test_a_new_connection_is_rejected_if_all_are_served():
+    async with serving(limit=2) as (port, app, _):
+        served = []
+        for _ in range(2):
+            app.has_begun.clear()
+            served.append(await opened(port, GET.replace(b"/ ", b"/slow ")))
+            await asyncio.wait_for(app.has_begun.wait(), 10)
+        reader, _ = await opened(port, GET)
+        answer = await asyncio.wait_for(reader.read(), 10)
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1\r\n" in answer
+        app.may_end.set()
+        assert [await status_of(each) for each, _ in served] == [200, 200]
+
+
+@pytest.mark.parametrize("soft", [64, 160, 1024, 20_000, resource.RLIM_INFINITY])
+def test_connections_and_the_backlog_fit_in_the_descriptors(monkeypatch, soft):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert connection_limit() >= 32
+    if soft > 0:
+        assert connection_limit() + backlog() < soft
+
+
+def test_the_lack_of_descriptors_is_logged_once(caplog):
+    logger = logging.getLogger("tests.asyncio")
+    logger.addFilter(OnceAMinute())
+    with caplog.at_level(logging.ERROR, logger.name):
+        for _ in range(1000):
+            logger.error("socket.accept() out of system resource\nsocket: ...")
+            logger.error("another event")
+    assert len(caplog.records) == 1001

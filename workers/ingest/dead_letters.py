@@ -1,0 +1,213 @@
+"""Entries that were not merged: list them, replay each exactly once, or discard them.
+
+A **dead letter** cannot be merged as it is: its content or the code is at fault. A **parked** entry failed alone ten times
+without a verdict about its content, or touches a damaged pane. The commit that moves the cursor past either stores it
+with its payload. Its batch id stays open, without a time limit, until the entry is replayed or discarded: a repeat of the
+batch never counts in addition to its replay. A replayed entry counts like a batch that arrives late: under its own id, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant_server.workers.ingest.entries import coming
+from calibrant_server.workers.store import batch_records
+from calibrant_server.workers.store.batch_records import BatchRecord
+from calibrant_server.workers.store.commit import id_order
+from calibrant_server.workers.store.connection import Store, run_script
+from calibrant_server.workers.store.keys import PartitionKeys
+
+DEAD, PARKED = "dead", "parked"
+# Pairs that the commit puts before the entry's own: src, why; and for a parked entry its time.
+_N_REASONS = {DEAD: 2, PARKED: 3}
+_HEADS_A_READ = 100
+_DISCARDED = "An operator discarded the entry"
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """One entry that was not merged.
+
+    Attributes
+    ----------
+    kept : `dead` or `parked`
+    entry_id : in the stream of such entries of its partition
+    why : the last error
+    at_ms : milliseconds since the epoch at which it was stored there
+    received_ms : milliseconds since the epoch at which it was received; None if unreadable
+    n_bytes : of the entry as received
+    """
+
+    partition: int
+    kept: str
+    entry_id: str
+    model: str
+    generation: str
+    batch_id: str
+    kind: str
+    why: str
+    at_ms: int
+    received_ms: int | None
+    n_bytes: int
+
+    @property
+    def id(self) -> str:
+        """Its name within its partition, which the calls below take."""
+        return f"{self.kept}-{self.entry_id}"
+
+
+def read_heads(
+    node: Any, name: str, first: str = "-"
+) -> Iterator[tuple[str, int, dict[bytes, bytes]]]:
+    """Yield id, bytes and fields without payload of the entries of a stream."""
+    while found := run_script(node, "entry_heads", [name], [first, _HEADS_A_READ]):
+        for entry_id, n_bytes, pairs in found:
+            yield entry_id.decode(), int(n_bytes), dict(zip(pairs[::2], pairs[1::2], strict=True))
+        first = f"({found[-1][0].decode()}"
+
+
+def dead_letters(store: Store, partition: int) -> Iterator[DeadLetter]:
+    """Yield the dead letters of a partition, then its parked entries, oldest first."""
+    node, keys = store.node(partition), store.keys.partition(partition)
+    for kept in (DEAD, PARKED):
+        for entry_id, n_bytes, fields in read_heads(node, _stream(keys, kept)):
+            yield _letter(partition, kept, entry_id, n_bytes, fields)
+
+
+def of_generation(
+    node: Any, keys: PartitionKeys, model: str, generation: str
+) -> dict[str, list[str]]:
+    """Return the ids of one generation's entries by the stream that stores them."""
+    name = (model.encode(), generation.encode())
+    return {
+        stream: [
+            entry_id
+            for entry_id, _, fields in read_heads(node, stream)
+            if (fields.get(b"m"), fields.get(b"g")) == name
+        ]
+        for stream in (keys.dead_letters, keys.parked)
+    }
+
+
+def find(store: Store, partition: int, name: str) -> DeadLetter | None:
+    """Return an entry by its name, or None if it is not there (any more)."""
+    kept, _, entry_id = name.partition("-")
+    node, keys = store.node(partition), store.keys.partition(partition)
+    if kept not in _N_REASONS or not _is_id(entry_id):
+        return None
+    found = run_script(node, "entry_heads", [_stream(keys, kept)], [entry_id, 1])
+    if not found or found[0][0].decode() != entry_id:
+        return None
+    pairs = found[0][2]
+    fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    return _letter(partition, kept, entry_id, int(found[0][1]), fields)
+
+
+def replay(store: Store, partition: int, name: str) -> bool:
+    """Move an entry back to its stream; return False if no entry has this name (any more)."""
+    letter = find(store, partition, name)
+    if letter is None:
+        return False
+    keys, node = store.keys.partition(partition), store.node(partition)
+    stream = _stream(keys, letter.kept)
+    found = node.xrange(stream, letter.entry_id, letter.entry_id)
+    if not found:
+        return False
+    reserved = coming(_as_it_came(letter.kept, found[0][1]))
+    key, before = _record_of(node, keys, letter)
+    record = BatchRecord.from_json(before) if before else None
+    after = b""
+    if record is not None and _is_open(record):
+        after = _accepted(record).to_json()
+    else:
+        # Another final record stays: the id counted after another arrival, and the replayed entry is dropped.
+        before = b""
+    names = [stream, keys.stream, keys.bytes_in, keys.retained, key or stream]
+    values = [
+        letter.entry_id, _N_REASONS[letter.kept], reserved["coming"], reserved["coming_bytes"], before, after,
+    ]  # fmt: skip
+    return bool(store.run(partition, "replay_entry", names, values)[0])
+
+
+def discard(store: Store, partition: int, name: str) -> bool:
+    """Discard an entry permanently; return False if no entry has this name (any more).
+
+    Its batch id then has the final status `dead_lettered` for as long as ids are remembered.
+    """
+    letter = find(store, partition, name)
+    if letter is None:
+        return False
+    keys, node = store.keys.partition(partition), store.node(partition)
+    stream = _stream(keys, letter.kept)
+    key, before = _record_of(node, keys, letter)
+    record = BatchRecord.from_json(before) if before else None
+    after = b""
+    if record is not None and _is_open(record):
+        after = _discarded(record, letter.why).to_json()
+    else:
+        before = b""
+    values = [letter.entry_id, before, after, store.settings.idempotency_ttl_s]
+    return bool(store.run(partition, "discard_entry", [stream, key or stream], values))
+
+
+def _record_of(node: Any, keys: PartitionKeys, letter: DeadLetter) -> tuple[str, bytes]:
+    """Return key and content of the record of the entry's batch id; empty without an id, a model or a record."""
+    if not (letter.batch_id and letter.model and letter.generation):
+        return "", b""
+    key = keys.record(letter.model, letter.generation, letter.batch_id)
+    return key, node.get(key) or b""
+
+
+def _is_open(record: BatchRecord) -> bool:
+    """Whether the record describes the entry that is stored, rather than a later arrival under the same id."""
+    return not record.is_final or record.status == batch_records.DEAD_LETTERED
+
+
+def _accepted(record: BatchRecord) -> BatchRecord:
+    """Return the record as it was before its entry failed. Its errors are then those of rows that were rejected at once."""
+    errors, n_rows = _of_rows(record), record.accepted + record.rejected
+    counts = {"accepted": n_rows - len(errors), "rejected": len(errors)}
+    return record.ended(batch_records.ACCEPTED, errors=errors, **counts)
+
+
+def _discarded(record: BatchRecord, why: str) -> BatchRecord:
+    error = {"pointer": "", "rule": "discarded", "detail": f"{_DISCARDED}: {why}"}
+    counts = {"accepted": 0, "rejected": record.accepted + record.rejected}
+    errors = [*_of_rows(record), error]
+    return record.ended(batch_records.DEAD_LETTERED, errors=errors, **counts)
+
+
+def _of_rows(record: BatchRecord) -> list[dict[str, str]]:
+    return [each for each in record.errors if each["rule"] != batch_records.DEAD_LETTERED]
+
+
+def _stream(keys: PartitionKeys, kept: str) -> str:
+    return keys.dead_letters if kept == DEAD else keys.parked
+
+
+def _letter(
+    partition: int, kept: str, entry_id: str, n_bytes: int, fields: Mapping[bytes, bytes]
+) -> DeadLetter:
+    own = _as_it_came(kept, fields)
+    model, generation, batch_id, kind, received = (
+        own.get(name, b"").decode(errors="replace") for name in (b"m", b"g", b"i", b"k", b"t")
+    )
+    reasons = dict(list(fields.items())[: _N_REASONS[kept]])
+    at_ms = int(reasons[b"at"]) if kept == PARKED else id_order(entry_id)[0]
+    n_bytes -= sum(len(name) + len(value) for name, value in reasons.items())
+    return DeadLetter(
+        partition, kept, entry_id, model, generation, batch_id, kind,
+        reasons.get(b"why", b"").decode(errors="replace"), at_ms,
+        int(received) if received.isdigit() else None, n_bytes,
+    )  # fmt: skip
+
+
+def _as_it_came(kept: str, fields: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    return dict(list(fields.items())[_N_REASONS[kept] :])
+
+
+def _is_id(text: str) -> bool:
+    milliseconds, _, sequence = text.partition("-")
+    return milliseconds.isdecimal() and sequence.isdecimal()

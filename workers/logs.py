@@ -1,0 +1,49 @@
+"""Logs of a process: one line of JSON per event on standard error, whatever the event contains.
+
+Text of a client can therefore never begin a line of its own. The text of an exception is bounded: a traceback of a deep
+recursion would otherwise fill a disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+MAX_EXCEPTION_CHARACTERS = 8000
+
+
+def configure_logs(stream: TextIO | None = None) -> None:
+    """Write all events from the level INFO on as lines of JSON."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(formatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def formatter() -> logging.Formatter:
+    """Return the formatter of one event: time, level, logger, event, the fields of `extra`, exception."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.stdlib.ExtraAdder(),
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            _shortened,
+            structlog.processors.JSONRenderer(),
+        ],
+    )
+
+
+def _shortened(logger: Any, method: str, event: Any) -> Any:
+    """Keep the first and the last part of a long exception: where it began and what it was."""
+    text = event.get("exception", "")
+    if len(text) > MAX_EXCEPTION_CHARACTERS:
+        half = MAX_EXCEPTION_CHARACTERS // 2
+        event["exception"] = f"{text[:half]}\n…\n{text[-half:]}"
+    return event
