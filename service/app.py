@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
@@ -12,6 +13,12 @@ from calibrant_server.service.http.connections import SERVED_SHARE, connection_l
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import RequestMiddleware
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.http.security_headers import (
+    CORS_METHODS,
+    CORS_REQUEST_HEADERS,
+    CORS_RESPONSE_HEADERS,
+    SecurityHeaders,
+)
 from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
@@ -62,8 +69,19 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     problem_responses.install(app)
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
     app.add_middleware(
-        RequestMiddleware, meters=app.state.meters, log_requests=settings.log_requests
+        RequestMiddleware,
+        meters=app.state.meters,
+        log_requests=settings.log_requests,
+        security=SecurityHeaders(settings.allowed_origins or ()),
     )
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=CORS_METHODS,
+            allow_headers=CORS_REQUEST_HEADERS,
+            expose_headers=CORS_RESPONSE_HEADERS,
+        )
     return app
 
 

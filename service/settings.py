@@ -4,12 +4,15 @@ Every name has the prefix `CALIBRANT_`. `PORT` and `DATA_DIR` are also read with
 process managers set them so. The store has settings of its own, read by the engine.
 """
 
+import re
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AliasChoices, Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1024 * 1024
+ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
 class Settings(BaseSettings):
@@ -44,4 +47,19 @@ class Settings(BaseSettings):
     metrics_models: int = Field(
         100, ge=0, description="Models of a tenant in /metrics/models, by name."
     )
+    allowed_origins: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="Origins of pages that may read and embed responses, with commas between."
+    )
     log_requests: bool = Field(True, description="One line a request on standard error.")
+
+    @field_validator("allowed_origins", mode="before")
+    @classmethod
+    def _origins(cls, value: Any) -> Any:
+        """Read a list with commas; reject what is not an origin, such as `*`, which would allow every site."""
+        found = (
+            [each.strip() for each in value.split(",")] if isinstance(value, str) else value or ()
+        )
+        for each in filter(None, found):
+            if not ORIGIN.fullmatch(each):
+                raise ValueError("expected origins such as https://host or https://host:8443")
+        return tuple(filter(None, found))

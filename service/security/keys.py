@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -180,7 +180,9 @@ def _only_from_this_machine(request: Request) -> None:
         raise KeysNotConfigured(
             f"Received host name {name}; without keys only loopback names are accepted. Configure keys."
         )
-    if request.headers.get("sec-fetch-site") == "cross-site":
+    allowed: Sequence[str] = request.app.state.settings.allowed_origins or ()
+    is_allowed = request.headers.get("origin") in allowed
+    if request.headers.get("sec-fetch-site") == "cross-site" and not is_allowed:
         raise KeysNotConfigured(
             "Received a request from a page of another site; without keys it is rejected. Configure keys."
         )
