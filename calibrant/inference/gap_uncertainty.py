@@ -239,8 +239,8 @@ def _refuse_few(view: View, effect: DesignEffect) -> None:
 
 def _full_bins(
     gaps: ResampledGaps, tables: GapTables, effect: DesignEffect
-) -> tuple[ResampledGaps, int]:
-    """Return the simulated gaps of bins with enough units, and how many others have data.
+) -> tuple[ResampledGaps, list[int]]:
+    """Return the simulated gaps of bins with enough units, and the other bins with data.
 
     Raises
     ------
@@ -258,7 +258,7 @@ def _full_bins(
         gaps.seen * enough,
         gaps.bins,
     )
-    return kept, int(((tables.weight > 0) & ~enough).sum())
+    return kept, np.flatnonzero(((tables.weight > 0) & ~enough).any(axis=0)).tolist()
 
 
 def _null(
