@@ -11,7 +11,7 @@ OPENBLAS_NUM_THREADS ?= 1
 PROCESSES ?= 3
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow coverage check format wheels bench bench-drift openapi names dashboards lock clean
+.PHONY: help demo run kernel test test-slow coverage check format wheels bench bench-drift guarantees openapi names dashboards lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -20,6 +20,7 @@ help:
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
+	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
 	@echo "make kernel     build the kernel that fills panes, with the system's C compiler"
 	@echo "make wheels     build the distribution for Linux and macOS into dist/, with a compiler that pip installs"
 	@echo "make sbom       write the software bill of materials (CycloneDX) to dist/sbom.cdx.json"
@@ -91,6 +92,9 @@ bench: $(VENV)/dev.stamp $(KERNEL)
 
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)
+
+guarantees: $(VENV)/dev.stamp
+	@$(BIN)/python -m benchmarks.guarantees.run $(ARGS)
 
 wheels: $(VENV)/wheels.stamp
 	@sh scripts/wheels $(BIN)/python dist all

@@ -14,7 +14,7 @@ from calibrant.accumulators.block import SPARSE_SHARE, Block
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import SOURCES, case_hashes
 from calibrant.core.spec import PaneSpec
-from calibrant.kernel.structures import Destination, Rows
+from calibrant.kernel.structures import KernelBlock, Rows
 from calibrant.kernel.workspace import MAX_IDLE, Workspace, idle_workspaces
 
 
@@ -111,9 +111,11 @@ def _integers(array: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> None:
-    """Add the touched cells to the pane's blocks: in place where these are dense, else as a sparse block that is merged."""
-    sparse: list[tuple[Block, Block]] = []
+    """Add the touched cells to the pane's blocks: in place where these are dense, else as sparse cells that are merged."""
+    sparse: list[tuple[Block, KernelBlock, int]] = []
     touched = workspace.n_touched.tolist()
+    # Address of places, counts and sums, and cells of a column, per block.
+    destinations = [0] * (4 * len(touched))
     for place, block, size in workspace.blocks:
         n = touched[place]
         if not n:
@@ -122,25 +124,46 @@ def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> N
         if own is None:  # state of an older format has no such block and gets none
             own = Block(block.n_counts, block.n_sums, size)
         if own.is_dense or SPARSE_SHARE * n > size:
-            workspace.destinations[place] = _address(None, own.counts, own.sums, size)
+            destinations[4 * place + 1 : 4 * place + 4] = *own.addresses, size
         else:
-            cells = Block.of_cells(
-                size, np.zeros(n, np.int64), np.zeros((block.n_counts, n), np.int64),
-                np.zeros((block.n_sums, n)), own.rests_on,
-            )  # fmt: skip
-            sparse.append((own, cells))
-            workspace.destinations[place] = _address(*cells.filled(), n)
-    workspace.library.calibrant_kernel_flush(workspace.handle, workspace.destinations)
-    for own, cells in sparse:
-        own.merge(cells)
-
-
-def _address(
-    places: NDArray[Any] | None, counts: NDArray[Any], sums: NDArray[Any], stride: int
-) -> Destination:
-    return Destination(
-        None if places is None else places.ctypes.data,
-        counts.ctypes.data,
-        sums.ctypes.data,
-        stride,
+            sparse.append((own, block, place))
+    cells = _SparseCells(touched, sparse)
+    for _, block, place in sparse:
+        destinations[4 * place : 4 * place + 4] = cells.addresses(block, place)
+    workspace.library.calibrant_kernel_flush(
+        workspace.handle, (ctypes.c_int64 * len(destinations))(*destinations)
     )
+    for own, block, place in sparse:
+        own.merge(cells.block(own, block, place))
+
+
+class _SparseCells:
+    """Columns of all sparse cells of a fill in one array: places, counts and sums, block after block."""
+
+    def __init__(self, touched: list[int], blocks: list[tuple[Block, KernelBlock, int]]) -> None:
+        self._touched = touched
+        self._start: dict[int, int] = {}
+        end = 0
+        for _, block, place in blocks:
+            self._start[place] = end
+            end += touched[place] * (1 + block.n_counts + block.n_sums)
+        self._integers = np.zeros(end, np.int64)
+        self._doubles = self._integers.view(np.float64)
+        self._address = self._integers.ctypes.data if end else 0
+
+    def addresses(self, block: KernelBlock, place: int) -> tuple[int, int, int, int]:
+        """Return the addresses of a block's places, counts and sums, and the number of its cells."""
+        n, first = self._touched[place], self._address + 8 * self._start[place]
+        return first, first + 8 * n, first + 8 * n * (1 + block.n_counts), n
+
+    def block(self, own: Block, block: KernelBlock, place: int) -> Block:
+        """Return the cells of a block."""
+        n, first = self._touched[place], self._start[place]
+        sums = first + n * (1 + block.n_counts)
+        return Block.of_cells(
+            own.size,
+            self._integers[first : first + n],
+            self._integers[first + n : sums].reshape(block.n_counts, n),
+            self._doubles[sums : sums + n * block.n_sums].reshape(block.n_sums, n),
+            own.rests_on,
+        )

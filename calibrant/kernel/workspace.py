@@ -18,7 +18,6 @@ from calibrant.core.spec import PaneSpec
 from calibrant.kernel.library import library
 from calibrant.kernel.structures import (
     BLOCKS,
-    Destination,
     Grid,
     KernelBlock,
     Model,
@@ -54,7 +53,6 @@ class Workspace:
         ]
         self.names = frozenset(block.accumulator for block in sizes)
         self.n_touched = np.zeros(len(BLOCKS), np.int64)
-        self.destinations = (Destination * len(BLOCKS))()
         self._arrays: list[NDArray[Any]] = []
         model = self._model(spec)
         shapes = (Shape * len(BLOCKS))(*(_shape(block, sizes.get(block, 0)) for block in BLOCKS))
