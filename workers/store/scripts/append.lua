@@ -2,16 +2,23 @@
 -- Append a batch: its entry, the record of its id and the bytes of both, or nothing.
 --
 -- KEYS  1 record of the batch id (T:b)   2 stream (T:q)   3 bytes appended (T:in)   4 bytes of records (T:dn)
---       5 what is retained by id (T:nr)   6 models of the partition (T:m)
+--       5 what is retained by id (T:nr)   6 models of the partition (T:m)   7 cursor hash (T:c)
 -- ARGV  1 the record   2 seconds until it expires   3 bucket in which it expires   4 its bytes   5 bytes of the entry
 --       6 tenant/model   7 generation, as the configuration names it   8 retained records that the entry may add
---       9 their bytes   10 maximum of retained records   11 maximum of their bytes   12.. fields and values of the entry
+--       9 their bytes   10 maximum of retained records   11 maximum of their bytes   12 layout that the writer knows
+--       13.. fields and values of the entry
 -- Reply {1} appended; {0, record} the id is known; {2} the model is gone or was created again;
 --       {3, records, bytes} the maximum of records is reached: this many are retained or in the queue.
+--
+-- Rejected with SCHEMA once a newer version has marked the cursor with its layout.
 --
 -- One step, because concurrent requests would exceed bounds that are checked in an earlier step, and because an entry
 -- behind the one that removes its model would leave a record that nothing removes.
 
+local schema = redis.call('HGET', KEYS[7], 'schema')
+if schema and schema ~= ARGV[12] then
+  return redis.error_reply('SCHEMA The store has layout ' .. schema .. ', this process writes layout ' .. ARGV[12])
+end
 local known = redis.call('GET', KEYS[1])
 if known then return {0, known} end
 local model = redis.call('HGET', KEYS[6], ARGV[6])
@@ -26,7 +33,7 @@ if n > 0 then
   redis.call('HINCRBY', KEYS[5], 'coming_bytes', bytes)
 end
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
-redis.call('XADD', KEYS[2], '*', unpack(ARGV, 12))
+redis.call('XADD', KEYS[2], '*', unpack(ARGV, 13))
 redis.call('INCRBY', KEYS[3], ARGV[5])
 redis.call('HINCRBY', KEYS[4], ARGV[3], ARGV[4])
 return {1}
