@@ -169,6 +169,7 @@ def fit_temperature(
     *,
     objective: str = "nll",
     bins: int = 15,
+    min_count: float = 0,
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,
@@ -184,7 +185,7 @@ def fit_temperature(
     Parameters
     ----------
     objective : the loss to minimise: "nll", "brier" or "ece"
-    bins : of the ECE before and after
+    bins, min_count : of the ECE: number of bins; those with fewer samples are left out
     probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
 
     Returns
@@ -206,7 +207,9 @@ def fit_temperature(
     """
     batch = _batch(locals())
     return Temperature(
-        fit_temperature_exact(batch, objective=objective, raters=raters, ci=ci, bins=bins)
+        fit_temperature_exact(
+            batch, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
+        )
     )
 
 

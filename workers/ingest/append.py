@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch
 from calibrant_server.workers.ingest.errors import (
@@ -25,11 +25,14 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import scripts
-from calibrant_server.workers.store.keys import Keys, PartitionKeys, tenant_of
+from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 
 _KNOWN, _DONE, _GONE, _FULL, _TENANT_FULL, _TENANT_BACKLOG, _TENANT_IDS = range(7)
-_RATE_WINDOW_S = 10.0
+_WINDOW_S = 10.0
+_STEP_S = 0.1
+# Work that pauses for longer than this has stopped: its rate before the pause says nothing about the rate after it.
+_STALLED_S = 2.0
 _UNKNOWN_WAIT_S = 5
 _MAX_WAIT_S = 60
 
@@ -139,17 +142,16 @@ class BatchAppender:
         self, keys: PartitionKeys, bytes_in: int, bytes_out: int, buckets: dict[bytes, bytes]
     ) -> None:
         limit = self._settings.backlog_bytes
-        self._rates.note(keys.partition, bytes_out)
         backlog = bytes_in - bytes_out
+        self._rates.note(keys.partition, bytes_out, backlog)
         if backlog >= limit:
             seconds = self._rates.seconds_to_drain(keys.partition, backlog - int(limit * 0.9))
             raise BacklogFull("too much waits to be merged", seconds)
         ttl_s, now = self._settings.idempotency_ttl_s, time.time()
-        if batch_records.living_bytes(buckets, now, ttl_s) >= self._settings.idempotency_bytes:
-            length_s = batch_records.expiry_bucket_s(ttl_s)
-            raise IdsFull(
-                "no room to remember another batch id", int(length_s - now % length_s) + 1
-            )
+        limit_bytes = self._settings.idempotency_bytes
+        if batch_records.living_bytes(buckets, now, ttl_s) >= limit_bytes:
+            room_in_s = batch_records.seconds_to_room(buckets, now, ttl_s, limit_bytes)
+            raise IdsFull("no room to remember another batch id", room_in_s)
 
     async def _append_in_room(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; labels of predictions that are retained need no room, new records do."""
@@ -200,9 +202,9 @@ class BatchAppender:
         kind, *reply = await script(
             keys=[
                 *(name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models),
-                keys.record_bytes_of(tenant),
+                *(keys.cursor, keys.record_bytes_of(tenant)),
             ],
-            args=[*of_the_record, *of_the_entry, *limits, *of_the_tenant, *fields],
+            args=[*of_the_record, *of_the_entry, *limits, SCHEMA, *of_the_tenant, *fields],
         )
         if kind == _GONE:
             raise ModelMismatch(None)
@@ -238,25 +240,47 @@ class BatchAppender:
             return all(await pipe.execute())
 
 
+class _Sample(NamedTuple):
+    at_s: float
+    bytes_out: int
+    backlog: int
+
+
 class DrainRates:
     """Bytes consumed per partition over the last seconds, as requests see them; for `Retry-After`."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, deque[tuple[float, int]]] = {}
+        self._samples: dict[int, deque[_Sample]] = {}
 
-    def note(self, partition: int, bytes_out: int, now: float | None = None) -> None:
-        """Note the number of bytes ever consumed."""
+    def note(self, partition: int, bytes_out: int, backlog: int, now: float | None = None) -> None:
+        """Note the number of bytes ever consumed, and of those that wait."""
         now = time.monotonic() if now is None else now
-        seen = self._seen.setdefault(partition, deque())
-        if not seen or now - seen[-1][0] >= _RATE_WINDOW_S / 100:
-            seen.append((now, bytes_out))
-        while len(seen) > 2 and now - seen[0][0] > _RATE_WINDOW_S:
-            seen.popleft()
+        samples = self._samples.setdefault(partition, deque())
+        if not samples or now - samples[-1].at_s >= _STEP_S or bytes_out < samples[-1].bytes_out:
+            samples.append(_Sample(now, bytes_out, backlog))
+        while len(samples) > 2 and now - samples[0].at_s > _WINDOW_S:
+            samples.popleft()
 
     def seconds_to_drain(self, partition: int, n_bytes: int) -> int:
         """Return the whole seconds until so many bytes are consumed at the present rate, 1 to 60."""
-        seen = self._seen.get(partition, deque())
-        if len(seen) < 2 or seen[-1][1] <= seen[0][1]:
+        busy = self._busy(list(self._samples.get(partition, ())))
+        consumed = busy[-1].bytes_out - busy[0].bytes_out if busy else 0
+        if consumed <= 0:
             return _UNKNOWN_WAIT_S
-        rate = (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
+        rate = consumed / (busy[-1].at_s - busy[0].at_s)
         return min(_MAX_WAIT_S, max(1, math.ceil(n_bytes / rate)))
+
+    @staticmethod
+    def _busy(samples: list[_Sample]) -> list[_Sample]:
+        """Return the last samples between which work went on all the time: it neither stopped nor lacked entries."""
+        first, since = len(samples) - 1, None
+        for at in range(len(samples) - 1, 0, -1):
+            earlier, later = samples[at - 1], samples[at]
+            consumed = later.bytes_out - earlier.bytes_out
+            since = later.at_s if since is None else since
+            lacked_entries = consumed > earlier.backlog
+            if consumed < 0 or lacked_entries or since - earlier.at_s > _STALLED_S:
+                break
+            if consumed > 0:
+                first, since = at - 1, earlier.at_s
+        return samples[max(first, 0) :]

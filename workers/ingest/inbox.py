@@ -44,7 +44,7 @@ from calibrant_server.workers.store.audit_log import AuditLog
 from calibrant_server.workers.store.batch_records import BatchRecord, Receipt
 from calibrant_server.workers.store.connection import connect_async, join, run_async
 from calibrant_server.workers.store.frozen_maps import MapVersions
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.store_state import StoreState
@@ -263,8 +263,13 @@ class Inbox:
         Raises
         ------
         StoreUnavailable
-            It cannot be reached, or takes no write at all: a read-only replica, a failing disk.
+            It cannot be reached, or takes no write at all: a read-only replica, a failing disk, a newer version's layout.
         """
+        schema = await self._kept_up(
+            lambda: self.client.hget(self.keys.configuration, "schema"), 0.0
+        )
+        if schema is not None and int(schema) != SCHEMA:
+            raise StoreRefused(f"it has layout {int(schema)}, this version writes {SCHEMA}")
         try:
             await self._kept_up(
                 lambda: run_async(self.client, "probe", [self.keys.configuration]), 0.0, writes=True

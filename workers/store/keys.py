@@ -10,7 +10,7 @@ key                   type    content                                           
 ====================  ======  ========================================================  ==========================
 T:q                   stream  one entry a batch (`calibrant_server.workers.ingest.entries`)                     inbox; registry (deletion)
 T:in                  int     bytes ever appended to T:q                                as T:q
-T:c                   hash    cursor: id, tok, n, out, att, chi                         commit, takeover
+T:c                   hash    cursor: id, tok, n, out, at (ms of the last progress), schema, att, chi  commit, takeover, start
 T:x                   stream  dead letters: the entry's fields, src (its id), why       commit
 T:pk                  stream  parked entries: src (its id), why, at (ms), the entry's fields  commit, replay script
 T:o                   string  lease: name of the worker; advisory                       lease scripts
