@@ -22,6 +22,7 @@ from calibrant.core.reliability_table import reliability as reliability_of
 from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
+from calibrant.inference.detectable import detectable
 from calibrant.input.arrays import read_arrays
 from calibrant.metrics import (
     DEFAULT_METRICS,
@@ -367,6 +368,7 @@ def _report(view: View, slugs: Sequence[str]) -> Report:
         "scope": view.scope,
         "bins": view.question.bins,
         "ci": view.question.ci,
+        "detectable": detectable(view),
     }
     if split["estimated"]:
         about["n_units_split_estimated"] = True

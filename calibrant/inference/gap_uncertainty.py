@@ -162,6 +162,21 @@ def fine_gaps(view: View, bins: int, seed: int) -> tuple[ResampledGaps, float]:
     return noisy_gaps(replicates, moments, effect, seed), effect.n
 
 
+def design_effect_of(view: View) -> float:
+    """Return the design effect of the view's own bins: the larger of within bins and over all of them.
+
+    Raises
+    ------
+    NotAnswerable
+        As `replication.tables_for`.
+    """
+    question = view.question
+    tables = gap_tables((view.scope,), question.binning, question.bins, [view.table()])
+    refuse_if_thin(view)
+    effect = _effect(view, tables)
+    return max(effect.within, effect.total)
+
+
 def replicates_of(view: View, tables: GapTables) -> tuple[ReplicateTables, BinShares]:
     """Return the replicates under the value's bins, however few are filled, and how the stored bins became those.
 

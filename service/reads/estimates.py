@@ -1,6 +1,6 @@
 """Response models of estimates, derived from the list of metrics."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -29,6 +29,9 @@ class Estimate(BaseModel):
     n_effective: float | None = Field(
         None,
         description="Kish's effective number of independent samples: weights and dependent units lower it.",
+    )
+    tolerance_verdict: Literal["within_tolerance", "outside", "not_shown"] | None = Field(
+        None, description="With `tolerance`: whether the complete interval is below or above it."
     )
     null_mean: float | None = None
     null_q95: float | None = None
