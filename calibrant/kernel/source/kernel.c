@@ -21,10 +21,18 @@
 DECLARE_VARIANT(baseline);
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 DECLARE_VARIANT(avx2);
+
+/* Whether the processor has AVX2 and the system saves its registers. `__builtin_cpu_supports` is not in every compiler's runtime. */
 static int has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") != 0;
+    unsigned a, b, c, d, saved, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX))
+        return 0;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    const unsigned both_register_halves = 6;
+    return (saved & both_register_halves) == both_register_halves && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
 }
 #else
 #define kernel_fill_avx2 kernel_fill_baseline
@@ -122,7 +130,7 @@ static int make_class_arrays(Workspace *workspace)
     workspace->powers = zeroed(STEPS_PER_OCTAVE * n, sizeof *workspace->powers);
     workspace->rated = zeroed(n, sizeof *workspace->rated);
     workspace->share = zeroed(n, sizeof *workspace->share);
-    workspace->position = zeroed(n, sizeof *workspace->position);
+    workspace->position = zeroed(LANES * n, sizeof *workspace->position);
     workspace->unit_bins = zeroed(SCORE_BINS + CLASS_BINS * n, sizeof *workspace->unit_bins);
     for (int lane = 0; lane < 2; lane++)
         workspace->word_keys[lane] = zeroed(N_HEAD_WORDS + 2 * n, sizeof **workspace->word_keys);
@@ -202,7 +210,8 @@ static void sort_touched(Table *table)
 
 static void flush_table(Table *table, const Destination *to)
 {
-    sort_touched(table);
+    if (to->places)
+        sort_touched(table);
     for (int64_t i = 0; i < table->n_touched; i++) {
         int64_t place = table->touched[i], at = to->places ? i : place;
         double *record = table->records + place * table->width;
