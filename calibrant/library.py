@@ -22,6 +22,7 @@ from calibrant.core.reliability_table import reliability as reliability_of
 from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
+from calibrant.inference.detectable import detectable
 from calibrant.input.arrays import read_arrays
 from calibrant.metrics import (
     DEFAULT_METRICS,
@@ -169,6 +170,7 @@ def fit_temperature(
     *,
     objective: str = "nll",
     bins: int = 15,
+    min_count: float = 0,
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,
@@ -184,7 +186,7 @@ def fit_temperature(
     Parameters
     ----------
     objective : the loss to minimise: "nll", "brier" or "ece"
-    bins : of the ECE before and after
+    bins, min_count : of the ECE: number of bins; those with fewer samples are left out
     probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
 
     Returns
@@ -206,7 +208,9 @@ def fit_temperature(
     """
     batch = _batch(locals())
     return Temperature(
-        fit_temperature_exact(batch, objective=objective, raters=raters, ci=ci, bins=bins)
+        fit_temperature_exact(
+            batch, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
+        )
     )
 
 
@@ -364,6 +368,7 @@ def _report(view: View, slugs: Sequence[str]) -> Report:
         "scope": view.scope,
         "bins": view.question.bins,
         "ci": view.question.ci,
+        "detectable": detectable(view),
     }
     if split["estimated"]:
         about["n_units_split_estimated"] = True

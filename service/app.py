@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 
 from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
@@ -12,6 +13,12 @@ from calibrant_server.service.http.connections import SERVED_SHARE, connection_l
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.http.middleware import RequestMiddleware
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.http.security_headers import (
+    CORS_METHODS,
+    CORS_REQUEST_HEADERS,
+    CORS_RESPONSE_HEADERS,
+    SecurityHeaders,
+)
 from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
@@ -21,6 +28,8 @@ from calibrant_server.service.routes import routers
 from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
+from calibrant_server.service.security.keys import Keyring
+from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
 
@@ -35,6 +44,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
             if connection is None:
                 furnish(app, settings, await stack.enter_async_context(connected(settings)))
             await stack.enter_async_context(refreshed(app.state.key_refresh))
+            stack.push_async_callback(app.state.rates.close)
             yield
 
     app = FastAPI(
@@ -62,18 +72,31 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     problem_responses.install(app)
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
     app.add_middleware(
-        RequestMiddleware, meters=app.state.meters, log_requests=settings.log_requests
+        RequestMiddleware,
+        meters=app.state.meters,
+        log_requests=settings.log_requests,
+        security=SecurityHeaders(settings.allowed_origins or ()),
     )
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=CORS_METHODS,
+            allow_headers=CORS_REQUEST_HEADERS,
+            expose_headers=CORS_RESPONSE_HEADERS,
+        )
     return app
 
 
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
     app.state.connection = connection
-    app.state.ingest = IngestService(settings, connection, app.state.admission)
+    keyring: Keyring = app.state.keyring
+    app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)
     app.state.reads = ReadService(connection)
     app.state.model_series = ModelSeries(app.state.reads)
     path = None if settings.keys else settings.keys_file
+    app.state.rates = Rates(connection.inbox.rates, settings.tenant_rate, settings.key_rate)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -81,6 +82,8 @@ def serve(settings: Settings, sockets: list[socket.socket]) -> None:
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
     server = uvicorn.Server(config)
+    # uvicorn stops at a signal and raises it again afterwards, which would end a clean stop as a death by signal.
+    signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
     with suppress(KeyboardInterrupt):
         server.run(sockets)
     if not server.started:

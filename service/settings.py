@@ -4,12 +4,15 @@ Every name has the prefix `CALIBRANT_`. `PORT` and `DATA_DIR` are also read with
 process managers set them so. The store has settings of its own, read by the engine.
 """
 
+import re
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AliasChoices, Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1024 * 1024
+ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
 class Settings(BaseSettings):
@@ -40,8 +43,32 @@ class Settings(BaseSettings):
     max_bytes_in_hand: int = Field(
         256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
     )
+    tenant_rate: float = Field(1000, ge=0, description="Requests per second of a tenant; 0: any.")
+    key_rate: float = Field(1000, ge=0, description="Requests per second of a key; 0: any.")
+    tenant_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Part of each shared bound that one of several tenants may use.",
+    )
+    tenant_models: int = Field(1000, ge=1, description="Models of a tenant.")
     max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
     metrics_models: int = Field(
         100, ge=0, description="Models of a tenant in /metrics/models, by name."
     )
+    allowed_origins: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="Origins of pages that may read and embed responses, with commas between."
+    )
     log_requests: bool = Field(True, description="One line a request on standard error.")
+
+    @field_validator("allowed_origins", mode="before")
+    @classmethod
+    def _origins(cls, value: Any) -> Any:
+        """Read a list with commas; reject what is not an origin, such as `*`, which would allow every site."""
+        found = (
+            [each.strip() for each in value.split(",")] if isinstance(value, str) else value or ()
+        )
+        for each in filter(None, found):
+            if not ORIGIN.fullmatch(each):
+                raise ValueError("expected origins such as https://host or https://host:8443")
+        return tuple(filter(None, found))

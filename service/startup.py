@@ -22,7 +22,7 @@ from calibrant_server.workers.settings import (
     variables,
 )
 from calibrant_server.workers.store.connection import StoreMismatch
-from calibrant_server.workers.store.embedded import EmbeddedServerError
+from calibrant_server.workers.store.server_files import EmbeddedServerError
 
 log = logging.getLogger("service")
 

@@ -21,7 +21,8 @@ from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import StoreMismatch
-from calibrant_server.workers.store.embedded import EmbeddedServerError, store_of
+from calibrant_server.workers.store.embedded import store_of
+from calibrant_server.workers.store.server_files import EmbeddedServerError
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.supervisor import Supervisor
 
@@ -44,13 +45,15 @@ def _exit_stuck(partition: int) -> None:
 def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
     """Run the engine until `stop` is set."""
     with store_of(settings) as stored:
-        crew = Supervisor(stored, on_stuck=_exit_stuck, **parts)
+        crew = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
         if not _started(crew, STORE_WAIT_S, stop):
             return
         log.info("the engine runs with %d partitions", settings.partitions)
         log.info("panes are filled by %s", kernel.status())
         stop.wait()
         crew.stop()
+        if crew.mismatch is not None:
+            raise crew.mismatch
 
 
 def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool:

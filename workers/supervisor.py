@@ -21,7 +21,7 @@ from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import ResultKind
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.connection import Store, StoreMismatch
 from calibrant_server.workers.store.leases import Leases
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ class Supervisor:
     script_texts : the scripts of the store; default: those of the package
     on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
         the token chain keeps the old one, should it ever wake, from writing.
+    on_mismatch : called after all threads were told to stop because a newer version has advanced the store
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Supervisor:
         kinds: Mapping[str, ResultKind[Any]] | None = None,
         script_texts: Mapping[str, str] | None = None,
         on_stuck: Callable[[int], None] | None = None,
+        on_mismatch: Callable[[], None] = lambda: None,
         loop: type[PartitionLoop] = PartitionLoop,
     ):
         self.settings = settings
@@ -64,6 +66,8 @@ class Supervisor:
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
         self._others: list[threading.Thread] = []
         self._last_beat_at = 0.0
+        self._on_mismatch = on_mismatch
+        self.mismatch: StoreMismatch | None = None
 
     def start(self) -> None:
         """Check the store and start the threads."""
@@ -126,10 +130,17 @@ class Supervisor:
     def _beat(self) -> None:
         while not self._stop.wait(self.settings.lease_s / _BEATS_A_LEASE):
             try:
+                self.store.check_properties()
                 self._leases.beat()
                 self._last_beat_at = time.monotonic()
                 if self.store.state.problem:
                     self.store.state.responded(wrote=True)
+            except StoreMismatch as error:
+                # A newer version has advanced the store: this one must not write any more.
+                log.critical("store_advanced error=%s", error)
+                self.mismatch = error
+                self._stop.set()
+                self._on_mismatch()
             except RedisError as error:
                 self.store.state.failed(error)
             except Exception:

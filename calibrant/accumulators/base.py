@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.core.array_memory import held_bytes
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.spec import PaneSpec
@@ -41,6 +42,11 @@ class Accumulator:
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
         """Return whether panes of this specification store it."""
+        return True
+
+    @classmethod
+    def concerns(cls, batch: Batch) -> bool:
+        """Return whether a batch can add anything to it, judged by its optional columns."""
         return True
 
     def zero(self) -> dict[str, Block]:

@@ -20,6 +20,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.accumulators.sparse import SparseBlock
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.hashing import hash_names
 from calibrant.core.histogram import Histogram
@@ -66,6 +67,10 @@ class Cases(Accumulator):
     @property
     def layout(self) -> Layout:
         return Layout.of_classes(range(self.spec.n_classes))
+
+    @classmethod
+    def concerns(cls, batch: Batch) -> bool:
+        return batch.cases is not None
 
     def zero(self) -> dict[str, Block]:
         return {}

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 
 A_DOUBLING = 8
@@ -35,6 +36,10 @@ class Delays(Accumulator):
     """Labelled predictions by delay of their first label; no sums."""
 
     name = "delays"
+
+    @classmethod
+    def concerns(cls, batch: Batch) -> bool:
+        return batch.delays is not None
 
     def zero(self) -> dict[str, Block]:
         return {"delays": Block(1, 0, DELAY_BINS)}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.histogram import Histogram, is_key
 from calibrant.core.label_policies import POLICIES
@@ -32,6 +33,10 @@ class Histograms(Accumulator):
     """
 
     name = "histograms"
+
+    @classmethod
+    def concerns(cls, batch: Batch) -> bool:
+        return False
 
     def zero(self) -> dict[str, Block]:
         return {}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.core.batch import Votes
+from calibrant.core.batch import Batch, Votes
 from calibrant.core.batch_sums import Filling
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack
@@ -45,6 +45,8 @@ WINDOW_BYTES = 1 << 21
 # With so many classes a pane still holds four rows, and a window of many panes about a hundred: enough to evaluate a temperature
 # or to compare two maps, but of no use for maps with parameters for every class.
 MAX_CLASSES = 1000
+# Numbers in the scores of the rows that wait to be chosen from, at most: 32 KiB.
+MAX_WAITING = 1 << 12
 
 
 class Sample(Accumulator):
@@ -63,9 +65,11 @@ class Sample(Accumulator):
 
     def __init__(self, spec: PaneSpec) -> None:
         super().__init__(spec)
-        self.halvings = 0
+        self._halvings = 0
         self.most_bytes = PANE_BYTES
-        self._rows = no_rows(spec.n_classes)
+        self._settled = no_rows(spec.n_classes)
+        self._waiting: list[Batch] = []
+        self._n_waiting = 0
 
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
@@ -114,10 +118,48 @@ class Sample(Accumulator):
         votes = self._rows.votes
         return int(votes.count @ self._rows.counts[votes.row])
 
+    @property
+    def halvings(self) -> int:
+        self._settle()
+        return self._halvings
+
+    @halvings.setter
+    def halvings(self, halvings: int) -> None:
+        self._halvings = halvings
+
+    @property
+    def _rows(self) -> SampledRows:
+        """Rows of the sample, after those that wait."""
+        self._settle()
+        return self._settled
+
+    @_rows.setter
+    def _rows(self, rows: SampledRows) -> None:
+        self._settled = rows
+
     def fill(self, filling: Filling) -> None:
-        batch = filling.batch
-        if not batch.n:
+        """Add a batch. Batches of few rows wait until the sample is read or enough have come: sorting is the cost of a small one."""
+        if not filling.batch.n:
             return
+        self._waiting.append(filling.batch)
+        self._n_waiting += filling.batch.scores.size
+        if self._n_waiting >= MAX_WAITING:
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._n_waiting = self._waiting, [], 0
+        together: dict[Any, list[Batch]] = {}
+        for number, batch in enumerate(waiting):
+            # Hashes of a subclass are not those of its columns: such a batch stays alone.
+            together.setdefault(batch.shape_key if type(batch) is Batch else number, []).append(
+                batch
+            )
+        for batches in together.values():
+            self._choose(batches[0] if len(batches) == 1 else Batch.concatenate(batches))
+
+    def _choose(self, batch: Batch) -> None:
         hashes = batch.prediction_hash
         self._fall_below(hashes)
         index = np.flatnonzero(below(hashes, self.halvings))
@@ -151,6 +193,7 @@ class Sample(Accumulator):
         self._add(no_rows(self.spec.n_classes))
 
     def copy(self) -> Self:
+        self._settle()
         twin = type(self)(self.spec)
         twin._rows, twin.halvings, twin.most_bytes = self._rows, self.halvings, self.most_bytes
         return twin

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack
@@ -46,6 +47,10 @@ class UnitSample(Accumulator):
         self.hashes: U64 = np.zeros(0, np.uint64)
         self.batches: Ints = np.zeros(0, np.int64)
         self.halvings = 0
+
+    @classmethod
+    def concerns(cls, batch: Batch) -> bool:
+        return batch.unit_source in ("unit", "case")
 
     def zero(self) -> dict[str, Block]:
         """Return no blocks: units are not cells. They are stored separately."""

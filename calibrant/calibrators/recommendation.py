@@ -128,10 +128,13 @@ class Weighing:
     @cached_property
     def whole(self) -> dict[str, Any] | None:
         """Held-out NLL of the temperature over the complete window, if the rows are a part of it; else None."""
+        return None if self.nothing is None and self.is_whole else self.of_window
+
+    @cached_property
+    def of_window(self) -> dict[str, Any] | None:
+        """Held-out NLL of the temperature over the complete window; None where its profile does not give that."""
         view = self.view
         if self.nothing is not None and self.nothing[0] not in ("few_units", "not_kept"):
-            return None
-        if self.nothing is None and self.is_whole:
             return None
         return left_out_gain(view.pane, view.policy, view.question.ci)
 
@@ -191,38 +194,56 @@ class Weighing:
         choice = "temperature" if better else LEAVE
         return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
-    def held_out_temperature(self, objective: str) -> dict[str, Any]:
-        """Return `heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece")."""
-        whole = self.whole if objective == "nll" else None
+    def held_out_temperature(
+        self, objective: str, *, bins: int = 15, min_count: float = 0.0
+    ) -> dict[str, Any]:
+        """Return `heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece").
+
+        By NLL it is the gain of the complete window's temperature, and `halves` has that of temperatures fitted to half of the rows. By other
+        objectives the halves are all there is. `fitted_to` tells which.
+        """
+        halves, reason = self._halves(objective, bins, min_count)
+        if halves is not None:
+            halves = halves | {"fitted_to": "half_of_rows", "sample": self.sample}
+        window = self.of_window if objective == "nll" else None
+        if window is None:
+            return {"heldout": halves, "heldout_reason": None if halves else reason}
+        return {
+            "heldout": window | {"fitted_to": "window", "halves": halves},
+            "heldout_reason": None,
+        }
+
+    def _halves(
+        self, objective: str, bins: int, min_count: float
+    ) -> tuple[dict[str, Any] | None, str | None]:
+        """Return the gain of temperatures fitted to one half of the rows on the other, or the reason why there is none."""
         if self.nothing is not None:
-            reason = self.nothing[0] if whole is None else None
-            return {"heldout": whole, "heldout_reason": reason}
+            return None, self.nothing[0]
         ci, reason = self.view.question.ci, self.reasons.get("temperature")
         if objective != "nll":
-            solve = _Temperature(self.view, objective)
-            found, reason = held_out_rows(solve, scaling_maps.at, self.rows, self.scope, ci)
-        else:
-            found = None
-            if reason is None:
-                sums = self.losses[LEAVE], self.losses["temperature"]
-                found = held_out_result(self.rows, self.mapped["temperature"], self.scope, ci, sums)
-        if found is None:
-            return {"heldout": whole, "heldout_reason": reason if whole is None else None}
-        shown = found | {"sample": self.sample, "whole_window": whole}
-        return {"heldout": shown, "heldout_reason": None}
+            solve = _Temperature(self.view, objective, bins, min_count)
+            return held_out_rows(solve, scaling_maps.at, self.rows, self.scope, ci)
+        if reason is not None:
+            return None, reason
+        sums = self.losses[LEAVE], self.losses["temperature"]
+        mapped = self.mapped["temperature"]
+        return held_out_result(self.rows, mapped, self.scope, ci, sums), None
 
 
 class _Temperature:
     """Temperature by an objective other than NLL, of some of a view's rows."""
 
-    def __init__(self, view: View, objective: str) -> None:
-        self.raters, self.objective = view.question.raters, objective
+    def __init__(self, view: View, objective: str, bins: int, min_count: float) -> None:
+        self.options: dict[str, Any] = {
+            "objective": objective,
+            "raters": view.question.raters,
+            "bins": bins,
+            "min_count": min_count,
+        }
         self.whole: Batch = view.pane.sample.batch() if view.filling is None else view.filling.batch
 
     def __call__(self, rows: LabelledRows) -> Solved:
-        found = fit_temperature_exact(
-            self.whole.take(rows.place), objective=self.objective, raters=self.raters
-        )
+        found = fit_temperature_exact(self.whole.take(rows.place), **self.options)
         if found["temperature"] is None:
             return Solved(None, found["reason"])
         k = rows.n_classes

@@ -23,7 +23,16 @@ from calibrant.calibrators.temperature.fit import PROOF, fit_temperature, fit_te
 from calibrant.core.cells import Cells
 from calibrant.core.view import NotAnswerable, View
 
-KEPT = ("standard_error", "interval", "at_bound", "bound", "verdict", "n_zero_probability", *PROOF)
+KEPT = (
+    "standard_error",
+    "interval",
+    "at_most",
+    "at_bound",
+    "bound",
+    "verdict",
+    "n_zero_probability",
+    *PROOF,
+)
 
 
 def solve(cells: Cells, options: Options) -> Solved:
@@ -86,25 +95,11 @@ def solve_view(view: View, options: Options) -> Solved:
         return Solved(None, result["reason"], details)
     if result["method"] == "sample":
         details |= {"fitted_to": "sample", "sample": about_sample(view.pane)}
-    if result["bound"] == "lower" and _is_all_right(view):
-        return Solved(None, "separable", details)
-    details |= {"error_bound": result["error_bound"]["temperature"]}
+    details |= {"error_estimate": result["error_estimate"]["temperature"]}
     if view.scope == "top_label":
         details |= {"before": result["before"], "after": result["after"]}
     warnings = [] if result["verdict"] == "ok" else [result["verdict"]]
     return Solved({"temperature": result["temperature"]}, None, details, warnings)
-
-
-def _is_all_right(view: View) -> bool:
-    """Return whether no rating is of a class less probable than another."""
-    if view.spec.task != "binary":
-        cells = view.cells_of("top_label")
-        wrong = cells.weight - cells.correct
-    else:
-        cells = view.cells_of("positive")
-        wrong = np.where(cells.mean < 0.5, cells.correct, cells.weight - cells.correct)
-        wrong[cells.mean == 0.5] = 0.0
-    return bool(wrong.sum() <= 1e-12 * cells.weight.sum())
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:

@@ -251,11 +251,17 @@ class Pane(PaneState):
         )
 
     def temperature(
-        self, *, objective: str = "nll", raters: str = "pooled", ci: float = 0.95, bins: int = 15
+        self,
+        *,
+        objective: str = "nll",
+        raters: str = "pooled",
+        ci: float = 0.95,
+        bins: int = 15,
+        min_count: float = 0,
     ) -> Temperature:
         """Fit the temperature; parameters as in `calibrant.fit_temperature`."""
         from calibrant import library
 
         return library.temperature_of_pane(
-            self, objective=objective, raters=raters, ci=ci, bins=bins
+            self, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Self
 
@@ -194,10 +195,11 @@ class PaneState:
         if self._only is None:
             digest = filled.digest if filled else rows_digest(batch, with_cases=with_cases)
             self._add_digest(digest)
-        by_kernel = filled.names if filled else frozenset()
-        filling = Filling(batch)
-        for name in self.names:
-            if name not in by_kernel:
+        names = names_beyond(self.spec, self._only, filled.names if filled else frozenset())
+        concerned = [name for name in names if accumulators()[name].concerns(batch)]
+        if concerned:
+            filling = Filling(batch)
+            for name in concerned:
                 self[name].fill(filling)
 
     def fill_histogram(self, histogram: Histogram) -> None:
@@ -312,3 +314,11 @@ class PaneState:
     def _must_match(self, other: PaneState) -> None:
         if self.spec != other.spec:
             raise ValueError(f"panes of {self.spec} and {other.spec} do not add")
+
+
+@lru_cache(maxsize=64)
+def names_beyond(
+    spec: PaneSpec, only: frozenset[str] | None, filled: frozenset[str]
+) -> tuple[str, ...]:
+    """Return the accumulators of a pane that are not filled yet."""
+    return tuple(name for name in PaneState(spec, only).names if name not in filled)

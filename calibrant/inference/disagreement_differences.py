@@ -48,7 +48,7 @@ def disagreement_difference(
         ratios = _ratios(view, other)
         for name, (one, two) in ratios.items():
             if told[name]["difference"] is not None:
-                bounds = ratio_difference(one, two, view.question.ci, seed)
+                bounds = ratio_difference(one, two, view.question.ci)
                 told[name] |= {"difference_interval": bounds, "difference_method": RESAMPLED}
         for name in told.keys() - ratios.keys():
             told[name]["difference_reason"] = "not_replicated"

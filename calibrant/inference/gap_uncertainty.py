@@ -162,6 +162,21 @@ def fine_gaps(view: View, bins: int, seed: int) -> tuple[ResampledGaps, float]:
     return noisy_gaps(replicates, moments, effect, seed), effect.n
 
 
+def design_effect_of(view: View) -> float:
+    """Return the design effect of the view's own bins: the larger of within bins and over all of them.
+
+    Raises
+    ------
+    NotAnswerable
+        As `replication.tables_for`.
+    """
+    question = view.question
+    tables = gap_tables((view.scope,), question.binning, question.bins, [view.table()])
+    refuse_if_thin(view)
+    effect = _effect(view, tables)
+    return max(effect.within, effect.total)
+
+
 def replicates_of(view: View, tables: GapTables) -> tuple[ReplicateTables, BinShares]:
     """Return the replicates under the value's bins, however few are filled, and how the stored bins became those.
 
@@ -239,8 +254,8 @@ def _refuse_few(view: View, effect: DesignEffect) -> None:
 
 def _full_bins(
     gaps: ResampledGaps, tables: GapTables, effect: DesignEffect
-) -> tuple[ResampledGaps, int]:
-    """Return the simulated gaps of bins with enough units, and how many others have data.
+) -> tuple[ResampledGaps, list[int]]:
+    """Return the simulated gaps of bins with enough units, and the other bins with data.
 
     Raises
     ------
@@ -258,7 +273,7 @@ def _full_bins(
         gaps.seen * enough,
         gaps.bins,
     )
-    return kept, int(((tables.weight > 0) & ~enough).sum())
+    return kept, np.flatnonzero(((tables.weight > 0) & ~enough).any(axis=0)).tolist()
 
 
 def _null(

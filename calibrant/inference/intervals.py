@@ -26,6 +26,7 @@ MAY_BE_ABOVE = (
 )
 INTERVAL_OF = f"the population's value of this metric over the same bins; {MAY_BE_ABOVE}"
 RATIO_OF = "the population's value of this metric"
+_MIN_FREEDOM = 4.0
 _LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
 
 
@@ -141,9 +142,27 @@ def jackknife_interval(value: float, left_out: Floats, ci: float) -> tuple[float
     lower and upper bound, symmetric about the value
     """
     n = len(left_out)
-    error = np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
-    reach = scipy.stats.t.ppf(0.5 + ci / 2.0, n - 1) * error
+    squares = (left_out - left_out.mean()) ** 2
+    error = np.sqrt((n - 1) / n * squares.sum())
+    reach = scipy.stats.t.ppf(0.5 + ci / 2.0, _freedom(squares)) * error
     return float(value - reach), float(value + reach)
+
+
+def _freedom(squares: Floats) -> float:
+    """Return degrees of freedom of a variance from squared deviations: fewer where some replicates dominate.
+
+    The relative variance of a sample variance is (kurtosis - 1) / n, and 2 / degrees of freedom for Student's t.
+
+    Source
+    ------
+    Satterthwaite (Biometrics Bulletin 1946).
+    """
+    n = len(squares)
+    mean = squares.mean()
+    if not mean > 0:
+        return n - 1.0
+    kurtosis = float((squares**2).mean() / mean**2)
+    return float(np.clip(2.0 * n / max(kurtosis - 1.0, 1e-9), _MIN_FREEDOM, n - 1.0))
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:

@@ -90,7 +90,7 @@ def _difference(
     try:
         ratios = [_sums(metric, each) for each in (view, other)]
         if ratios[0] is not None and ratios[1] is not None:
-            bounds = ratio_difference(ratios[0], ratios[1], view.question.ci, seed)
+            bounds = ratio_difference(ratios[0], ratios[1], view.question.ci)
             return told | {"difference_interval": bounds, "difference_method": RESAMPLED}
         return told | _put_together(metric, view, other, (mine, theirs), seed)
     except NotAnswerable as refusal:
@@ -137,7 +137,10 @@ def _put_together(
         float(np.mean((one - one.mean()) * (two - two.mean()))) / spread if spread else 0.0
     )
     bounds = put_together(
-        (_middle(metric, view, seed), _middle(metric, other, seed)), intervals, correlation
+        (_middle(metric, view, seed), _middle(metric, other, seed)),
+        intervals,
+        correlation,
+        floor=0.0,
     )
     return {"difference_interval": bounds, "difference_method": BY_REPLICATES}
 

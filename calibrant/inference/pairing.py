@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.hashing import U64
 from calibrant.core.pane import Pane
 from calibrant.core.sampled_rows import below
-from calibrant.inference.replication import resamples
+from calibrant.inference.intervals import jackknife_interval
 
-RESAMPLED = "bootstrap of 64 paired unit replicates, normal"
+RESAMPLED = "jackknife of 64 paired unit replicates"
 BY_REPLICATES = (
     "both intervals put together by the correlation of 64 paired unit replicates (MOVER)"
 )
@@ -32,21 +31,17 @@ Bounds = Sequence[float]
 Ratio = tuple[Floats, Floats]
 
 
-def ratio_difference(mine: Ratio, theirs: Ratio, ci: float, seed: int) -> list[float]:
-    """Return the interval of the difference of two ratios of sums. The same draw of replicates resamples both.
+def ratio_difference(mine: Ratio, theirs: Ratio, ci: float) -> list[float]:
+    """Return the interval of the difference of two ratios of sums. Each replicate is left out of both sides at once.
 
     Parameters
     ----------
     mine, theirs : numerator and denominator, float64 (64,) each, by replicate
     ci : nominal coverage
-    seed : of the resamples
     """
-    drawn, once = resamples(N_REPLICATES, seed), np.ones((1, N_REPLICATES))
-    seen = _ratio(mine, drawn) - _ratio(theirs, drawn)
+    without, once = 1.0 - np.eye(N_REPLICATES), np.ones((1, N_REPLICATES))
     centre = float((_ratio(mine, once) - _ratio(theirs, once))[0])
-    spread = seen.std(ddof=1) * np.sqrt(N_REPLICATES / (N_REPLICATES - 1))
-    reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0) * spread)
-    return [centre - reach, centre + reach]
+    return list(jackknife_interval(centre, _ratio(mine, without) - _ratio(theirs, without), ci))
 
 
 def _ratio(sums: Ratio, drawn: Floats) -> Floats:
@@ -55,7 +50,10 @@ def _ratio(sums: Ratio, drawn: Floats) -> Floats:
 
 
 def put_together(
-    centres: tuple[float, float], intervals: tuple[Bounds, Bounds], correlation: float
+    centres: tuple[float, float],
+    intervals: tuple[Bounds, Bounds],
+    correlation: float,
+    floor: float | None = None,
 ) -> list[float]:
     """Return the interval of the difference of two estimates from the interval of each.
 
@@ -64,6 +62,7 @@ def put_together(
     centres : the estimate of each interval
     intervals : lower and upper bound of each
     correlation : of the two estimates' errors
+    floor : lowest possible value of either; an interval that ends there was cut off
 
     Examples
     --------
@@ -71,14 +70,28 @@ def put_together(
     [-3.0, 7.0]
     >>> put_together((3.0, 1.0), ((1.0, 5.0), (-1.0, 3.0)), 1.0)
     [2.0, 2.0]
+    >>> put_together((3.0, 1.0), ((0.0, 6.0), (0.0, 5.0)), 0.0, floor=0.0)
+    [-5.0, 6.0]
     """
     (mine, theirs), (one, two) = centres, intervals
     below_, above = abs(mine - one[0]), abs(one[1] - mine)
     other_below, other_above = abs(theirs - two[0]), abs(two[1] - theirs)
     return [
-        mine - theirs - _together(below_, other_above, correlation),
-        mine - theirs + _together(above, other_below, correlation),
+        mine - theirs - _reach(other_above, below_, _cut(one, floor), correlation),
+        mine - theirs + _reach(above, other_below, _cut(two, floor), correlation),
     ]
+
+
+def _cut(bounds: Bounds, floor: float | None) -> bool:
+    return floor is not None and bounds[0] <= floor
+
+
+def _reach(up: float, down: float, cut: bool, correlation: float) -> float:
+    """Return how far a difference can rise: one estimate up to its bound, the other down to its own.
+
+    An interval that was cut off at the lowest possible value does not tell the error of its estimate. Both bounds are then reached at once.
+    """
+    return up + down if cut else _together(up, down, correlation)
 
 
 def _together(one: float, two: float, correlation: float) -> float:

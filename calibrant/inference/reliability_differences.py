@@ -95,7 +95,7 @@ def _overall(
     except NotAnswerable as refusal:
         return told | {"difference_reason": refusal.reason}
     ratios = [(gap.sum(axis=1), weight.sum(axis=1)) for weight, gap in sums]
-    bounds = ratio_difference(ratios[0], ratios[1], view.question.ci, seed)
+    bounds = ratio_difference(ratios[0], ratios[1], view.question.ci)
     return told | {"difference_interval": bounds, "difference_method": RESAMPLED}
 
 

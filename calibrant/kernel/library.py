@@ -1,7 +1,7 @@
 """The shared library: where it is, whether it loads, and its functions.
 
 `make kernel` and the wheel put it next to this file. The environment variable `CALIBRANT_KERNEL` may be `off` (numpy fills) or
-`baseline` (no AVX2), for tests and for comparison.
+`baseline` (no AVX2), for tests and for comparison. Tests name a library with sanitizers in `CALIBRANT_KERNEL_LIBRARY`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OFF, BASELINE = "off", "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
 ABI = 1
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
-PATH = Path(__file__).with_name(NAME)
+PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,12 @@ DEFAULT_METRICS = tuple(
 )
 
 
+def is_error(slug: str) -> bool:
+    """Return whether a metric is a calibration error: a probability that is 0 for a calibrated model of enough data."""
+    metric = METRICS.get(slug)
+    return metric is not None and metric.direction == "lower" and metric.unit == "probability"
+
+
 def requested(
     texts: str | Iterable[str], pointer: str = "/metrics", shared: Collection[str] = ()
 ) -> list[MetricRequest]:
@@ -156,5 +162,6 @@ __all__ = [
     "chosen",
     "compute_metrics",
     "estimates",
+    "is_error",
     "requested",
 ]

@@ -80,6 +80,28 @@ class Estimate:
         difference = self.value - self.null.q95
         return None if abs(difference) < 2.0 * self.null.q95_error else difference > 0.0
 
+    def verdict(self, tolerance: float) -> str:
+        """Return what the interval says about a tolerance that was set beforehand.
+
+        Parameters
+        ----------
+        tolerance : largest acceptable true value of an error
+
+        Returns
+        -------
+        "within_tolerance" if the complete interval is below it, "outside" if it is above, else "not_shown", also without interval
+
+        Examples
+        --------
+        >>> Estimate(0.02, interval=(0.0, 0.04)).verdict(0.05), Estimate(0.02).verdict(0.05)
+        ('within_tolerance', 'not_shown')
+        """
+        if self.interval is None:
+            return "not_shown"
+        if self.interval[1] < tolerance:
+            return "within_tolerance"
+        return "outside" if self.interval[0] > tolerance else "not_shown"
+
     def of(
         self, name: str, counts: Mapping[str, int], n_units_split: int | None = None
     ) -> Estimate:

@@ -68,9 +68,10 @@ class CalibrationMap(ResultValues):
         parts = [f"{values.get('method')}, scope={values.get('scope')!r}"]
         if values.get("parameters") is None:
             parts.append(f"parameters=None, reason={values.get('reason')!r}")
-        where, losses = (
-            ("held out", values["heldout"]) if values.get("heldout") else ("in sample", values)
-        )
+        heldout = values.get("heldout") or {}
+        # The gain of a temperature over the complete window is known in NLL; in ECE only that of fits to halves.
+        heldout = heldout.get("halves") or heldout
+        where, losses = ("held out", heldout) if heldout else ("in sample", values)
         eces = [(losses.get(name) or {}).get("ece") for name in ("before", "after")]
         if None not in eces:
             parts.append(f"ECE {where} {number(eces[0])} -> {number(eces[1])}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from calibrant.metrics import is_error
 from calibrant.metrics.estimate import Estimate, number
 from calibrant.printing import html_page, html_table, text_table
 from calibrant.results.values import MISSING, bounds_text, cell, counted
@@ -25,6 +26,7 @@ class Report(Mapping[str, Estimate]):
     ----------
     n_predictions, n_labelled, n_ratings, n_units : counts of the data
     n_units_split : units that are split over batches or panes; each part counts as a unit of its own in `n_units`
+    detectable : smallest errors that these data would have shown
     """
 
     def __init__(self, estimates: Mapping[str, Estimate], about: Mapping[str, Any]) -> None:
@@ -72,6 +74,29 @@ class Report(Mapping[str, Estimate]):
         return self.about | {
             "metrics": {name: estimate.to_dict() for name, estimate in self.items()}
         }
+
+    def verdicts(self, tolerance: float) -> dict[str, str]:
+        """Return, for each calibration error, what its interval says about a tolerance that was set beforehand.
+
+        Parameters
+        ----------
+        tolerance : largest acceptable true error, a probability
+
+        Returns
+        -------
+        dict by slug of "within_tolerance", "outside" or "not_shown"; metrics that are not calibration errors are left out
+        """
+        return {
+            name: estimate.verdict(tolerance)
+            for name, estimate in self.items()
+            if is_error(name.partition("(")[0])
+        }
+
+    @property
+    def detectable(self) -> dict[str, Any] | None:
+        """Smallest intercept, change of slope and local error that these data detect with 80 % power at the 5 % level."""
+        found: dict[str, Any] | None = self.about.get("detectable")
+        return found
 
     def to_html(self) -> str:
         """Return a complete page, which needs nothing from elsewhere."""

@@ -57,6 +57,9 @@ def image(media_type: str, make: Callable[[], Figure]) -> bytes:
 
     with DRAWING:
         matplotlib.rcParams["svg.hashsalt"] = "calibrant"
+        matplotlib.rcParams["svg.fonttype"] = (
+            "none"  # text stays text: it can be read, searched and copied
+        )
         figure = make()
         kind, drawn = FORMATS[media_type], io.BytesIO()
         about = {"Title": str(figure.get_label())} | ({"Date": None} if kind == "svg" else {})

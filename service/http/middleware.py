@@ -13,6 +13,7 @@ from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
 from calibrant_server.service.http.identifiers import identify, identity_headers
 from calibrant_server.service.http.prometheus import ServiceMetrics
+from calibrant_server.service.http.security_headers import SecurityHeaders
 from calibrant_server.service.security.audit_record import record
 
 log = logging.getLogger("service.access")
@@ -23,20 +24,16 @@ MAX_PATH_CHARACTERS = 500
 RESULTS = frozenset(
     ("metrics", "reliability", "temperature", "maps", "drift", "cases", "raters", "stability")
 )
-SECURITY_HEADERS = {
-    b"x-content-type-options": b"nosniff",
-    b"referrer-policy": b"no-referrer",
-    b"cross-origin-resource-policy": b"same-origin",
-    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
-    b"cache-control": b"no-store",
-}
 
 
 class RequestMiddleware:
     """Outermost layer of the app; independent of the subject of a request."""
 
-    def __init__(self, app: ASGIApp, meters: ServiceMetrics, log_requests: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, meters: ServiceMetrics, log_requests: bool, security: SecurityHeaders
+    ) -> None:
         self.app = app
+        self.security = security
         self.meters = meters
         self.log_requests = log_requests
 
@@ -47,7 +44,7 @@ class RequestMiddleware:
         started = time.perf_counter()
         identify(scope)
         received = CountedBody(receive)
-        response = Answering(send, scope, without_body=scope["method"] == "HEAD")
+        response = Answering(send, scope, self.security, without_body=scope["method"] == "HEAD")
         if response.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
@@ -97,9 +94,12 @@ class CountedBody:
 class Answering:
     """Sender of messages that adds security headers and records the status; changes are in the audit log before it sends."""
 
-    def __init__(self, send: Send, scope: Scope, without_body: bool = False) -> None:
+    def __init__(
+        self, send: Send, scope: Scope, security: SecurityHeaders, without_body: bool = False
+    ) -> None:
         self.send = send
         self.scope = scope
+        self.security = security
         self.without_body = without_body
         self.status: int | None = None
         self.n_bytes = 0
@@ -118,19 +118,13 @@ class Answering:
                 return
             self.status = message["status"]
             headers = [*message.get("headers", []), *identity_headers(self.scope)]
-            message = {**message, "headers": _with_security(headers)}
+            message = {**message, "headers": self.security.added_to(headers)}
         self.n_bytes += len(message.get("body", b""))
         await self.send(message)
         if self.without_body:
             # The end of the response also ends a stream: to HEAD, what it sends is of no use.
             self.is_complete = True
             await self.send({"type": "http.response.body", "body": b""})
-
-
-def _with_security(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    present = {name.lower() for name, _ in headers}
-    added = [(name, value) for name, value in SECURITY_HEADERS.items() if name not in present]
-    return [*headers, *added]
 
 
 def _hides_slash(scope: MutableMapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from calibrant.core.errors import CalibrationInputError, Violation
@@ -22,6 +23,7 @@ from calibrant_server.service.http.errors import (
 )
 
 PROBLEM_JSON = "application/problem+json"
+CLIENT_LEFT = 499  # as nginx counts requests of clients that disconnect
 LISTED_VIOLATIONS = 100
 
 KEY_ITSELF = "[key]"  # pydantic's marker for an invalid name, as opposed to an invalid value
@@ -152,5 +154,10 @@ def install(app: FastAPI) -> None:
     async def respond(request: Request, error: Exception) -> Response:
         return problem_response(problem_of(error, request), request)
 
+    async def left(request: Request, error: Exception) -> Response:
+        # Nobody receives it: the status is for the log and the metrics.
+        return Response(status_code=CLIENT_LEFT)
+
+    app.add_exception_handler(ClientDisconnect, left)
     for kind in FORESEEN:
         app.add_exception_handler(kind, respond)

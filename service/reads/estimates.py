@@ -1,6 +1,6 @@
 """Response models of estimates, derived from the list of metrics."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -29,6 +29,9 @@ class Estimate(BaseModel):
     n_effective: float | None = Field(
         None,
         description="Kish's effective number of independent samples: weights and dependent units lower it.",
+    )
+    tolerance_verdict: Literal["within_tolerance", "outside", "not_shown"] | None = Field(
+        None, description="With `tolerance`: whether the complete interval is below or above it."
     )
     null_mean: float | None = None
     null_q95: float | None = None
@@ -104,9 +107,28 @@ class TemperatureResponse(BaseModel):
     temperature: float | None
     inverse_temperature: float | None
     standard_error: float | None = None
-    interval: list[float | None] | None = None
+    interval: list[float | None] | None = Field(
+        None,
+        description="Likelihood ratio scaled by unit. Null below 30 units, or 5 with an incorrect rating.",
+    )
+    interval_reason: str | None = None
+    at_most: float | None = Field(
+        None, description="`separable`: the one-sided upper limit of T at level `ci`."
+    )
     objective: str
     at_bound: bool | None = None
+    plateau: list[float] | None = Field(
+        None,
+        description="By ECE: temperatures that are as good within the error. By Brier: the two lowest minima, if within .1 %.",
+    )
+    error_estimate: dict[str, float | None] | None = Field(
+        None,
+        description="Estimated interpolation error: `temperature` relative to T, and `ece` of `after`.",
+    )
+    precision: str | None = Field(
+        None,
+        description="By Brier: `second_derivative`; `first_derivative` of older panes; `rows`.",
+    )
     gradient_norm: float | None = Field(
         None, description="Derivative of the mean loss in log T at the fit; of ECE none."
     )
@@ -114,11 +136,15 @@ class TemperatureResponse(BaseModel):
     objective_before: float | None = None
     objective_after: float | None = None
     n: int
+    n_incorrect_units: int | None = Field(
+        None, description="Units with a rating other than the most probable class."
+    )
     before: Scores | None = None
     after: Scores | None = None
     curve: Curve | None = None
     heldout: dict[str, Any] | None = Field(
-        None, description="Before, after and gain with its interval on labels not fitted to."
+        None,
+        description="Before, after, gain on labels not fitted to: of the window's fit; `halves`: of fits to half of the rows.",
     )
     recommendation: Recommendation | None = None
     reason: str | None = None

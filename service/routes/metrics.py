@@ -56,6 +56,12 @@ class MetricsResponse(BaseModel):
         None,
         description="Labelled share overall, by bin, its gradient in the score, delays of labels.",
     )
+    tolerance: float | None = None
+    detectable: dict[str, Any] | None = Field(
+        None,
+        description="With `tolerance`: the smallest intercept, change of slope and local error that `now`, `in_30_days` and "
+        "`in_90_days` are detected with 80 % power at the 5 % level.",
+    )
     against: dict[str, Any] | None = Field(
         None,
         description="What it is compared with, how much that holds, and how much both sides share.",

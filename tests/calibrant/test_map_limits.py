@@ -150,8 +150,10 @@ def test_held_out_needs_enough_replicates_and_kept_tables():
     assert fitted("platt", batch, scope="class:1")["heldout"]["table_bins"] == 15
     found = fitted("temperature", batch)
     assert found["heldout"]["gain"]["nll"]["interval"][0] > 0
-    assert found["heldout"]["sample"]["n_drawn_from"] == 500
-    assert found["heldout"]["n"] == found["heldout"]["sample"]["n"] > 200
+    assert found["heldout"]["n"] == 500 and found["heldout"]["fitted_to"] == "window"
+    halves = found["heldout"]["halves"]
+    assert halves["sample"]["n_drawn_from"] == 500
+    assert halves["n"] == halves["sample"]["n"] > 200
 
 
 # Of all maps

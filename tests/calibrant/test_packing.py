@@ -153,9 +153,24 @@ def test_golden_panes_are_what_is_filled_today(name: str) -> None:
     pane = Pane.unpack(golden()[name])
     today = make.pane(task).parts()
     held = {part: today[part] for part in pane.parts()}
+    with_scores_on_edges(pane)
     assert_same(pane, in_format_of(pane, Pane.from_parts(make.SPECS[task], held)))
     assert pane.counts["n_predictions"] == 80
     assert pane.units_split == {"n": 13, "estimated": False}
+
+
+def with_scores_on_edges(pane: Pane) -> None:
+    """Move tempered scores of 1/10 (of the probability 1/4 at beta 2), which rounding put above the edge 6/60, to the edge.
+
+    The code that made the golden panes compared tempered scores with edges exactly.
+    """
+    if pane.spec.task == "binary":
+        tables = pane["temperature"].blocks["tables"]
+        above = 12 * 60 + 6
+        assert tables.counts[0, above]
+        for columns in (tables.counts, tables.sums):
+            columns[:, above - 1] += columns[:, above]
+            columns[:, above] = 0
 
 
 def in_format_of(old: Pane, pane: Pane) -> Pane:

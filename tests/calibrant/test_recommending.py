@@ -115,6 +115,10 @@ def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(
 ) -> None:
     batch, fresh = batch_of("temperature", 2000, 1), batch_of("temperature", 40_000, 2)
     found = Weighing(view_of(batch, raw=raw)).held_out_temperature(objective)["heldout"]
+    if objective == "nll":
+        assert found["fitted_to"] == "window" and found["n"] == 2000
+        found = found["halves"]
+    assert found["fitted_to"] == "half_of_rows"
     chosen = fit_temperature_exact(batch, objective=objective)["temperature"]
     p, q = (softmax(fresh.scores / t, axis=1) for t in (1.0, chosen))
     true = np.arange(fresh.n), fresh.votes.klass
@@ -284,7 +288,10 @@ def test_a_small_sample_does_not_hide_what_the_window_shows() -> None:
     )
     assert evidence["candidates"]["none"]["beaten_by"] == ["temperature"]
     heldout = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")["heldout"]
-    assert heldout["whole_window"] == evidence["whole_window"] and heldout["n"] == evidence["n"]
+    halves = heldout.pop("halves")
+    assert heldout == evidence["whole_window"] | {"fitted_to": "window"}
+    assert halves["n"] == evidence["n"] and halves["fitted_to"] == "half_of_rows"
+    assert heldout["gain"]["nll"]["value"] > 0.0 > halves["gain"]["nll"]["interval"][0]
 
 
 def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
@@ -305,7 +312,9 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
             "reason": "few_units"
         }
         told = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")
-        assert told["heldout"] == evidence["whole_window"] and told["heldout_reason"] is None
+        labels = {"fitted_to": "window", "halves": None}
+        assert told["heldout"] == evidence["whole_window"] | labels
+        assert told["heldout_reason"] is None
         json.dumps(found, allow_nan=False)
 
 

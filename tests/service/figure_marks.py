@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from html import unescape
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,19 +16,17 @@ Points = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawn figure. Letters are shapes; matplotlib notes each text as a comment."""
+    """A drawn figure, whose texts are texts."""
 
     root: ElementTree.Element
 
     @classmethod
     def of(cls, drawn: bytes) -> Figure:
-        parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
-        return cls(ElementTree.fromstring(drawn, parser))
+        return cls(ElementTree.fromstring(drawn))
 
     @property
     def texts(self) -> list[str]:
-        comments = self.root.iter(ElementTree.Comment)
-        return [unescape(each.text or "").strip() for each in comments]
+        return ["".join(each.itertext()).strip() for each in self.root.iter(f"{SVG}text")]
 
     def lines(
         self,

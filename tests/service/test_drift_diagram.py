@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import verdict
 from calibrant_server.service.figures.drift import draw_drift
+from tests.service.figure_marks import Figure
 
 DAY = "2026-03-{:02d}T00:00:00Z"
 
@@ -55,8 +54,7 @@ def told(n_days: int = 20, factor: float = 0.6) -> dict:
 
 
 def text_of(svg: bytes) -> str:
-    """matplotlib leaves every text in a comment beside its outlines."""
-    return " ".join(re.findall(r"<!-- (.*?) -->", svg.decode()))
+    return " ".join(Figure.of(svg).texts)
 
 
 def test_an_alarm_is_drawn_with_its_words():

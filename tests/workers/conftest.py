@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.embedded import EmbeddedServer, find_binary
+from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.server_files import find_binary
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import QUICK, Bench
 

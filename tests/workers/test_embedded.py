@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -13,13 +14,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from calibrant_server.workers import health
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.embedded import (
-    EmbeddedServer,
-    EmbeddedServerError,
-    find_binary,
-    store_of,
-)
+from calibrant_server.workers.store.embedded import EmbeddedServer, store_of
+from calibrant_server.workers.store.server_files import EmbeddedServerError, find_binary
+from calibrant_server.workers.supervisor import Supervisor
 from tests.workers.driving import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -165,3 +164,23 @@ def test_an_operators_server_is_used_as_it_is(tmp_path):
         assert same is settings
     assert list(tmp_path.iterdir()) == []
     assert find_binary(sys.executable) == sys.executable
+
+
+def test_the_health_command_reads_the_store_of_the_running_service(
+    tmp_path, server_binary, monkeypatch, capsys
+):
+    monkeypatch.delenv("CALIBRANT_REDIS_URL", raising=False)
+    monkeypatch.setenv("CALIBRANT_DATA_DIR", str(tmp_path))
+    assert health.main() == 1
+    assert "no server responds" in capsys.readouterr().out
+    assert not (tmp_path / "store").exists()  # it starts none
+    with store_of(EngineSettings(server_binary=server_binary)) as settings:
+        assert health.main() == 1
+        assert json.loads(capsys.readouterr().out)["workers_here"] == 0
+        engine = Supervisor(settings)
+        engine.start()
+        try:
+            assert health.main() == 0
+            assert json.loads(capsys.readouterr().out)["workers_here"] == 1
+        finally:
+            engine.stop()

@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch
 from calibrant_server.workers.ingest.errors import (
@@ -25,20 +25,27 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import scripts
-from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 
-_KNOWN, _DONE, _GONE, _FULL = range(4)
-_RATE_WINDOW_S = 10.0
+_KNOWN, _DONE, _GONE, _FULL, _TENANT_FULL, _TENANT_BACKLOG, _TENANT_IDS = range(7)
+_WINDOW_S = 10.0
+_STEP_S = 0.1
+# Work that pauses for longer than this has stopped: its rate before the pause says nothing about the rate after it.
+_STALLED_S = 2.0
 _UNKNOWN_WAIT_S = 5
 _MAX_WAIT_S = 60
 
 
 class NoRoom(RuntimeError):
-    """There is no room for the records that may result from an entry; so many are retained or on their way."""
+    """There is no room for the records that may result from an entry; so many are retained or on their way.
 
-    def __init__(self, n_records: int, n_bytes: int):
+    `share` is that of the tenant whose maximum is reached, or 1 for the maximum of the partition.
+    """
+
+    def __init__(self, n_records: int, n_bytes: int, share: float = 1.0):
         super().__init__(f"{n_records} records of {n_bytes} bytes are retained")
+        self.share = share
         self.n_records = n_records
         self.n_bytes = n_bytes
 
@@ -135,17 +142,16 @@ class BatchAppender:
         self, keys: PartitionKeys, bytes_in: int, bytes_out: int, buckets: dict[bytes, bytes]
     ) -> None:
         limit = self._settings.backlog_bytes
-        self._rates.note(keys.partition, bytes_out)
         backlog = bytes_in - bytes_out
+        self._rates.note(keys.partition, bytes_out, backlog)
         if backlog >= limit:
             seconds = self._rates.seconds_to_drain(keys.partition, backlog - int(limit * 0.9))
             raise BacklogFull("too much waits to be merged", seconds)
         ttl_s, now = self._settings.idempotency_ttl_s, time.time()
-        if batch_records.living_bytes(buckets, now, ttl_s) >= self._settings.idempotency_bytes:
-            length_s = batch_records.expiry_bucket_s(ttl_s)
-            raise IdsFull(
-                "no room to remember another batch id", int(length_s - now % length_s) + 1
-            )
+        limit_bytes = self._settings.idempotency_bytes
+        if batch_records.living_bytes(buckets, now, ttl_s) >= limit_bytes:
+            room_in_s = batch_records.seconds_to_room(buckets, now, ttl_s, limit_bytes)
+            raise IdsFull("no room to remember another batch id", room_in_s)
 
     async def _append_in_room(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; labels of predictions that are retained need no room, new records do."""
@@ -182,23 +188,47 @@ class BatchAppender:
             batch.record_bytes,
         )
         limits = (settings.retained_records, settings.retained_bytes)
+        tenant, now_s = tenant_of(batch.model), time.time()
+        of_the_tenant = (
+            tenant,
+            *(int(limit * batch.share) for limit in limits),
+            int(settings.backlog_bytes * batch.share),
+            int(settings.idempotency_bytes * batch.share),
+            batch_records.first_living_bucket(now_s, ttl_s),
+            ttl_s + batch_records.expiry_bucket_s(ttl_s),
+        )
         fields = [part for pair in batch.to_fields().items() for part in pair]
         script = self._script_if_full if batch.frees_memory else self._script
         kind, *reply = await script(
-            keys=[name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models],
-            args=[*of_the_record, *of_the_entry, *limits, *fields],
+            keys=[
+                *(name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models),
+                *(keys.cursor, keys.record_bytes_of(tenant)),
+            ],
+            args=[*of_the_record, *of_the_entry, *limits, SCHEMA, *of_the_tenant, *fields],
         )
         if kind == _GONE:
             raise ModelMismatch(None)
         if kind == _FULL:
             raise NoRoom(int(reply[0]), int(reply[1]))
+        if kind == _TENANT_FULL:
+            raise NoRoom(int(reply[0]), int(reply[1]), batch.share)
+        if kind == _TENANT_BACKLOG:
+            excess = int(reply[0]) - int(settings.backlog_bytes * batch.share * 0.9)
+            seconds = self._rates.seconds_to_drain(keys.partition, max(excess, 1))
+            raise BacklogFull("too much of the tenant waits to be merged", seconds)
+        if kind == _TENANT_IDS:
+            length_s = batch_records.expiry_bucket_s(ttl_s)
+            wait_s = int(length_s - now_s % length_s) + 1
+            raise IdsFull("no room to remember another batch id of the tenant", wait_s)
         return BatchRecord.from_json(reply[0]) if kind == _KNOWN else None
 
     def _full(self, batch: IngestBatch, full: NoRoom) -> RecordsFull:
         settings = self._settings
+        n_records = int(settings.retained_records * full.share)
+        n_bytes = int(settings.retained_bytes * full.share)
         detail = (
             f"{full.n_records} records of {full.n_bytes} bytes are retained by id where this model is kept, or on their way, of "
-            f"{settings.retained_records} records and {settings.retained_bytes} bytes at most, and none is dropped before its "
+            f"{n_records} records and {n_bytes} bytes at most, and none is dropped before its "
             f"retention: {batch.n_accepted} new ones find no room. Labels of predictions that are there are still taken."
         )
         return RecordsFull(detail, int(settings.housekeeping_s) + 1)
@@ -210,25 +240,47 @@ class BatchAppender:
             return all(await pipe.execute())
 
 
+class _Sample(NamedTuple):
+    at_s: float
+    bytes_out: int
+    backlog: int
+
+
 class DrainRates:
     """Bytes consumed per partition over the last seconds, as requests see them; for `Retry-After`."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, deque[tuple[float, int]]] = {}
+        self._samples: dict[int, deque[_Sample]] = {}
 
-    def note(self, partition: int, bytes_out: int, now: float | None = None) -> None:
-        """Note the number of bytes ever consumed."""
+    def note(self, partition: int, bytes_out: int, backlog: int, now: float | None = None) -> None:
+        """Note the number of bytes ever consumed, and of those that wait."""
         now = time.monotonic() if now is None else now
-        seen = self._seen.setdefault(partition, deque())
-        if not seen or now - seen[-1][0] >= _RATE_WINDOW_S / 100:
-            seen.append((now, bytes_out))
-        while len(seen) > 2 and now - seen[0][0] > _RATE_WINDOW_S:
-            seen.popleft()
+        samples = self._samples.setdefault(partition, deque())
+        if not samples or now - samples[-1].at_s >= _STEP_S or bytes_out < samples[-1].bytes_out:
+            samples.append(_Sample(now, bytes_out, backlog))
+        while len(samples) > 2 and now - samples[0].at_s > _WINDOW_S:
+            samples.popleft()
 
     def seconds_to_drain(self, partition: int, n_bytes: int) -> int:
         """Return the whole seconds until so many bytes are consumed at the present rate, 1 to 60."""
-        seen = self._seen.get(partition, deque())
-        if len(seen) < 2 or seen[-1][1] <= seen[0][1]:
+        busy = self._busy(list(self._samples.get(partition, ())))
+        consumed = busy[-1].bytes_out - busy[0].bytes_out if busy else 0
+        if consumed <= 0:
             return _UNKNOWN_WAIT_S
-        rate = (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
+        rate = consumed / (busy[-1].at_s - busy[0].at_s)
         return min(_MAX_WAIT_S, max(1, math.ceil(n_bytes / rate)))
+
+    @staticmethod
+    def _busy(samples: list[_Sample]) -> list[_Sample]:
+        """Return the last samples between which work went on all the time: it neither stopped nor lacked entries."""
+        first, since = len(samples) - 1, None
+        for at in range(len(samples) - 1, 0, -1):
+            earlier, later = samples[at - 1], samples[at]
+            consumed = later.bytes_out - earlier.bytes_out
+            since = later.at_s if since is None else since
+            lacked_entries = consumed > earlier.backlog
+            if consumed < 0 or lacked_entries or since - earlier.at_s > _STALLED_S:
+                break
+            if consumed > 0:
+                first, since = at - 1, earlier.at_s
+        return samples[max(first, 0) :]

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import coming
+from calibrant_server.workers.ingest.entries import coming, queued
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.connection import Store, run_script
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
 
 DEAD, PARKED = "dead", "parked"
 # Pairs that the commit puts before the entry's own: src, why; and for a parked entry its time.
@@ -115,7 +115,9 @@ def replay(store: Store, partition: int, name: str) -> bool:
     found = node.xrange(stream, letter.entry_id, letter.entry_id)
     if not found:
         return False
-    reserved = coming(_as_it_came(letter.kept, found[0][1]))
+    entry = _as_it_came(letter.kept, found[0][1])
+    reserved = coming(entry)
+    tenant = tenant_of(entry.get(b"m", b"").decode(errors="replace"))
     key, before = _record_of(node, keys, letter)
     record = BatchRecord.from_json(before) if before else None
     after = b""
@@ -127,6 +129,7 @@ def replay(store: Store, partition: int, name: str) -> bool:
     names = [stream, keys.stream, keys.bytes_in, keys.retained, key or stream]
     values = [
         letter.entry_id, _N_REASONS[letter.kept], reserved["coming"], reserved["coming_bytes"], before, after,
+        tenant, int(bool(queued(entry))),
     ]  # fmt: skip
     return bool(store.run(partition, "replay_entry", names, values)[0])
 

@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.errors import Violation
+from calibrant_server.workers.store.keys import tenant_of, with_tenant
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.registry import ModelConfig
@@ -184,6 +185,7 @@ class IngestBatch(IngestEntry):
     n_accepted : valid rows, or updates
     violations : of the rows that were not accepted
     ids : predictions that the batch labels or removes; those with a record need no further room
+    share : part of each bound of the partition that the model's tenant may use
     """
 
     config: ModelConfig
@@ -191,6 +193,7 @@ class IngestBatch(IngestEntry):
     create: bool = False
     violations: Sequence[Violation] = ()
     ids: tuple[str, ...] = ()
+    share: float = 1.0
 
     @classmethod
     def of(
@@ -240,7 +243,19 @@ def coming(fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return an entry's share in the count of retained records until it is consumed, readable or not."""
     reported = fields.get(b"r", b"")
     n_records = int(reported) if reported.isdigit() else 0
-    return {"coming": n_records, "coming_bytes": _record_bytes(n_records, fields.get(b"b", b""))}
+    reserved = {
+        "coming": n_records,
+        "coming_bytes": _record_bytes(n_records, fields.get(b"b", b"")),
+    }
+    return with_tenant(fields.get(b"m", b"").decode(errors="replace"), reserved)
+
+
+def queued(fields: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Return an entry's bytes in the backlog of its tenant until it is consumed; orders have none."""
+    if fields.get(b"k", b"").decode(errors="replace") in (CONTROL, ALARM):
+        return {}
+    tenant = tenant_of(fields.get(b"m", b"").decode(errors="replace"))
+    return {f"backlog:{tenant}": fields_bytes(fields)}
 
 
 def _record_bytes(n_records: int, payload: bytes) -> int:

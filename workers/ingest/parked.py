@@ -25,7 +25,8 @@ from calibrant_server.workers.ingest.dead_letters import (
 )
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store, StoreMismatch
-from calibrant_server.workers.store.embedded import EmbeddedServerError, store_of
+from calibrant_server.workers.store.embedded import store_of
+from calibrant_server.workers.store.server_files import EmbeddedServerError
 
 Action = Callable[[Store, int, str], bool]
 ACTIONS: dict[str, tuple[Action, str]] = {

@@ -138,7 +138,23 @@ def expiry_bucket(now_s: float, ttl_s: int) -> int:
     return int((now_s + ttl_s) // expiry_bucket_s(ttl_s))
 
 
+def first_living_bucket(now_s: float, ttl_s: int) -> int:
+    """Return the first bucket that is not over."""
+    return int(now_s // expiry_bucket_s(ttl_s))
+
+
 def living_bytes(buckets: dict[bytes, bytes], now_s: float, ttl_s: int) -> int:
     """Return the bytes of records that may still exist."""
-    first = int(now_s // expiry_bucket_s(ttl_s))
+    first = first_living_bucket(now_s, ttl_s)
     return sum(int(size) for bucket, size in buckets.items() if int(bucket) >= first)
+
+
+def seconds_to_room(buckets: dict[bytes, bytes], now_s: float, ttl_s: int, limit: int) -> int:
+    """Return the whole seconds until enough records have expired that their bytes are below the limit."""
+    length_s = expiry_bucket_s(ttl_s)
+    living = {int(bucket): int(size) for bucket, size in buckets.items()}
+    bucket, left = int(now_s // length_s), living_bytes(buckets, now_s, ttl_s)
+    while left >= limit and bucket <= max(living, default=0):
+        left -= living.get(bucket, 0)
+        bucket += 1
+    return max(1, int(bucket * length_s - now_s) + 1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.keys import SCHEMA, PartitionKeys
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.connection import Store
@@ -115,7 +115,7 @@ class Commit:
     ) -> int:
         """Run the script; return WRITTEN, REPEATED or OVERTAKEN. After an error, the outcome is unknown."""
         keep_from = next_id(cursor_id) if cursor_id else ""
-        head = [expected, token, cursor_id, keep_from, n_batches, n_bytes]
+        head = [expected, token, cursor_id, keep_from, n_batches, n_bytes, SCHEMA]
         reply = store.run(
             self.keys.partition, "commit", list(self._names), [*head, *self._operations]
         )

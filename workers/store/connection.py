@@ -194,6 +194,10 @@ class Store:
         text, _ = self._scripts["fix_properties"]
         pairs = self.client.eval(text, 1, self.keys.configuration, *_flat(fixed))
         check_properties(fixed, pairs)
+        for number in range(self.settings.partitions):
+            cursor = self.keys.partition(number).cursor
+            found = self.run(number, "mark_schema", [cursor], [SCHEMA])
+            check_properties({"schema": SCHEMA}, [b"schema", b"%d" % found])
 
     def check_properties(self) -> None:
         """Raise StoreMismatch if the store has other properties, without changing it."""

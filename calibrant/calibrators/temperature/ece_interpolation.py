@@ -17,9 +17,18 @@ PARTICLES = 256
 
 
 def moved_eces(
-    before: Floats, after: Floats, beta0: float, beta1: float, betas: Floats, bins: int
+    before: Floats,
+    after: Floats,
+    beta0: float,
+    beta1: float,
+    betas: Floats,
+    bins: int,
+    min_count: float = 0.0,
 ) -> Floats:
-    """Return the ECE between two tables (3, 60) of count, confidence and correct, by moving quantiles in log odds."""
+    """Return the ECE between two tables (3, 60) of count, confidence and correct, by moving quantiles in log odds.
+
+    Bins with a count below the minimum are left out; nan where no bin remains.
+    """
     knots = np.unique(
         np.concatenate([_mass(before), _mass(after), np.arange(PARTICLES + 1) / PARTICLES])
     )
@@ -38,8 +47,28 @@ def moved_eces(
     score = 1.0 / (1.0 + np.exp(-np.clip(moved, -700.0, 700.0)))
     gap = (1.0 - part) * correct[0] + part * correct[1] - size * score
     place = equal_width_bin(score, bins) + bins * np.arange(len(betas))[:, None]
-    summed = np.bincount(place.ravel(), gap.ravel(), len(betas) * bins)
-    return np.asarray(np.abs(summed.reshape(-1, bins)).sum(axis=1))
+    total = before[0].sum()
+
+    def by_bin(values: Floats) -> Floats:
+        whole = np.broadcast_to(values, score.shape).ravel()
+        summed = np.bincount(place.ravel(), whole, len(betas) * bins)
+        return np.asarray(total * summed.reshape(-1, bins), np.float64)
+
+    return kept_ece(by_bin(size), by_bin(gap), min_count)
+
+
+def kept_ece(count: Floats, gap: Floats, min_count: float) -> Floats:
+    """Return the ECE of bins that have at least the minimum count; (..., bins) to (...), nan where there are none.
+
+    Examples
+    --------
+    >>> kept_ece(np.array([40.0, 60.0]), np.array([8.0, -6.0]), 50.0).tolist()
+    0.1
+    """
+    kept = (count > 0.0) & (count >= min_count * (1.0 - 1e-9))
+    total = np.where(kept, count, 0.0).sum(axis=-1)
+    gaps = np.where(kept, np.abs(gap), 0.0).sum(axis=-1)
+    return np.asarray(np.divide(gaps, total, out=np.full(total.shape, np.nan), where=total > 0.0))
 
 
 def _mass(table: Floats) -> Floats:

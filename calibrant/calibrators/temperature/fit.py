@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.temperature import BETAS, TABLE_BINS, TemperatureProfile
 from calibrant.calibrators.temperature.curve import Curve, Minimum
+from calibrant.calibrators.temperature.ece_fit import ECE_TEMPERATURES, fitted_by_ece
+from calibrant.calibrators.temperature.interval import METHOD, at_most, interval_of, why_none
 from calibrant.calibrators.temperature.row_curve import RowCurve
+from calibrant.calibrators.temperature.verdicts import verdict_of, without_temperature
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.errors import CalibrationInputError
@@ -27,23 +29,7 @@ from calibrant.core.view import NotAnswerable, View
 Floats = NDArray[np.float64]
 OBJECTIVES = ("nll", "brier", "ece")
 NEEDS = ("counts", "histograms", "temperature")
-ECE_TEMPERATURES = np.arange(100, 2001) / 200.0
 PROOF = ("gradient_norm", "iterations", "objective_before", "objective_after")
-MIN_UNITS = 20
-ROW_PLATEAU = 1e-3
-FLAT_ECE = 1e-8
-VERDICTS = {
-    "ok": "the data determine the temperature",
-    "at_lower_bound": "the loss still decreases at the smallest temperature: the most probable class is (nearly) always "
-    "correct, so no sharpness is too much for these labels",
-    "at_upper_bound": "the loss still decreases at the largest temperature: the labels look unrelated to the "
-    "probabilities",
-    "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
-    "unsettled": "the interval covers every temperature considered: the data do not determine one",
-    "few_units": f"fewer than {MIN_UNITS} independent units: the interval is not reliable",
-    "no_labels": "no labelled prediction has weight here",
-    "all_zero_probability": "every rating is of a class with probability 0, which no temperature changes",
-}
 
 
 def fit_temperature(
@@ -53,6 +39,7 @@ def fit_temperature(
     raters: str = "pooled",
     ci: float = 0.95,
     bins: int = 15,
+    min_count: float = 0.0,
     rows_if_complete: bool = False,
 ) -> dict[str, Any]:
     """Fit a temperature to a pane's stored profile, without raw rows.
@@ -64,18 +51,23 @@ def fit_temperature(
     raters : label policy of the fit; T depends on it
     ci : nominal coverage of the interval, in [0.5, 1)
     bins : equal-width bins (right edges) of the ECE; a divisor of 60
+    min_count : bins of the ECE with fewer samples (mass if predictions are weighted) are left out
     rows_if_complete : fit to the rows of the stored sample if it has every labelled prediction; `method` is "sample"
 
     Returns
     -------
     dict of plain values. `temperature` is None with a `reason` if there is none; `verdict` is a code of `VERDICTS`,
-    `detail` its sentence. `interval` is a Wald interval of log T; `standard_error` is T's by the delta method from the
-    sandwich sum (d NLL)^2 / (sum d2 NLL)^2 over units, or None with a `standard_error_reason`: a pane does not store
-    the terms for Brier and ECE. `before` is at T = 1 and `after` at the fitted T, by the same `bins`, `edges`, `scope`
-    and `method`. `gradient_norm` is the derivative of the mean loss in log T at the fit (0 at a bound, None for ECE, which
-    is searched), `iterations` the number of steps or of temperatures tried. `curve` is at the stored temperatures.
-    `error_bound` estimates the interpolation error: the relative error of T and the error of `after.ece`;
-    `plateau` are the temperatures whose ECE is as low within that error.
+    `detail` its sentence. `interval` has the temperatures whose loss is not too far above the minimum, by the likelihood ratio
+    scaled by unit (`interval.interval_of`). It is None with an `interval_reason` for fewer than 30 units, or fewer than 5 with a
+    rating other than the most probable class. `standard_error` is T's by the delta method from the sandwich
+    sum (d loss)^2 / (sum d2 loss)^2 over units, None where there is no interval. If every rating is of the most probable class,
+    `temperature` is None (`separable`) and `at_most` is the one-sided upper limit of T at level `ci`. `before` is at T = 1
+    and `after` at the fitted T, by the same `bins`, `edges`, `scope` and `method`. `gradient_norm` is the derivative of the
+    mean loss in log T at the fit (0 at a bound, None for ECE, which is searched), `iterations` the number of steps or of
+    temperatures tried. `curve` is at the stored temperatures.
+    `error_estimate` has the relative error of T and the error of `after.ece`, both estimates of the interpolation error.
+    `plateau` are the temperatures whose ECE is as low within that error; for Brier the two lowest minima, where the second is within
+    .1 % of the first. `precision` of Brier names the stored derivatives: panes of an older format have the first alone.
 
     Raises
     ------
@@ -96,7 +88,7 @@ def fit_temperature(
     """
     _check(objective, bins, TABLE_BINS)
     view = View(pane, PaneQuery(bins=1, raters=raters, ci=ci, scope=pane.spec.default_scope))
-    about = _about(pane.spec, pane.counts, objective, raters, ci, bins, "profile")
+    about = _about(pane.spec, pane.counts, objective, raters, ci, bins, min_count, "profile")
     try:
         view.refuse_histograms()
     except NotAnswerable as fault:
@@ -104,13 +96,20 @@ def fit_temperature(
         return about | _nothing() | reason | {"n_excluded": fault.n_excluded}
     if rows_if_complete and _is_complete(pane):
         exact = fit_temperature_exact(
-            pane.sample.batch(), objective=objective, raters=raters, ci=ci, bins=bins
+            pane.sample.batch(),
+            objective=objective,
+            raters=raters,
+            ci=ci,
+            bins=bins,
+            min_count=min_count,
         )
         counted = {name: about[name] for name in ("n", "n_predictions", "n_ratings", "n_units")}
         return exact | counted | {"method": "sample"}
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)
-    return _answer(about, lambda: Curve(profile, view.policy, bins), profile, view.policy)
+    return _answer(
+        about, lambda: Curve(profile, view.policy, bins, min_count), profile, view.policy
+    )
 
 
 def _is_complete(pane: Pane) -> bool:
@@ -128,6 +127,7 @@ def fit_temperature_exact(
     raters: str = "pooled",
     ci: float = 0.95,
     bins: int = 15,
+    min_count: float = 0.0,
 ) -> dict[str, Any]:
     """Fit a temperature to raw rows: NLL and Brier by an exact solve, ECE by exhaustive search in steps of .005.
 
@@ -135,7 +135,7 @@ def fit_temperature_exact(
     ----------
     batch : Batch
     objective, raters, ci : as in `fit_temperature`
-    bins : equal-width bins (right edges) of the ECE, any number
+    bins, min_count : equal-width bins (right edges) of the ECE, any number; bins with fewer samples are left out
 
     Returns
     -------
@@ -154,8 +154,21 @@ def fit_temperature_exact(
     profile.fill(filling)
     counts.fill(filling)
     policy = View(Pane(spec), question).policy
-    about = _about(spec, counts.named(), objective, raters, ci, bins, "raw")
-    return _answer(about, lambda: RowCurve(profile, filling, policy, bins), profile, policy)
+    about = _about(spec, counts.named(), objective, raters, ci, bins, min_count, "raw")
+    return _answer(
+        about, lambda: RowCurve(profile, filling, policy, bins, min_count), profile, policy
+    )
+
+
+def check_ece_bins(bins: int) -> None:
+    """Check that a profile's tables give the ECE with so many bins.
+
+    Raises
+    ------
+    CalibrationInputError
+        They do not.
+    """
+    _check("ece", bins, TABLE_BINS)
 
 
 def _check(objective: str, bins: int, multiple: int | None) -> None:
@@ -179,6 +192,7 @@ def _about(
     raters: str,
     ci: float,
     bins: int,
+    min_count: float,
     method: str,
 ) -> dict[str, Any]:
     low, high = float(1.0 / BETAS[-1]), float(1.0 / BETAS[0])
@@ -190,6 +204,7 @@ def _about(
         "method": method,
         "scope": spec.default_scope,
         "bins": bins,
+        "min_count": min_count,
         "edges": "right",
         "ci": ci,
         "range": [low, high],
@@ -198,6 +213,7 @@ def _about(
         "n_ratings": counts["n_ratings"],
         "n_units": counts["n_units"],
         "n_zero_probability": 0,
+        "n_incorrect_units": None,
     }
 
 
@@ -213,7 +229,9 @@ def _nothing() -> dict[str, Any]:
         "after": None,
         "curve": None,
         "plateau": None,
-        "error_bound": None,
+        "at_most": None,
+        "precision": None,
+        "error_estimate": None,
         **dict.fromkeys(PROOF),
     }
 
@@ -222,115 +240,115 @@ def _answer(
     about: dict[str, Any], make: Any, profile: TemperatureProfile, policy: int
 ) -> dict[str, Any]:
     if not about["n"]:
-        return about | _nothing() | _said("no_labels")
+        return about | _nothing() | without_temperature("no_labels")
     probe = Curve(profile, policy, 1)
-    about |= {"n_zero_probability": probe.n_zero_probability}
+    about |= {
+        "n_zero_probability": probe.n_zero_probability,
+        "n_incorrect_units": probe.unit_counts.get("incorrect_units"),
+    }
     if not probe.weight_all > 0.0:
-        return about | _nothing() | _said("no_labels")
+        return about | _nothing() | without_temperature("no_labels")
     if not probe.weight > 0.0:
-        return about | _nothing() | _said("all_zero_probability")
+        return about | _nothing() | without_temperature("all_zero_probability")
     curve: Curve = make()
     before = _losses(curve, 1.0)
     known: dict[str, Any] = {"before": before, "curve": _points(curve)}
-    fitted = _fitted_by_ece(curve) if about["objective"] == "ece" else _fitted(curve, about)
+    if about["objective"] == "ece":
+        fitted = fitted_by_ece(curve)
+    else:
+        fitted = _fitted(curve, probe, about)
     if fitted is None:
-        return about | _nothing() | known | _said("flat")
+        return about | _nothing() | known | without_temperature("flat")
+    if "reason" in fitted:
+        return about | _nothing() | known | fitted
     beta = fitted["inverse_temperature"]
     after = _losses(curve, beta)
     result = about | _nothing() | known | {"after": after} | fitted
     result["objective_before"] = before[about["objective"]]
     result["objective_after"] = after[about["objective"]]
-    result["error_bound"] = {"temperature": fitted["error_bound"], "ece": curve.ece_error(beta)}
-    return result | _verdict(result)
+    result["error_estimate"] = {
+        "temperature": fitted["error_estimate"],
+        "ece": curve.ece_error(beta),
+    }
+    return result | verdict_of(result)
 
 
-def _said(word: str) -> dict[str, Any]:
-    return {"verdict": word, "reason": word, "detail": VERDICTS[word]}
+def _losses(curve: Curve, beta: float) -> dict[str, float | None]:
+    ece = curve.ece(beta)
+    return {
+        "nll": curve.nll(beta),
+        "brier": curve.brier(beta),
+        "ece": ece if np.isfinite(ece) else None,
+    }
 
 
-def _verdict(result: dict[str, Any]) -> dict[str, Any]:
-    word = "ok"
-    low, high = result["range"]
-    if result["at_bound"]:
-        word = f"at_{result['bound']}_bound"
-    elif result["interval"] and result["interval"][0] <= low and result["interval"][1] >= high:
-        word = "unsettled"
-    elif result["n_units"] < MIN_UNITS:
-        word = "few_units"
-    return {"verdict": word, "reason": None, "detail": VERDICTS[word]}
-
-
-def _losses(curve: Curve, beta: float) -> dict[str, float]:
-    return {"nll": curve.nll(beta), "brier": curve.brier(beta), "ece": curve.ece(beta)}
-
-
-def _points(curve: Curve) -> dict[str, list[float]]:
-    """Return the losses at the stored temperatures, smallest first."""
+def _points(curve: Curve) -> dict[str, list[float | None]]:
+    """Return the losses at the stored temperatures, smallest first; None for an ECE without bins."""
+    ece = curve.ece_points[::-1]
     return {
         "temperature": (1.0 / BETAS[::-1]).tolist(),
         "nll": curve.nll_points[0, ::-1].tolist(),
         "brier": curve.brier_points[0, ::-1].tolist(),
-        "ece": curve.ece_points[::-1].tolist(),
+        "ece": [value if np.isfinite(value) else None for value in ece.tolist()],
     }
 
 
-def _fitted(curve: Curve, about: dict[str, Any]) -> dict[str, Any] | None:
-    """Fit by NLL or Brier."""
-    at = curve.minimum(about["objective"])
+def _fitted(curve: Curve, profile: Curve, about: dict[str, Any]) -> dict[str, Any] | None:
+    """Fit by NLL or Brier; the interval always comes from the profile."""
+    objective = about["objective"]
+    at = curve.minimum(objective)
     if at is None:
         return None
+    if at.bound == "lower" and _is_separable(curve, about):
+        limit = at_most(profile, n_units=about["n_units"], ci=about["ci"])
+        return without_temperature("separable") | {
+            "at_bound": True,
+            "bound": at.bound,
+            "at_most": limit,
+            "interval_reason": "separable",
+            "standard_error_reason": "separable",
+        }
+    second = curve.second_minimum(objective)
     fitted: dict[str, Any] = {
         "temperature": 1.0 / at.beta,
         "inverse_temperature": at.beta,
         "at_bound": at.bound is not None,
         "bound": at.bound,
-        "gradient_norm": 0.0 if at.bound else abs(curve.slope(about["objective"], at.beta)),
+        "gradient_norm": 0.0 if at.bound else abs(curve.slope(objective, at.beta)),
         "iterations": at.iterations,
-        "error_bound": curve.root_error(about["objective"], at),
+        "error_estimate": curve.root_error(objective, at),
+        "plateau": None if second is None else sorted([1.0 / at.beta, 1.0 / second.beta]),
+        "precision": curve.precision if objective == "brier" else None,
     }
-    return fitted | _spread(curve, at, about)
+    return fitted | _uncertainty(curve, profile, at, about)
 
 
-def _spread(curve: Curve, at: Minimum, about: dict[str, Any]) -> dict[str, Any]:
+def _is_separable(curve: Curve, about: dict[str, Any]) -> bool:
+    """Return whether no rating is of another than the most probable class; of older panes, whether NLL falls to the end."""
+    incorrect = about["n_incorrect_units"]
+    return bool(about["objective"] == "nll" if incorrect is None else incorrect == 0)
+
+
+def _uncertainty(
+    curve: Curve, profile: Curve, at: Minimum, about: dict[str, Any]
+) -> dict[str, Any]:
     """Return standard error and interval, or the reason why there are none."""
-    if at.bound is not None:
-        return {"standard_error_reason": "at_bound"}
-    variance = curve.variance(about["objective"], at.beta)
-    if variance is None:
-        kept = about["objective"] == "nll" or about["method"] == "raw"
-        return {"standard_error_reason": "flat" if kept else "not_kept"}
-    if not variance > 0.0:
-        return {"standard_error_reason": "no_variation"}
-    relative = float(np.sqrt(variance)) / at.beta
-    reach = float(np.exp(min(-scipy.special.ndtri((1.0 - about["ci"]) / 2.0) * relative, 700.0)))
+    objective = about["objective"]
+    reason = "at_bound" if at.bound is not None else why_none(about)
+    if reason is None and curve.squares(objective, at.beta) is None:
+        reason = "not_kept"
+    if reason is None and not curve.bend(objective, at.beta) > 0.0:
+        reason = "flat"
+    if reason is None and not curve.squares(objective, at.beta):
+        reason = "no_variation"
+    if reason is not None:
+        return {"standard_error_reason": reason, "interval_reason": reason}
+    variance = curve.variance(objective, at.beta)
+    assert variance is not None
+    interval = interval_of(profile, objective, at.beta, n_units=about["n_units"], ci=about["ci"])
     return {
-        "standard_error": relative / at.beta,
+        "standard_error": float(np.sqrt(variance)) / at.beta**2,
         "standard_error_method": "sandwich by unit, delta method",
-        "interval": [1.0 / at.beta / reach, 1.0 / at.beta * reach],
-        "interval_method": "wald, log temperature",
-    }
-
-
-def _fitted_by_ece(curve: Curve) -> dict[str, Any] | None:
-    """Return the minimal ECE on the grid of temperatures, with the temperatures around it that equal it within the error."""
-    ece = curve.eces(1.0 / ECE_TEMPERATURES[::-1])[::-1]
-    if not np.ptp(ece) > FLAT_ECE:
-        return None
-    best = int(np.argmin(ece))
-    temperature = float(ECE_TEMPERATURES[best])
-    tolerance = max(curve.ece_error(1.0 / temperature), ROW_PLATEAU)
-    worse = np.flatnonzero(ece > ece[best] + tolerance)
-    low = worse[worse < best].max(initial=-1) + 1
-    high = worse[worse > best].min(initial=len(ece)) - 1
-    ends = {0: "lower", len(ece) - 1: "upper"}
-    return {
-        "temperature": temperature,
-        "inverse_temperature": 1.0 / temperature,
-        "standard_error_reason": "not_smooth",
-        "at_bound": best in ends,
-        "bound": ends.get(best),
-        "iterations": len(ece),
-        "plateau": [float(ECE_TEMPERATURES[low]), float(ECE_TEMPERATURES[high])],
-        "plateau_tolerance": tolerance,
-        "error_bound": None if curve.method == "profile" else 0.0,
+        "interval": interval,
+        "interval_method": METHOD,
     }

@@ -14,9 +14,9 @@ import scipy
 
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.calibrators.temperature.curve import Curve
-from calibrant.calibrators.temperature.fit import MIN_UNITS
 from calibrant.core.pane import Pane
 
+MIN_UNITS = 20
 _PLACES, _SHARES = np.polynomial.legendre.leggauss(8)
 
 
@@ -86,7 +86,7 @@ def gain_between(
 
 def _curve(pane: Pane, policy: int) -> Curve | None:
     """Return the profile's losses if they include all ratings and there are enough units."""
-    if not pane.keeps("temperature") or pane.counts["n_units"] < MIN_UNITS:
+    if "temperature" not in pane.names or pane.counts["n_units"] < MIN_UNITS:
         return None
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)

@@ -14,6 +14,8 @@ from calibrant.accumulators.temperature import BETAS, N_BETAS
 Floats = NDArray[np.float64]
 LOG_BETAS = np.log(BETAS)
 NODES = 6
+# Parts of the interval between two stored points in which roots are searched.
+STEPS = 16
 
 
 class Root(NamedTuple):
@@ -50,6 +52,21 @@ class Hermite:
             return float(polynomial.derivative(log_beta - start, 1))
 
         return root(slope, LOG_BETAS[left], LOG_BETAS[left + 1])
+
+    def minima(self, left: int) -> list[Root]:
+        """Return every place between two stored points where the slope rises through 0."""
+        near = window(LOG_BETAS[left], NODES)
+        polynomial, start = self._polynomial(near), LOG_BETAS[near.start]
+        places = np.linspace(LOG_BETAS[left], LOG_BETAS[left + 1], STEPS + 1)
+        slopes = np.asarray(polynomial.derivative(places - start, 1))
+        # The ends are stored, so that neighbouring intervals agree on their sign.
+        slopes[[0, -1]] = self.points[1, left : left + 2]
+        rising = np.flatnonzero((slopes[:-1] < 0.0) & (slopes[1:] > 0.0))
+
+        def slope(log_beta: float) -> float:
+            return float(polynomial.derivative(log_beta - start, 1))
+
+        return [root(slope, places[i], places[i + 1]) for i in rising]
 
     def _polynomial(self, near: slice) -> scipy.interpolate.KroghInterpolator:
         """Return the polynomial through some stored points, in log beta relative to the first."""

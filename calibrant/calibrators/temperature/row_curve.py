@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.calibrators.temperature.curve import Curve, Minimum
+from calibrant.calibrators.temperature.ece_interpolation import kept_ece
 from calibrant.calibrators.temperature.hermite import LOG_BETAS, Root, quintic, root
 from calibrant.calibrators.temperature.tempered_rows import (
     brier,
@@ -36,15 +37,20 @@ class RowCurve(Curve):
     ----------
     profile : TemperatureProfile that was filled with `filling`
     filling : Filling
-    policy, bins : as in `Curve`; any number of bins
+    policy, bins, min_count : as in `Curve`; any number of bins
     """
 
     method = "raw"
 
     def __init__(
-        self, profile: TemperatureProfile, filling: Filling, policy: int, bins: int
+        self,
+        profile: TemperatureProfile,
+        filling: Filling,
+        policy: int,
+        bins: int,
+        min_count: float = 0.0,
     ) -> None:
-        super().__init__(profile, policy, bins)
+        super().__init__(profile, policy, bins, min_count)
         self.policy, self.filling = policy, filling
         step = max(256, (1 << 18) // filling.batch.n_classes)
         self.parts = [
@@ -65,15 +71,14 @@ class RowCurve(Curve):
     def curvature(self, beta: float) -> float:
         return sum(nll(part, self.policy, beta)[2] for part in self.parts) / self.weight
 
-    def variance(self, objective: str, beta: float) -> float | None:
+    def bend(self, objective: str, beta: float) -> float:
         if objective == "nll":
-            bend = self.curvature(beta) * self.weight
-        else:
-            high, low = beta * (1.0 + 1e-4), beta * (1.0 - 1e-4)
-            bend = (self._slope("brier", high) - self._slope("brier", low)) / (high - low)
-        if objective == "ece" or bend <= 0.0:
-            return None
-        return float((self._unit_slopes(objective, beta) ** 2).sum() / bend**2)
+            return self.curvature(beta) * self.weight
+        high, low = beta * (1.0 + 1e-4), beta * (1.0 - 1e-4)
+        return (self._slope("brier", high) - self._slope("brier", low)) / (high - low)
+
+    def squares(self, objective: str, beta: float) -> float | None:
+        return float((self._unit_slopes(objective, beta) ** 2).sum())
 
     def _slope(self, objective: str, beta: float) -> float:
         if objective == "nll":
@@ -87,16 +92,21 @@ class RowCurve(Curve):
             total += np.bincount(part.unit, losses(part, self.policy, beta), len(total))
         return total
 
-    def _between(self, points: Floats, objective: str, a: int, b: int) -> Root:
-        start = super()._between(points, objective, a, b).beta
-
+    def _between(self, objective: str, a: int, b: int, rises: bool) -> list[Root]:
         def slope(log_beta: float) -> float:
             return self._slope(objective, float(np.exp(log_beta)))
 
-        low, high = np.log(start) - ROOT_WIDTH, np.log(start) + ROOT_WIDTH
-        if not slope(low) < 0.0 < slope(high):
-            low, high = LOG_BETAS[a], LOG_BETAS[b]
-        return root(slope, low, high)
+        found = []
+        for start in super()._between(objective, a, b, rises):
+            low, high = np.log(start.beta) - ROOT_WIDTH, np.log(start.beta) + ROOT_WIDTH
+            if not slope(low) < 0.0 < slope(high):
+                low, high = LOG_BETAS[a], LOG_BETAS[b]
+            found.append(root(slope, low, high))
+        return found
+
+    @property
+    def precision(self) -> str:
+        return "rows"
 
     def root_error(self, objective: str, at: Minimum) -> float:
         return 0.0
@@ -114,10 +124,13 @@ class RowCurve(Curve):
         result = np.empty(len(betas))
         for chosen, scores in self._scores(betas):
             place = equal_width_bin(scores, self.bins) + self.bins * np.arange(len(scores))[:, None]
-            gap = np.bincount(
-                place.ravel(), (hits - weight * scores).ravel(), scores.shape[0] * self.bins
+            gap, count = (
+                np.bincount(place.ravel(), values.ravel(), len(scores) * self.bins)
+                .reshape(-1, self.bins)
+                .astype(np.float64)
+                for values in (hits - weight * scores, np.broadcast_to(weight, scores.shape))
             )
-            result[chosen] = np.abs(gap.reshape(-1, self.bins)).sum(axis=1) / weight.sum()
+            result[chosen] = kept_ece(count, gap, self.min_count)
         return result
 
     @cached_property

@@ -15,15 +15,14 @@ typedef struct {
     int n_factors;
 } Factorials;
 
-/* Concentrations 2^-8, 2^-7, ..., 2^12; the lanes beyond repeat the last. */
-static Lanes concentrations(int part)
+/* Concentrations 2^-8, 2^-7, ..., 2^12. */
+static void make_concentrations(Points *points)
 {
-    Lanes result;
-    for (int lane = 0; lane < LANES; lane++) {
-        int i = part * LANES + lane;
-        result[lane] = ldexp(1.0, (i < N_CONCENTRATIONS ? i : N_CONCENTRATIONS - 1) - 8);
+    for (int i = 0; i < CONCENTRATION_LANES * LANES; i++) {
+        int octave = (i < N_CONCENTRATIONS ? i : N_CONCENTRATIONS - 1) - 8;
+        points->concentration[i / LANES][i % LANES] = ldexp(1.0, octave);
+        points->log_concentration[i / LANES][i % LANES] = 0.6931471805599453 * octave;
     }
-    return result;
 }
 
 static void start_factorials(Factorials *sums)
@@ -52,7 +51,7 @@ static double odd_series(const double *coefficients, double inverse)
 }
 
 /* Factors beyond `N_FACTORS`, by differences of Stirling's series of log gamma, digamma and trigamma. */
-static void add_stirling(Factorials *sums, double scale, double n)
+static void add_stirling(Factorials *sums, const Points *points, double scale, double n)
 {
     static const double log_gamma[] = {1.0 / 12, -1.0 / 360, 1.0 / 1260, -1.0 / 1680, 1.0 / 1188, -691.0 / 360360};
     double digamma[6], trigamma[6];
@@ -61,7 +60,7 @@ static void add_stirling(Factorials *sums, double scale, double n)
         trigamma[i] = (2 * i + 2) * digamma[i];
     }
     for (int i = 0; i < N_CONCENTRATIONS; i++) {
-        double x = scale * concentrations(i / LANES)[i % LANES], delta = n - N_FACTORS, low = x + N_FACTORS, high = low + delta;
+        double x = scale * points->concentration[i / LANES][i % LANES], delta = n - N_FACTORS, low = x + N_FACTORS, high = low + delta;
         double growth = log1p(delta / low), a = 1.0 / low, b = 1.0 / high;
         double log_ratio = (low - 0.5) * growth + delta * (log(high) - 1.0) + odd_series(log_gamma, b) - odd_series(log_gamma, a);
         double d1 = growth - 0.5 * (b - a) - b * odd_series(digamma, b) + a * odd_series(digamma, a);
@@ -73,13 +72,13 @@ static void add_stirling(Factorials *sums, double scale, double n)
 }
 
 /* Add (x + 1) ... (x + n - 1) with x = scale times each concentration. */
-static void add_factorial(Factorials *sums, double scale, double n)
+static void add_factorial(Factorials *sums, const Points *points, double scale, double n)
 {
     int n_factors = n > N_FACTORS ? N_FACTORS - 1 : (int)n - 1;
     if (sums->n_factors + n_factors > MAX_PRODUCT_FACTORS)
         take_logarithm_of_product(sums);
     for (int part = 0; part < CONCENTRATION_LANES; part++) {
-        Lanes x = splat(scale) * concentrations(part);
+        Lanes x = splat(scale) * points->concentration[part];
         for (int j = 1; j <= n_factors; j++) {
             Lanes term = x + splat((double)j), ratio = x / term;
             sums->product[part] *= term;
@@ -89,17 +88,17 @@ static void add_factorial(Factorials *sums, double scale, double n)
     }
     sums->n_factors += n_factors;
     if (n > N_FACTORS)
-        add_stirling(sums, scale, n);
+        add_stirling(sums, points, scale, n);
 }
 
 /* Compute the row's total factorial, unless the row before had as many ratings. */
-static void prepare_total(Profile *profile, double n_ratings)
+static void prepare_total(Profile *profile, const Points *points, double n_ratings)
 {
     Factorials total;
     if (profile->total_ratings == n_ratings)
         return;
     start_factorials(&total);
-    add_factorial(&total, 1.0, n_ratings);
+    add_factorial(&total, points, 1.0, n_ratings);
     take_logarithm_of_product(&total);
     for (int part = 0; part < CONCENTRATION_LANES; part++) {
         profile->total_log[part] = total.log[part];
@@ -109,22 +108,20 @@ static void prepare_total(Profile *profile, double n_ratings)
     profile->total_ratings = n_ratings;
 }
 
-static void add_losses(Profile *profile, const Row *row, double log_rated)
+static void add_losses(Profile *profile, const Points *points, const Row *row, double log_rated)
 {
     Factorials repeated;
     start_factorials(&repeated);
     for (int64_t i = 0; i < row->n_rated; i++)
         if (row->votes[i] > 1)
-            add_factorial(&repeated, row->probabilities[row->rated[i]], (double)row->votes[i]);
-    take_logarithm_of_product(&repeated);
-    prepare_total(profile, row->n_ratings);
+            add_factorial(&repeated, points, row->probabilities[row->rated[i]], (double)row->votes[i]);
+    if (repeated.n_factors > 0)
+        take_logarithm_of_product(&repeated);
+    prepare_total(profile, points, row->n_ratings);
     Lanes weight = splat(row->weight), others = splat((double)row->n_rated - 1.0); /* rated classes beyond the first */
     for (int part = 0; part < CONCENTRATION_LANES; part++) {
-        Lanes log_concentration;
-        for (int lane = 0; lane < LANES; lane++)
-            log_concentration[lane] = 0.6931471805599453 * (double)(part * LANES + lane - 8);
         Lanes gradient = weight * (profile->total_d1[part] - others - repeated.d1[part]);
-        Lanes nll = profile->total_log[part] - repeated.log[part] - others * log_concentration - splat(log_rated);
+        Lanes nll = profile->total_log[part] - repeated.log[part] - others * points->log_concentration[part] - splat(log_rated);
         profile->nll[part] += weight * nll;
         profile->d1[part] += gradient;
         profile->d2[part] += weight * (profile->total_d2[part] - (repeated.d1[part] - repeated.squares[part]));
@@ -153,7 +150,7 @@ static void fill_concentration(Workspace *workspace, const Row *row, int lane)
                 log_rated += workspace->tile.log_probability[row->rated[i]][lane];
             profile->weight += row->weight;
             profile->limit += row->weight * row->loss;
-            add_losses(profile, row, log_rated);
+            add_losses(profile, &workspace->points, row, log_rated);
         }
     }
     if (row->ends_unit)

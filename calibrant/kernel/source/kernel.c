@@ -15,7 +15,7 @@
 
 #define DECLARE_VARIANT(variant)                                                                    \
     void kernel_fill_##variant(Workspace *workspace, Batch *batch);                                 \
-    void kernel_keys_##variant(uint64_t *high, uint64_t *low, int64_t n_classes);                   \
+    void kernel_prepare_##variant(Workspace *workspace);                                            \
     void kernel_numbers_##variant(const double *x, double *exponentials, double *logarithms, int64_t n)
 
 DECLARE_VARIANT(baseline);
@@ -82,6 +82,7 @@ EXPORTED void calibrant_kernel_free(Workspace *workspace)
     free(workspace->tile.log_probability);
     free(workspace->powers);
     free(workspace->rated);
+    free(workspace->share);
     free(workspace->position);
     free(workspace->unit_bins);
     free(workspace->word_keys[0]);
@@ -120,15 +121,16 @@ static int make_class_arrays(Workspace *workspace)
     tile->log_probability = zeroed(n, sizeof *tile->log_probability);
     workspace->powers = zeroed(STEPS_PER_OCTAVE * n, sizeof *workspace->powers);
     workspace->rated = zeroed(n, sizeof *workspace->rated);
-    workspace->position = zeroed(n, sizeof *workspace->position);
+    workspace->share = zeroed(n, sizeof *workspace->share);
+    workspace->position = zeroed(LANES * n, sizeof *workspace->position);
     workspace->unit_bins = zeroed(SCORE_BINS + CLASS_BINS * n, sizeof *workspace->unit_bins);
     for (int lane = 0; lane < 2; lane++)
         workspace->word_keys[lane] = zeroed(N_HEAD_WORDS + 2 * n, sizeof **workspace->word_keys);
     if (!tile->probability || !tile->zed || !tile->is_possible || !tile->log_probability || !workspace->powers)
         return 0;
-    if (!workspace->rated || !workspace->position || !workspace->unit_bins || !workspace->word_keys[0] || !workspace->word_keys[1])
+    if (!workspace->rated || !workspace->share || !workspace->position || !workspace->unit_bins || !workspace->word_keys[0] || !workspace->word_keys[1])
         return 0;
-    kernel_keys_baseline(workspace->word_keys[0], workspace->word_keys[1], workspace->model.n_classes);
+    kernel_prepare_baseline(workspace);
     return 1;
 }
 
@@ -200,7 +202,8 @@ static void sort_touched(Table *table)
 
 static void flush_table(Table *table, const Destination *to)
 {
-    sort_touched(table);
+    if (to->places)
+        sort_touched(table);
     for (int64_t i = 0; i < table->n_touched; i++) {
         int64_t place = table->touched[i], at = to->places ? i : place;
         double *record = table->records + place * table->width;

@@ -70,16 +70,11 @@ static double entropy_of_ratings(const Row *row)
 }
 
 /* Total variation distance, class after class as numpy adds it. */
-static double distance_to_ratings(const Row *row, int64_t n_classes)
+static double distance_to_ratings(const Row *row, int64_t n_classes, const double *share)
 {
     double total = 0.0;
-    int64_t next = 0;
-    for (int64_t k = 0; k < n_classes; k++) {
-        double share = 0.0;
-        if (next < row->n_rated && row->rated[next] == k)
-            share = (double)row->votes[next++] / row->n_ratings;
-        total += fabs(share - row->probabilities[k]);
-    }
+    for (int64_t k = 0; k < n_classes; k++)
+        total += fabs(share[k] - row->probabilities[k]);
     return total / 2.0;
 }
 
@@ -90,35 +85,34 @@ static int is_after(double score, int64_t class_index, double score_before, int6
 }
 
 /* Classes without ratings, which a sort by ratings puts first in their own order: whether their scores rise, and the last of them. */
-static int unrated_rise(const Row *row, int64_t n_classes, double *largest, double *last_score, int64_t *last_class)
+static int unrated_rise(const Row *row, int64_t n_classes, const double *share, double *largest, double *last_score, int64_t *last_class)
 {
     int rises = 1;
-    int64_t next = 0;
-    *largest = *last_score = -1.0;
-    *last_class = -1;
+    double most = -1.0, last = -1.0;
+    int64_t at = -1;
     for (int64_t k = 0; k < n_classes; k++) {
-        if (next < row->n_rated && row->rated[next] == k) {
-            next++;
-            continue;
-        }
-        double score = row->probabilities[k];
-        rises &= score >= *last_score;
-        *largest = score > *largest ? score : *largest;
-        *last_score = score;
-        *last_class = k;
+        int is_rated = share[k] > 0.0;
+        double score = row->probabilities[k], next = is_rated ? last : score;
+        rises &= next >= last;
+        most = next > most ? next : most;
+        last = next;
+        at = is_rated ? at : k;
     }
+    *largest = most;
+    *last_score = last;
+    *last_class = at;
     return rises;
 }
 
 /* Compare the order of a prediction's classes with that of its ratings; `rated` is room for as many as there are classes. */
-static Orders compare_orders(const Row *row, int64_t n_classes, RatedClass *rated)
+static Orders compare_orders(const Row *row, int64_t n_classes, const double *share, RatedClass *rated)
 {
     for (int64_t i = 0; i < row->n_rated; i++)
         rated[i] = (RatedClass){row->votes[i], row->rated[i], row->probabilities[row->rated[i]], 0.0};
     sort_rated(rated, row->n_rated);
     double largest, score_before;
     int64_t class_before, votes_before = row->n_rated < n_classes ? 0 : -1;
-    Orders orders = {unrated_rise(row, n_classes, &largest, &score_before, &class_before), 1, row->n_rated >= n_classes - 1};
+    Orders orders = {unrated_rise(row, n_classes, share, &largest, &score_before, &class_before), 1, row->n_rated >= n_classes - 1};
     for (int64_t i = 0; i < row->n_rated; i++) {
         RatedClass *own = &rated[i];
         orders.same_order &= is_after(own->score, own->class_index, score_before, class_before);
@@ -149,8 +143,13 @@ static void add_to_histogram(Table *table, int64_t bin, double weight)
 static void fill_label_distribution(Workspace *workspace, const Row *row)
 {
     const int64_t n_classes = workspace->model.n_classes;
-    double gap = entropy_of_ratings(row) - row->entropy, distance = distance_to_ratings(row, n_classes), w = row->weight;
-    Orders orders = compare_orders(row, n_classes, workspace->rated);
+    double *share = workspace->share, w = row->weight;
+    for (int64_t i = 0; i < row->n_rated; i++)
+        share[row->rated[i]] = (double)row->votes[i] / row->n_ratings;
+    double gap = entropy_of_ratings(row) - row->entropy, distance = distance_to_ratings(row, n_classes, share);
+    Orders orders = compare_orders(row, n_classes, share, workspace->rated);
+    for (int64_t i = 0; i < row->n_rated; i++)
+        share[row->rated[i]] = 0.0;
     int has_two = row->n_ratings > 1.0;
     double *record = record_at(&workspace->tables[LABEL_DISTRIBUTION_SUMS], row->replicate);
     record[DISTRIBUTION_PREDICTIONS] += 1.0;

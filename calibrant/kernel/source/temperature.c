@@ -67,7 +67,7 @@ static PolicyRows policy_rows(const Tile *tile, const Chosen *chosen, int policy
 }
 
 /* Add the losses of a policy at one beta, and return the rows' derivatives of NLL and Brier score. */
-static void add_losses_at(Curve *curve, const StepMoments *at, const Chosen *chosen, const PolicyRows *own, int policy, int step,
+static void add_losses_at(Curve *curve, double beta, const StepMoments *at, const Chosen *chosen, const PolicyRows *own, int policy, int step,
                           Lanes *nll_gradient, Lanes *brier_gradient)
 {
     Lanes scale = own->weight * at->inverse, power = scale * chosen->power[own->choice][step];
@@ -76,7 +76,7 @@ static void add_losses_at(Curve *curve, const StepMoments *at, const Chosen *cho
     Lanes bend = second - splat(2.0) * at->mean * first + (at->mean * at->mean - at->variance) * power;
     Lanes nll_d1 = own->finite * at->mean - own->zed;
     Lanes brier_d1 = splat(2.0) * (own->all * at->squares_slope - slope);
-    curve->sums[NLL][policy][step] += own->finite * at->log_total - own->zed * splat(beta(step));
+    curve->sums[NLL][policy][step] += own->finite * at->log_total - own->zed * splat(beta);
     curve->sums[NLL_D1][policy][step] += nll_d1;
     curve->sums[NLL_D2][policy][step] += own->finite * at->variance;
     curve->sums[NLL_D1_SQUARED][policy][step] += nll_d1 * nll_d1;
@@ -102,7 +102,8 @@ static void add_curve(Workspace *workspace, const Moments *moments, const Chosen
     for (int step = 0; step < N_BETAS; step++) {
         StepMoments at = moments_at(moments, step);
         for (int policy = 0; policy < N_POLICIES; policy++)
-            add_losses_at(curve, &at, chosen, &rows[policy], policy, step, &nll[policy][step], &brier[policy][step]);
+            add_losses_at(curve, workspace->points.beta[step], &at, chosen, &rows[policy], policy, step, &nll[policy][step],
+                          &brier[policy][step]);
     }
     if (has_units) {
         add_by_unit(&curve->nll_squares, tile, nll);

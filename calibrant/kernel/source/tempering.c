@@ -14,10 +14,12 @@ typedef struct {
     Lanes power[N_CHOICES][N_BETAS], first[N_CHOICES][N_BETAS], second[N_CHOICES][N_BETAS];
 } Chosen;
 
-static double beta(int step)
+/* Betas 2^-5, 2^-4.5, ..., 2^5. */
+static void make_betas(Points *points)
 {
     static const double octave[STEPS_PER_OCTAVE] = {1.0, 0x1.6a09e667f3bcdp+0}; /* 1, sqrt(2) */
-    return ldexp(octave[step % STEPS_PER_OCTAVE], step / STEPS_PER_OCTAVE - 5);
+    for (int step = 0; step < N_BETAS; step++)
+        points->beta[step] = ldexp(octave[step % STEPS_PER_OCTAVE], step / STEPS_PER_OCTAVE - 5);
 }
 
 /* exp(beta z) of every class at the first betas; further ones follow by squaring. */
@@ -28,7 +30,7 @@ static void take_powers(Workspace *workspace)
     for (int step = 0; step < STEPS_PER_OCTAVE; step++)
         for (int64_t k = 0; k < n_classes; k++)
             workspace->powers[step * n_classes + k] =
-                select_lanes(tile->is_possible[k], exp_lanes(splat(beta(step)) * tile->zed[k]), splat(0.0));
+                select_lanes(tile->is_possible[k], exp_lanes(splat(workspace->points.beta[step]) * tile->zed[k]), splat(0.0));
 }
 
 static void sum_moments(const Workspace *workspace, Moments *moments)

@@ -28,9 +28,12 @@ void NAMED(kernel_fill_, VARIANT)(Workspace *workspace, Batch *batch)
     fill_tables(workspace, batch);
 }
 
-void NAMED(kernel_keys_, VARIANT)(uint64_t *high, uint64_t *low, int64_t n_classes)
+/* Compute the constants of a new workspace. */
+void NAMED(kernel_prepare_, VARIANT)(Workspace *workspace)
 {
-    make_keys(high, low, n_classes);
+    make_keys(workspace->word_keys[0], workspace->word_keys[1], workspace->model.n_classes);
+    make_betas(&workspace->points);
+    make_concentrations(&workspace->points);
 }
 
 /* Exponentials and logarithms of a whole number of lanes, for the test of their errors. */

@@ -62,8 +62,15 @@ typedef struct {
     int64_t row;
 } UnitRow;
 
+/* Points of the two profiles: betas, concentrations and the logarithms of these, the last repeated in the lanes beyond. */
+typedef struct {
+    double beta[N_BETAS];
+    Lanes concentration[CONCENTRATION_LANES], log_concentration[CONCENTRATION_LANES];
+} Points;
+
 struct Workspace {
     Model model;
+    Points points;
     Table tables[N_BLOCKS];
     Tile tile;
     Curve curve;
@@ -73,7 +80,8 @@ struct Workspace {
     UnitBin *unit_bins; /* SCORE_BINS of the score, then CLASS_BINS of every class; zero where no row of the open unit is */
     Lanes *powers;                                        /* (2, n_classes): exp(beta z) at the first two betas */
     RatedClass *rated;                                    /* (n_classes,) */
-    int32_t *position;                                    /* (n_classes,): of the open row on the class grid */
+    double *share;                                        /* (n_classes,): of the open row's ratings; zero between rows */
+    int32_t *position;                                    /* (LANES, n_classes): of the tile's rows on the class grid */
     uint64_t *word_keys[2];                               /* of the digest: (head words and scores,), then (n_classes,) of ratings */
     /* By row of the batch; they grow with the largest batch. */
     int64_t capacity;
@@ -81,5 +89,11 @@ struct Workspace {
     UnitRow *order;
     uint64_t *row_digest[2];
 };
+
+/* Positions on the class grid of one of the tile's rows. */
+static inline int32_t *positions_of(const Workspace *workspace, int lane)
+{
+    return workspace->position + lane * workspace->model.n_classes;
+}
 
 #endif

@@ -8,8 +8,15 @@ from pydantic import Field
 
 from calibrant.core.pane import Pane
 from calibrant.core.view import View
+from calibrant.inference.detectable import LEVEL, POWER, detectable
 from calibrant.inference.metrics_differences import differences
-from calibrant.metrics import DEFAULT_METRICS, accumulators_for, compute_metrics
+from calibrant.metrics import (
+    DEFAULT_METRICS,
+    Estimate,
+    accumulators_for,
+    compute_metrics,
+    is_error,
+)
 from calibrant.metrics.requests import shared_options, split
 from calibrant.raters.label_coverage import PARTS, coverage
 from calibrant_server.workers.queries.kind import (
@@ -33,6 +40,7 @@ from calibrant_server.workers.queries.query import (
 )
 from calibrant_server.workers.store.registry import ModelConfig
 
+DAY_S = 86_400.0
 MAX_QUICK_OPTIONS = 12
 
 
@@ -53,6 +61,12 @@ class MetricsQuery(BinnedQuery):
         description="`hard` and `soft` are memberships of the `ml1_*` metrics; `spline` and `gaussian` need raw rows.",
     )
 
+    tolerance: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Largest acceptable calibration error, set beforehand. Adds `tolerance_verdict` to each and `detectable` to the result.",
+    )
     edges: Edges = EDGES
     raters: Raters = "pooled"
     ci: float = CI
@@ -70,7 +84,8 @@ class MetricsQuery(BinnedQuery):
 
 def accumulators(query: MetricsQuery) -> frozenset[str]:
     """Return what the requested metrics read."""
-    return accumulators_for(query.listed) | {"unit_sample", *PARTS}
+    shown = set() if query.tolerance is None else {"top_label", "positive", "classes", "all_labels"}
+    return accumulators_for(query.listed) | {"unit_sample", *PARTS} | shown
 
 
 def is_slow(query: MetricsQuery) -> bool:
@@ -82,11 +97,15 @@ def compute(query: MetricsQuery, inputs: Inputs) -> Result:
     """Counts of the window, and each metric by its key."""
     pane = inputs.pane
     view = View(pane, query.question())
-    found = compute_metrics(view, query.listed, inputs.seed)
-    return _around(pane, view) | {
-        "metrics": _named(found, inputs.config.classes),
-        "label_coverage": coverage(pane, ci=query.ci),
-    }
+    found = judged(compute_metrics(view, query.listed, inputs.seed), query.tolerance)
+    return (
+        _around(pane, view)
+        | _detectable(view, query, inputs)
+        | {
+            "metrics": _named(found, inputs.config.classes),
+            "label_coverage": coverage(pane, ci=query.ci),
+        }
+    )
 
 
 def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
@@ -95,11 +114,40 @@ def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against
     pane, question = inputs.pane, query.question()
     view = View(pane, question)
     found = differences(view, View(other.pane, question), query.listed, inputs.seed)
-    return _around(pane, view) | {
-        "metrics": _named(found, inputs.config.classes),
-        "label_coverage": coverage(pane, ci=query.ci),
-        "against": other_side(against, pane, other),
-    }
+    found = judged(found, query.tolerance)
+    return (
+        _around(pane, view)
+        | _detectable(view, query, inputs)
+        | {
+            "metrics": _named(found, inputs.config.classes),
+            "label_coverage": coverage(pane, ci=query.ci),
+            "against": other_side(against, pane, other),
+        }
+    )
+
+
+def judged(found: dict[str, dict[str, Any]], tolerance: float | None) -> dict[str, dict[str, Any]]:
+    """Add the verdict against a tolerance to each calibration error."""
+    if tolerance is not None:
+        for key, each in found.items():
+            if is_error(key.partition("(")[0]):
+                interval = each["interval"]
+                bounds = None if interval is None else (interval[0], interval[1])
+                each["tolerance_verdict"] = Estimate(each["value"], interval=bounds).verdict(
+                    tolerance
+                )
+    return found
+
+
+def _detectable(view: View, query: MetricsQuery, inputs: Inputs) -> Result:
+    """Return what the window could have shown, and what 30 and 90 more days of as many predictions could show."""
+    if query.tolerance is None:
+        return {}
+    days = (inputs.window.to_s - inputs.window.from_s) / DAY_S
+    found: Result = {"power": POWER, "level": LEVEL, "now": detectable(view)}
+    for more in (30, 90):
+        found[f"in_{more}_days"] = detectable(view, 1.0 + more / days)
+    return {"tolerance": query.tolerance, "detectable": found}
 
 
 def _around(pane: Pane, view: View) -> Result:

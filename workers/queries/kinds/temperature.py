@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from calibrant.calibrators.recommendation import Weighing
-from calibrant.calibrators.temperature.fit import fit_temperature
+from calibrant.calibrators.temperature.fit import check_ece_bins, fit_temperature
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
 from calibrant.inference.temperature_differences import temperature_difference
@@ -20,7 +20,14 @@ from calibrant_server.workers.queries.kind import (
     other_side,
     refuse_other_classes,
 )
-from calibrant_server.workers.queries.query import CI, Including, Query, Raters, include_field
+from calibrant_server.workers.queries.query import (
+    CI,
+    MIN_COUNT,
+    Including,
+    Query,
+    Raters,
+    include_field,
+)
 from calibrant_server.workers.store.registry import ModelConfig
 
 PARTS = ("recommendation", "heldout", "curve")
@@ -36,10 +43,13 @@ class TemperatureQuery(Including):
         "nll", description="Loss that the temperature minimises."
     )
     raters: Raters = "pooled"
+    bins: int = Field(15, ge=1, le=60, description="Equal-width bins of the ECE; a divisor of 60.")
+    min_count: float = MIN_COUNT
     ci: float = CI
     include: str | None = include_field(PARTS)
 
     def resolved(self, config: ModelConfig) -> Query:
+        check_ece_bins(self.bins)
         return self.own(include=self.canonical_include())
 
 
@@ -52,7 +62,13 @@ def compute(query: TemperatureQuery, inputs: Inputs) -> Result:
     """Temperature, standard error, losses before and after; the requested parts."""
     pane = inputs.pane
     found = fit_temperature(
-        pane, objective=query.objective, raters=query.raters, ci=query.ci, rows_if_complete=True
+        pane,
+        objective=query.objective,
+        raters=query.raters,
+        ci=query.ci,
+        bins=query.bins,
+        min_count=query.min_count,
+        rows_if_complete=True,
     )
     if "curve" not in query.included:
         found.pop("curve", None)
@@ -61,7 +77,9 @@ def compute(query: TemperatureQuery, inputs: Inputs) -> Result:
     view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=query.raters, ci=query.ci))
     weighing = Weighing(view, found["temperature"])
     if "heldout" in query.included:
-        found |= weighing.held_out_temperature(query.objective)
+        found |= weighing.held_out_temperature(
+            query.objective, bins=query.bins, min_count=query.min_count
+        )
     if "recommendation" in query.included:
         found |= weighing.recommended()
     return found

@@ -3,8 +3,8 @@
 --
 -- KEYS  1 cursor hash (T:c)   2 stream (T:q)   3 dead letters (T:x)   4.. the keys that the operations name by position
 -- ARGV  1 last token that the writer knows   2 token of this commit   3 id of the last entry consumed, or ''
---       4 first id to keep in the stream, or ''   5 batches merged   6 bytes consumed
---       7.. operations, each: name, position in KEYS, n, then n arguments
+--       4 first id to keep in the stream, or ''   5 batches merged   6 bytes consumed   7 layout that the writer knows
+--       8.. operations, each: name, position in KEYS, n, then n arguments
 --           hset field value ...   hdel field ...   sadd member ...   srem member ...   unlink (none)
 --           record value ttl_s     letter entry_id why       add field number ...
 --           park entry_id why ms   xdel entry_id ...
@@ -13,11 +13,18 @@
 --       {0, token} another worker has committed since: nothing was written. An error: nothing was written either, because
 --       everything that can reject an operation is checked before the first one; half a commit would count twice on retry.
 --
+-- Rejected with SCHEMA once a newer version has marked the cursor with its layout: a process of the old version that still
+-- runs must not write any more.
+--
 -- One step, because panes, batch records, dead letters, cursor and token must change together: a reader sees all of a
 -- commit or none, a worker killed before or after it loses or repeats nothing, and a stale worker cannot write at all.
 -- Allowed when memory is full: commits free memory.
 
-local current = redis.call('HGET', KEYS[1], 'tok') or '0'
+local cursor = redis.call('HMGET', KEYS[1], 'tok', 'schema')
+if cursor[2] and cursor[2] ~= ARGV[7] then
+  return redis.error_reply('SCHEMA The store has layout ' .. cursor[2] .. ', this process writes layout ' .. ARGV[7])
+end
+local current = cursor[1] or '0'
 if current == ARGV[2] then return {2, current} end
 if current ~= ARGV[1] then return {0, current} end
 
@@ -30,7 +37,7 @@ local function check(key, kind)
   return types[key] == 'none' or types[key] == kind
 end
 if not check(KEYS[2], 'stream') then return redis.error_reply('WRONGTYPE ' .. KEYS[2]) end
-local i = 7
+local i = 8
 while i <= #ARGV do
   local name, key, n = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
   if kinds[name] and not check(key, kinds[name]) then return redis.error_reply('WRONGTYPE ' .. key) end
@@ -41,7 +48,7 @@ while i <= #ARGV do
   i = i + 3 + n
 end
 
-i = 7
+i = 8
 while i <= #ARGV do
   local name, key, n = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
   local first, last = i + 3, i + 2 + n
@@ -73,7 +80,8 @@ end
 
 redis.call('HSET', KEYS[1], 'tok', ARGV[2], 'att', 0)
 if ARGV[3] ~= '' then
-  redis.call('HSET', KEYS[1], 'id', ARGV[3])
+  local now = redis.call('TIME')
+  redis.call('HSET', KEYS[1], 'id', ARGV[3], 'at', now[1] .. string.format('%03d', math.floor(now[2] / 1000)))
   redis.call('HINCRBY', KEYS[1], 'n', ARGV[5])
   redis.call('HINCRBY', KEYS[1], 'out', ARGV[6])
   redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[4])

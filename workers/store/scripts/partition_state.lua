@@ -3,6 +3,7 @@
 --
 -- KEYS  1 stream (T:q)   2 bytes appended (T:in)   3 cursor hash (T:c)   4 dead letters (T:x)   5 parked entries (T:pk)
 --       6 models with a cohort that cannot be sealed (T:us)   7 lease (T:o)
+-- ARGV  none
 -- Reply {entries in the stream, bytes appended, bytes consumed, id of the first waiting entry or '',
 --        milliseconds since the epoch of the last progress of the cursor or 0, now in the same unit, dead letters,
 --        parked entries, unsealed models, milliseconds that the lease lasts: below 0 if it has no owner}

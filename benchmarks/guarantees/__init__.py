@@ -1,0 +1,1 @@
+"""Simulations of every stated promise: `make guarantees` writes docs/guarantees.md."""

@@ -1,0 +1,150 @@
+"""Simulated models: shapes of scores, curves of outcomes, weights and units. A setting and a seed give the rows of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit, softmax
+
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.batch_sums import Filling
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+
+Floats = NDArray[np.float64]
+Rng = np.random.Generator
+ACCUMULATORS = ("counts", "scores", "replicates", "unit_sample")
+N_POPULATION = 1_000_000
+
+# Constants of the library were chosen on the first two shapes. The other two judge them.
+SHAPES: dict[str, Callable[[Rng, int], Floats]] = {
+    "beta": lambda rng, n: rng.beta(0.7, 2.2, n),
+    "uniform": lambda rng, n: rng.uniform(0.05, 0.95, n),
+    "u-shaped": lambda rng, n: rng.beta(0.5, 0.5, n),
+    "confident": lambda rng, n: 1.0 - 0.9 * rng.beta(0.6, 3.0, n),
+    "corner": lambda rng, n: rng.uniform(0.935, 0.999, n),
+}
+TUNED_ON = ("beta", "uniform")
+
+
+def _odds(score: Floats) -> Floats:
+    return np.asarray(logit(np.clip(score, 1e-12, 1.0 - 1e-12)))
+
+
+CURVES: dict[str, Callable[[Floats], Floats]] = {
+    "calibrated": lambda score: score,
+    "slope .6": lambda score: expit(0.6 * _odds(score)),
+    "slope .8": lambda score: expit(0.8 * _odds(score)),
+    "flat": lambda score: np.full_like(score, 0.967),
+}
+
+
+@dataclass(frozen=True)
+class Units:
+    """Named units: how many, rows of each, share of rows that share the unit's luck, and whether a unit has one score."""
+
+    n: int
+    size: int
+    shared: float
+    one_score: bool = False
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A simulated model. `weights` is the standard deviation of log weights; `n_classes` above 2 has Dirichlet rows."""
+
+    shape: str = "beta"
+    curve: str = "calibrated"
+    n: int = 300
+    weights: float = 0.0
+    units: Units | None = None
+    n_classes: int = 2
+    binning: str = "equal_width"
+
+    @property
+    def text(self) -> str:
+        """The setting as a cell of the table."""
+        parts = [f"K = {self.n_classes}, {self.shape}, {self.curve}"]
+        if self.units is None:
+            parts.append(f"n = {self.n:,}")
+        else:
+            scores = "one score each" if self.units.one_score else "own scores"
+            parts.append(
+                f"{self.units.n} units of {self.units.size:,}, {scores}, {self.units.shared:.0%} shared"
+            )
+        if self.weights:
+            parts.append(f"weights lognormal({self.weights})")
+        if self.binning != "equal_width":
+            parts.append(self.binning)
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one run. `rate` is the true probability of a label: (n,) of class 1, or (n, n_classes)."""
+
+    score: Floats
+    rate: Floats
+    label: NDArray[np.int64]
+    weight: Floats | None = None
+    unit: NDArray[np.int64] | None = None
+
+
+def rows_of(setting: Setting, rng: Rng) -> Rows:
+    """Draw the rows of a run."""
+    if setting.n_classes > 2:
+        return _rows_of_classes(setting, rng)
+    units = setting.units
+    if units is None:
+        score = SHAPES[setting.shape](rng, setting.n)
+        rate, luck, unit = CURVES[setting.curve](score), rng.random(setting.n), None
+    else:
+        n, unit = units.n * units.size, np.repeat(np.arange(units.n), units.size)
+        draw = SHAPES[setting.shape]
+        score = draw(rng, units.n)[unit] if units.one_score else draw(rng, n)
+        rate = CURVES[setting.curve](score)
+        luck = np.where(rng.random(n) < units.shared, rng.random(units.n)[unit], rng.random(n))
+    weight = np.exp(rng.normal(0.0, setting.weights, len(score))) if setting.weights else None
+    return Rows(score, rate, (luck < rate).astype(np.int64), weight, unit)
+
+
+def _rows_of_classes(setting: Setting, rng: Rng) -> Rows:
+    score = rng.dirichlet(np.full(setting.n_classes, 0.4), setting.n)
+    slope = {"calibrated": 1.0, "slope .6": 0.6, "slope .8": 0.8}[setting.curve]
+    rate = softmax(slope * np.log(np.maximum(score, 1e-300)), axis=1)
+    label = (rng.random((setting.n, 1)) > rate.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    return Rows(score, rate, label)
+
+
+def view_of(setting: Setting, rows: Rows, run: int = 0) -> View:
+    """Fill what the metrics of tables read, and nothing else."""
+    several = setting.n_classes > 2
+    columns: dict[str, object] = {
+        ("probabilities" if several else "confidences"): rows.score,
+        "labels": rows.label,
+    }
+    if rows.weight is not None:
+        columns["weights"] = rows.weight
+    if rows.unit is not None:
+        # Other names in every run, so that units fall into other replicates.
+        columns["units"] = [f"{run}-{unit}" for unit in rows.unit.tolist()]
+    batch = Batch.from_columns(columns).batch
+    pane = Pane(PaneSpec("multiclass", setting.n_classes) if several else PaneSpec("binary", 2))
+    filling = Filling(batch)
+    tables = ("top_label", "classes", "all_labels") if several else ("positive", "top_label")
+    for name in (*ACCUMULATORS, *tables):
+        if name in pane.names:
+            pane[name].fill(filling)
+    return View(pane, PaneQuery(binning=setting.binning))
+
+
+@lru_cache(maxsize=4)
+def population(setting: Setting) -> Rows:
+    """Return very many rows of a setting, to compute true errors from their rates."""
+    few = 200_000 if setting.n_classes > 2 else N_POPULATION
+    free = Setting(setting.shape, setting.curve, few, n_classes=setting.n_classes)
+    return rows_of(free, np.random.default_rng(2718))

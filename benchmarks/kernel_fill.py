@@ -1,0 +1,56 @@
+"""Cost of filling a pane with the compiled kernel relative to numpy, by rows and classes, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.run import Benchmark, Case
+from calibrant import Batch, Pane, PaneSpec
+from calibrant.kernel import fill, status
+
+N_RATERS = 5
+SHAPES = ((10_000, 10), (100, 10), (1, 10), (1000, 1000))
+
+
+def batch_of(rows: int, classes: int) -> Batch:
+    rng = np.random.default_rng(0)
+    columns = {
+        "probabilities": rng.dirichlet(np.full(classes, 0.3), rows),
+        "labels": rng.integers(0, classes, (rows, N_RATERS)).tolist(),
+    }
+    return Batch.from_columns(columns, task="multiclass", n_classes=classes).batch
+
+
+def filling(rows: int, classes: int, *, by_numpy: bool) -> Callable[[], None]:
+    """Return a call that fills a pane that exists, as an engine's pane or a library's window does."""
+    columns = batch_of(rows, classes)
+    pane = Pane(PaneSpec("multiclass", classes))
+
+    def with_kernel() -> None:
+        # Hashes and other values are computed once per batch: every call gets a batch of its own.
+        pane.fill_batch(
+            Batch(columns.task, columns.scores, columns.is_logits, columns.votes, columns.weights)
+        )
+
+    def with_numpy() -> None:
+        with patch.object(fill, "idle_workspaces", return_value=None):
+            with_kernel()
+
+    return with_numpy if by_numpy else with_kernel
+
+
+def prepare() -> list[Case]:
+    cases = []
+    for rows, classes in SHAPES:
+        shape = f"{rows:,} rows, {classes:,} classes"
+        cases += [
+            Case(f"{shape}, {status()}", filling(rows, classes, by_numpy=False), rows),
+            Case(f"{shape}, numpy", filling(rows, classes, by_numpy=True), rows),
+        ]
+    return cases
+
+
+BENCHMARK = Benchmark(f"Filling alone, {N_RATERS} raters, an item is a prediction", prepare)

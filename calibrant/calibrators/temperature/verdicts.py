@@ -1,0 +1,45 @@
+"""Verdicts of a temperature fit: whether the data determine a temperature, and why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calibrant.calibrators.temperature.interval import MIN_INCORRECT_UNITS, MIN_UNITS, why_none
+
+VERDICTS = {
+    "ok": "the data determine the temperature",
+    "separable": "every rating is of the most probable class, so no sharpness is too much for these labels: there is no "
+    "fitted temperature, only the largest that the labels allow (`at_most`)",
+    "at_lower_bound": "the loss still decreases at the smallest temperature: the most probable class is (nearly) always "
+    "correct, so no sharpness is too much for these labels",
+    "at_upper_bound": "the loss still decreases at the largest temperature: the labels look unrelated to the "
+    "probabilities",
+    "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
+    "no_bins": "no bin has min_count samples at any temperature",
+    "unsettled": "the interval covers every temperature considered: the data do not determine one",
+    "few_units": f"fewer than {MIN_UNITS} independent units: no interval is given",
+    "few_incorrect_units": f"fewer than {MIN_INCORRECT_UNITS} independent units have a rating other than the most probable "
+    "class: no interval is given",
+    "no_labels": "no labelled prediction has weight here",
+    "all_zero_probability": "every rating is of a class with probability 0, which no temperature changes",
+}
+
+
+def without_temperature(word: str) -> dict[str, Any]:
+    """Return verdict and reason of a fit without a temperature."""
+    return {"verdict": word, "reason": word, "detail": VERDICTS[word]}
+
+
+def verdict_of(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the verdict of a fit with a temperature."""
+    word = "ok"
+    low, high = result["range"]
+    if result["at_bound"]:
+        word = f"at_{result['bound']}_bound"
+    elif result["interval"] and result["interval"][0] <= low and result["interval"][1] >= high:
+        word = "unsettled"
+    elif result["objective"] != "ece" and (reason := why_none(result)) is not None:
+        word = reason.removeprefix("too_")
+    elif result["n_units"] < MIN_UNITS:
+        word = "few_units"
+    return {"verdict": word, "reason": None, "detail": VERDICTS[word]}
