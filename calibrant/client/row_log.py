@@ -70,7 +70,13 @@ class RowLog:
         """Copy rows into the outbox; return the number of rows that found room."""
         try:
             found = pieces(columns, n_rows=MAX_ROWS, stamped_at=time.time())
-        except (CalibrationInputError, TypeError, ValueError) as error:
+        except (
+            CalibrationInputError,
+            AttributeError,
+            OverflowError,
+            TypeError,
+            ValueError,
+        ) as error:
             self._outbox.refuse(n_rows_of(columns), str(error))
             return 0
         n = self._outbox.offer(found)

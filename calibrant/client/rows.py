@@ -91,7 +91,11 @@ def pieces(given: Mapping[str, Any], n_rows: int | None, stamped_at: float | Non
         A column is missing, is not an array or a list, or has another length than the scores.
     """
     columns = {name: each for name, each in given.items() if each is not None and name != "slices"}
-    columns |= {f"slices/{key}": each for key, each in (given.get("slices") or {}).items()}
+    slices = given.get("slices") or {}
+    if not isinstance(slices, Mapping):
+        detail = f"Received {type(slices).__name__}; expected a mapping of keys to columns."
+        raise CalibrationInputError.at("/slices", "mapping", detail)
+    columns |= {f"slices/{key}": each for key, each in slices.items()}
     scores = _scores(columns)
     n = len(scores)
     for name, column in columns.items():

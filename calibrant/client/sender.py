@@ -173,7 +173,7 @@ class Sender:
         except ClientError as error:
             if patience.may_have_arrived:
                 self._settle(n, dropped="unconfirmed", error=str(error))
-            elif patience.retries(error):
+            elif patience.retries(error) is not False:
                 self._settle(n, dropped="expired", error=str(error))
             elif self._packer.splits and _is_divisible(error, pieces):
                 return True

@@ -98,7 +98,7 @@ def retry_wait(error: Exception) -> bool | float:
         return True
     if not isinstance(error, ServiceError) or not error.retryable:
         return False
-    if error.retry_after_s is None:
+    if not error.retry_after_s:
         return True
     return error.retry_after_s * (1.0 + JITTER * random.random())
 
