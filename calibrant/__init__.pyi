@@ -2,6 +2,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from calibrant.client import AsyncClient as AsyncClient
+from calibrant.client import Client as Client
 from calibrant.core.batch import Batch as Batch
 from calibrant.core.errors import CalibrationInputError as CalibrationInputError
 from calibrant.core.errors import Violation as Violation
@@ -466,6 +468,26 @@ def kuiper(
     labels: Any = None,
     *,
     scope: str | None = None,
+    raters: str = "pooled",
+    ci: float = 0.95,
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Any = None,
+) -> Estimate: ...
+def l2_ece_squared(
+    probabilities: Any = None,
+    labels: Any = None,
+    *,
+    bins: int = 15,
+    binning: str = "equal_width",
+    edges: str = "right",
+    min_count: float = 0,
+    scope: str | None = None,
+    ties: str = "together",
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,
