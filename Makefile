@@ -11,12 +11,13 @@ OPENBLAS_NUM_THREADS ?= 1
 PROCESSES ?= 3
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow coverage check format wheels bench bench-drift guarantees openapi names dashboards lock clean
+.PHONY: help demo run kernel test test-slow fuzz coverage check format wheels bench bench-drift guarantees openapi names dashboards lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
 	@echo "make run        serve on 127.0.0.1:$(PORT) and store the state in $(DATA_DIR)/"
 	@echo "make test       the tests        make test-slow  those that take minutes"
+	@echo "make fuzz       send 20,000 requests made of the API document; an interrupted run continues"
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
@@ -72,6 +73,15 @@ test-slow: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 	@CALIBRANT_KERNEL=off $(BIN)/python -m pytest -m slow tests/calibrant $(ARGS)
 
+# In an environment of its own: its 28 packages are of no use to other tests.
+.venv-fuzz/stamp: $(VENV)/dev.stamp requirements/fuzz.txt
+	@PYTHON="$(PYTHON)" sh scripts/make-venv .venv-fuzz
+	@.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/fuzz.txt
+	@touch $@
+
+fuzz: .venv-fuzz/stamp
+	@$(BIN)/python -m scripts.fuzz_api $(ARGS)
+
 coverage: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
 
@@ -118,4 +128,4 @@ lock: $(VENV)/venv.stamp
 	@sh scripts/lock $(BIN)/uv
 
 clean:
-	rm -rf $(VENV) calibrant/kernel/libcalibrant_kernel.* demo-output build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf $(VENV) .venv-fuzz fuzz-output calibrant/kernel/libcalibrant_kernel.* demo-output build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache

@@ -28,6 +28,8 @@ from calibrant_server.service.routes import routers
 from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
+from calibrant_server.service.security.keys import Keyring
+from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
 
@@ -42,6 +44,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
             if connection is None:
                 furnish(app, settings, await stack.enter_async_context(connected(settings)))
             await stack.enter_async_context(refreshed(app.state.key_refresh))
+            stack.push_async_callback(app.state.rates.close)
             yield
 
     app = FastAPI(
@@ -88,10 +91,12 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
     app.state.connection = connection
-    app.state.ingest = IngestService(settings, connection, app.state.admission)
+    keyring: Keyring = app.state.keyring
+    app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)
     app.state.reads = ReadService(connection)
     app.state.model_series = ModelSeries(app.state.reads)
     path = None if settings.keys else settings.keys_file
+    app.state.rates = Rates(connection.inbox.rates, settings.tenant_rate, settings.key_rate)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
 
 

@@ -43,6 +43,15 @@ class Settings(BaseSettings):
     max_bytes_in_hand: int = Field(
         256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
     )
+    tenant_rate: float = Field(1000, ge=0, description="Requests per second of a tenant; 0: any.")
+    key_rate: float = Field(1000, ge=0, description="Requests per second of a key; 0: any.")
+    tenant_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Part of each shared bound that one of several tenants may use.",
+    )
+    tenant_models: int = Field(1000, ge=1, description="Models of a tenant.")
     max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
     metrics_models: int = Field(
         100, ge=0, description="Models of a tenant in /metrics/models, by name."

@@ -54,7 +54,7 @@ class Block:
         self._places: NDArray[np.int64] | None = np.zeros(0, np.int64)
         self._counts: Counts = np.zeros((n_counts, 0), np.int64)
         self._sums: Sums = np.zeros((n_sums, 0))
-        self._addressed: tuple[Counts, Sums, int, int] | None = None
+        self._addressed: tuple[Counts, Sums, tuple[int, int]] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -75,11 +75,11 @@ class Block:
     @property
     def addresses(self) -> tuple[int, int]:
         """Addresses of the dense counts and sums, for as long as nothing but additions in place happens to the block."""
-        counts, sums = self.counts, self.sums
         known = self._addressed
-        if known is None or known[0] is not counts or known[1] is not sums:
-            known = self._addressed = (counts, sums, counts.ctypes.data, sums.ctypes.data)
-        return known[2], known[3]
+        if known is None or known[0] is not self._counts or known[1] is not self._sums:
+            counts, sums = self.counts, self.sums
+            known = self._addressed = (counts, sums, (counts.ctypes.data, sums.ctypes.data))
+        return known[2]
 
     @property
     def is_dense(self) -> bool:

@@ -17,6 +17,9 @@ from calibrant.core.spec import PaneSpec
 from calibrant.kernel.structures import KernelBlock, Rows
 from calibrant.kernel.workspace import MAX_IDLE, Workspace, idle_workspaces
 
+# Place of the predictions' hashes among the arrays of a batch.
+PREDICTION_HASH = 6
+
 
 class Filled(NamedTuple):
     """Accumulators that the kernel filled, and the content digest of the batch."""
@@ -50,49 +53,42 @@ def fill(
         workspace = Workspace(spec, only)
     rows, arrays = _rows(batch, with_cases)
     if workspace.library.calibrant_kernel_fill(
-        workspace.handle, ctypes.byref(rows), workspace.n_touched.ctypes.data
+        workspace.handle, ctypes.byref(rows), workspace.n_touched
     ):
         raise MemoryError(f"the kernel has no memory for a batch of {batch.n} rows")
     if rows.hashes_rows:
-        batch.__dict__["prediction_hash"] = arrays["prediction_hash"]
+        batch.__dict__["prediction_hash"] = arrays[PREDICTION_HASH]
     _flush(workspace, accumulator)
     if len(idle) < MAX_IDLE:
         idle.append(workspace)
     return Filled(workspace.names, rows.digest[0] << 64 | rows.digest[1])
 
 
-def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, dict[str, NDArray[Any]]]:
-    """Return the batch as a structure, and the arrays that it points to."""
+def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, tuple[NDArray[Any] | None, ...]]:
+    """Return the batch as a structure, and the arrays that it points to, in its order."""
     hashes_rows = _hashes_rows(batch)
-    arrays: dict[str, NDArray[Any]] = {
-        "scores": _doubles(batch.scores),
-        "probabilities": _doubles(batch.probabilities),
-        "rating_row": _integers(batch.votes.row),
-        "rating_class": _integers(batch.votes.klass),
-        "rating_count": _integers(batch.votes.count),
-        "prediction_hash": np.empty(batch.n, np.uint64) if hashes_rows else batch.prediction_hash,
-    }
+    prediction_hash = np.empty(batch.n, np.uint64) if hashes_rows else batch.prediction_hash
     source = batch.unit_source
     has_units = source in ("unit", "case")
-    arrays["unit_hash"] = (
-        arrays["prediction_hash"] if hashes_rows and not has_units else batch.unit_hash
+    unit_hash = prediction_hash if hashes_rows and not has_units else batch.unit_hash
+    votes = batch.votes
+    arrays = (
+        _doubles(batch.scores),
+        _doubles(batch.probabilities),
+        _integers(votes.row),
+        _integers(votes.klass),
+        _integers(votes.count),
+        None if batch.weights is None else _doubles(batch.weights),
+        prediction_hash,
+        unit_hash,
+        getattr(batch, "unit_key", unit_hash) if has_units else None,
+        case_hashes(batch) if with_cases and batch.cases is not None else None,
     )
-    if has_units:
-        arrays["unit_key"] = getattr(batch, "unit_key", arrays["unit_hash"])
-    if batch.weights is not None:
-        arrays["weights"] = _doubles(batch.weights)
-    if with_cases and batch.cases is not None:
-        arrays["case_hash"] = case_hashes(batch)
     rows = Rows(
-        n=batch.n,
-        n_entries=len(batch.votes.row),
-        is_logits=batch.is_logits,
-        has_units=has_units,
-        unit_from_row=source == "row",
-        digest_source=SOURCES[source],
-        hashes_rows=hashes_rows,
-        **{name: array.ctypes.data for name, array in arrays.items()},
-    )
+        batch.n, len(votes.row), batch.is_logits, has_units, source == "row", SOURCES[source],
+        *(None if array is None else array.ctypes.data for array in arrays),
+        hashes_rows,
+    )  # fmt: skip
     return rows, arrays
 
 
@@ -113,20 +109,25 @@ def _integers(array: NDArray[Any]) -> NDArray[np.int64]:
 def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> None:
     """Add the touched cells to the pane's blocks: in place where these are dense, else as sparse cells that are merged."""
     sparse: list[tuple[Block, KernelBlock, int]] = []
-    touched = workspace.n_touched.tolist()
+    touched = list(workspace.n_touched)
     # Address of places, counts and sums, and cells of a column, per block.
     destinations = [0] * (4 * len(touched))
-    for place, block, size in workspace.blocks:
-        n = touched[place]
-        if not n:
-            continue
-        own = accumulator(block.accumulator).blocks.get(block.name)
-        if own is None:  # state of an older format has no such block and gets none
-            own = Block(block.n_counts, block.n_sums, size)
-        if own.is_dense or SPARSE_SHARE * n > size:
-            destinations[4 * place + 1 : 4 * place + 4] = *own.addresses, size
-        else:
-            sparse.append((own, block, place))
+    for name, known in workspace.blocks:
+        blocks = accumulator(name).blocks
+        for place, block, size in known:
+            n = touched[place]
+            if not n:
+                continue
+            own = blocks.get(block.name)
+            if own is None:  # state of an older format has no such block: the cells are dropped
+                sparse.append((Block(block.n_counts, block.n_sums, size), block, place))
+            elif own.is_dense or SPARSE_SHARE * n > size:
+                if (own.n_counts, own.n_sums, own.size) != (block.n_counts, block.n_sums, size):
+                    raise ValueError(f"{name} {block.name} has other columns than the kernel's")
+                counts, sums = own.addresses
+                destinations[4 * place : 4 * place + 4] = 0, counts, sums, size
+            else:
+                sparse.append((own, block, place))
     cells = _SparseCells(touched, sparse)
     for _, block, place in sparse:
         destinations[4 * place : 4 * place + 4] = cells.addresses(block, place)

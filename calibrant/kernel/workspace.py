@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -35,8 +36,8 @@ class Workspace:
     Attributes
     ----------
     library : its functions
-    blocks : the blocks that it fills, with their sizes and their places in `BLOCKS`
-    n_touched : int64 (blocks of `BLOCKS`,), written by each fill
+    blocks : by accumulator, the blocks that it fills: place in `BLOCKS`, block and size
+    n_touched : touched cells by block of `BLOCKS`, written by each fill
     """
 
     def __init__(self, spec: PaneSpec, only: frozenset[str] | None) -> None:
@@ -48,11 +49,9 @@ class Workspace:
             for block, size in shapes_of(spec).items()
             if only is None or block.accumulator in only
         }
-        self.blocks = [
-            (place, block, sizes[block]) for place, block in enumerate(BLOCKS) if block in sizes
-        ]
         self.names = frozenset(block.accumulator for block in sizes)
-        self.n_touched = np.zeros(len(BLOCKS), np.int64)
+        self.blocks = [(name, _of_accumulator(name, sizes)) for name in sorted(self.names)]
+        self.n_touched = (ctypes.c_int64 * len(BLOCKS))()
         self._arrays: list[NDArray[Any]] = []
         model = self._model(spec)
         shapes = (Shape * len(BLOCKS))(*(_shape(block, sizes.get(block, 0)) for block in BLOCKS))
@@ -102,3 +101,13 @@ def idle_workspaces(spec: PaneSpec, only: frozenset[str] | None) -> list[Workspa
 
 def _shape(block: KernelBlock, size: int) -> Shape:
     return Shape(block.n_counts, block.n_sums, size)
+
+
+def _of_accumulator(
+    name: str, sizes: Mapping[KernelBlock, int]
+) -> list[tuple[int, KernelBlock, int]]:
+    return [
+        (place, block, sizes[block])
+        for place, block in enumerate(BLOCKS)
+        if block.accumulator == name and block in sizes
+    ]

@@ -18,7 +18,7 @@
       428  PreconditionRequired
       500  InternalError, PaneDamaged
       RetryLater
-        429  BacklogFull, IdsFull, RecordsFull, QuotaFull
+        429  BacklogFull, IdsFull, RecordsFull, QuotaFull, RateExceeded
         503  Saturated, StoreUnavailable, AnswerLate
 
 The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems are raised
@@ -336,6 +336,12 @@ class BacklogFull(RetryLater):
 
 class IdsFull(RetryLater):
     """The service stores the maximum number of batch ids; ids are never removed before they expire."""
+
+    status = 429
+
+
+class RateExceeded(RetryLater):
+    """Your tenant or key sends more requests per second than its limit; the header RateLimit-Policy states it."""
 
     status = 429
 

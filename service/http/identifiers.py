@@ -103,8 +103,7 @@ def _trace_id() -> str:
 
 
 def identity_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Return the headers that name a request in its response."""
-    return [
-        (REQUEST_ID, scope["request_id"].encode()),
-        (TRACEPARENT, scope["traceparent"].encode()),
-    ]
+    """Return the headers that name a request in its response, and its caller's limits."""
+    named = ((REQUEST_ID, "request_id"), (TRACEPARENT, "traceparent"))
+    limits = ((b"ratelimit", "rate_limit"), (b"ratelimit-policy", "rate_policy"))
+    return [(header, scope[name].encode()) for header, name in (*named, *limits) if scope.get(name)]

@@ -16,19 +16,20 @@ from fastapi import Depends, Request, Response
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, engine_settings
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.errors import ModelUnknown
+from calibrant_server.service.http.errors import ModelUnknown, QuotaFull
 from calibrant_server.service.http.headers import IdempotencyKey, Prefer, only, preferred_wait
 from calibrant_server.service.http.identifiers import ModelId, agreed_batch_id
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission
-from calibrant_server.service.security.keys import Caller, needs
+from calibrant_server.service.security.keys import Caller, Keyring, needs
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import IngestBatch, Places
 from calibrant_server.workers.ingest.inbox import Receipt
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
+QUOTA_RETRY_S = 60
 ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
@@ -83,13 +84,30 @@ Prepare = Callable[[Body, IngestContext], IngestBatch]
 class IngestService:
     """What all requests that send batches share."""
 
-    def __init__(self, settings: Settings, connection: Connection, admission: Admission) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Settings, connection: Connection, admission: Admission, keyring: Keyring
+    ) -> None:
+        self.settings, self.keyring = settings, keyring
         self.inbox = connection.inbox
         self.registry = connection.registry
         self.admission = admission
         engine = engine_settings(settings)
         self.limits = Limits(engine.max_panes, engine.future_skew_s)
+
+    async def hand_over(self, batch: IngestBatch) -> Receipt:
+        """Append a batch, within its tenant's part of what tenants share."""
+        share = self.keyring.share_of_tenant(self.settings.tenant_share)
+        return await self.inbox.hand_over(replace(batch, share=share))
+
+    async def check_new_model(self, tenant: str) -> None:
+        """Raise QuotaFull unless the tenant may have another model.
+
+        Concurrent requests may exceed the limit by their number.
+        """
+        if await self.registry.count(tenant) >= self.settings.tenant_models:
+            most = self.settings.tenant_models
+            detail = f"Your tenant has {most} models, the maximum. Delete one, or ask the operator."
+            raise QuotaFull(detail, retry_after_s=QUOTA_RETRY_S)
 
 
 class IngestAccess:
@@ -125,15 +143,17 @@ class IngestAccess:
                 batch = await aside(prepare, body, context)
             else:
                 batch = prepare(body, context)
-            receipt = await service.inbox.hand_over(batch)
+            receipt = await service.hand_over(batch)
         if not receipt.duplicate:
             self.request.app.state.meters.accepted.labels(batch.kind).inc(receipt.accepted)
         return await self._response(batch, receipt)
 
     async def _config(self) -> ModelConfig | None:
         config = await self.service.registry.get(self.caller.tenant, self.model)
-        if config is None and not self.service.settings.create_models:
-            raise ModelUnknown()
+        if config is None:
+            if not self.service.settings.create_models:
+                raise ModelUnknown()
+            await self.service.check_new_model(self.caller.tenant)
         return config
 
     def _context(self, config: ModelConfig | None, partial: bool) -> IngestContext:

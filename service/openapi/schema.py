@@ -21,7 +21,7 @@ from calibrant_server.service.openapi.tags import TAGS
 REFERENCE = "#/components/schemas/{model}"
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
-ANYWHERE = (400, 401, 403, 404, 405, 422, 500, 503)
+ANYWHERE = (400, 401, 403, 404, 405, 422, 429, 500, 503)
 
 KEYS = (
     "Required if the service has keys configured. The key must carry one of the scopes that the "
@@ -185,7 +185,7 @@ def _complete(operation: dict[str, Any], scopes: tuple[str, ...]) -> None:
     operation["security"] = [{"key": []}] if scopes else []
     operation["x-scopes"] = list(scopes)
     if not scopes:
-        for status in ("401", "403"):
+        for status in ("401", "403", "429"):
             operation["responses"].pop(status, None)
 
 

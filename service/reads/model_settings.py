@@ -79,13 +79,25 @@ def named_or_numbered(value: Any) -> Any:
     return value
 
 
+MAX_SLICE_KEYS = 64
+MAX_SLICE_VALUES = 1000
+
+
+def _bounded(name: str, n: int, limit: int, what: str) -> None:
+    if n > limit:
+        detail = f"Received {n} {what} of {name}; expected at most {limit}. Declare fewer."
+        raise PydanticCustomError("too_many", "{detail}", {"detail": detail})
+
+
 def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
-    """Return slices unchanged; reject keys with a colon, and lists of values that are empty or have repeats."""
+    """Return slices unchanged; reject too many, keys with a colon, and lists of values that are empty or have repeats."""
+    _bounded("slices", len(slices), MAX_SLICE_KEYS, "keys")
     for key, values in slices.items():
         if ":" in key:
             raise PydanticCustomError(
                 "name", "a slice key has no colon, which parts it from its value"
             )
+        _bounded(key, len(values or ()), MAX_SLICE_VALUES, "values")
         if values is not None and not 0 < len(set(values)) == len(values):
             detail = "{key} lists each value once, at least one; null stands for any"
             raise PydanticCustomError("slices", detail, {"key": key})

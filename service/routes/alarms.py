@@ -171,8 +171,9 @@ async def stream_alarms(
     with engine_errors():
         now = await book.numbers()
     after = _numbers(last_event_id, len(now)) or now
+    share = request.app.state.keyring.share_of_tenant(settings.tenant_share)
     events = _events(book, caller, after, LOOK_INTERVAL_S)
-    return EventStream(events, streams, settings.max_streams)
+    return EventStream(events, streams, settings.max_streams, caller.tenant, share)
 
 
 async def _events(

@@ -214,7 +214,7 @@ async def _done(ingest: IngestService, config: ModelConfig, asked: dict[str, Any
     payload = orjson.dumps(asked)
     batch_id = f"baseline-{uuid4().hex}"
     delivery = IngestBatch.of(config, batch_id, BASELINE, payload, digest_of(payload), 1)
-    await ingest.inbox.hand_over(delivery)
+    await ingest.hand_over(delivery)
     receipt = await ingest.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:
         raise AnswerLate()

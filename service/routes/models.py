@@ -65,6 +65,7 @@ from calibrant_server.workers.store.windows import resolve
 router = APIRouter(tags=["models"], default_response_class=Response)
 
 MAX_SETTINGS_OBJECTS = 100_000
+MAX_SETTINGS_BYTES = 1024 * 1024
 TYPICAL = "P90D"  # what the rate of labels is taken from
 DELAY_PATIENCE_S = 5.0
 
@@ -210,7 +211,10 @@ async def _document(
     request: Request, ingest: IngestService, types: tuple[str, ...]
 ) -> dict[str, Any]:
     with ingest.admission.hold() as hold:
-        body = await read_body(request, ingest.settings, hold, types)
+        limit = min(MAX_SETTINGS_BYTES, ingest.settings.max_body_bytes)
+        small = {"max_body_bytes": limit, "max_decoded_bytes": limit}
+        settings = ingest.settings.model_copy(update=small)
+        body = await read_body(request, settings, hold, types)
         return object_of(read_json(body.data, MAX_SETTINGS_OBJECTS))
 
 
@@ -252,6 +256,7 @@ async def _put(
     """Write what is wanted over `current`; the same again needs neither a write nor If-Match."""
     wanted = change.config
     if current is None:
+        await ingest.check_new_model(wanted.tenant)
         with _revisions():
             made = await ingest.registry.put(wanted, None)
         delay = await _delay(ingest, made)

@@ -36,9 +36,15 @@ class SurfaceResponse(BaseModel):
     n: int
     source: Literal["sample", "cells", "case"] | None = Field(
         None,
-        description="Stored rows if logits were sent; else cells, whose log-probabilities are used as logits.",
+        description="All rows of the window, cells of their logits, or those of one case.",
     )
     n_used: int | None = None
+    nll_error_bound: Lines | None = Field(
+        None, description="Proved bound of the error of `nll`, from cells. Null: exact."
+    )
+    error_estimate: dict[str, float] | None = Field(
+        None, description="From cells: the largest estimated error by loss. Null: exact."
+    )
     background: list[float] | None = Field(description="Temperatures of class 0.")
     foreground: list[float] | None = Field(description="Temperatures of class 1.")
     nll: Lines | None
@@ -47,7 +53,9 @@ class SurfaceResponse(BaseModel):
     lowest: dict[str, dict[str, float] | None] | None = Field(
         description="By loss: where the grid is lowest."
     )
-    reason: str | None = None
+    reason: str | None = Field(
+        None, description="`logits_not_kept`: predictions came as probabilities."
+    )
 
 
 SURFACE: dict[str, Any] = answers(

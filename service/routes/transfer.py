@@ -184,6 +184,7 @@ async def _restored(ingest: IngestService, config: ModelConfig, lines: list[byte
     if known is not None and known.imported == content:
         return False
     if known is None:
+        await ingest.check_new_model(config.tenant)
         # Named anew: what an import that was deleted has left in the stream is none of this one's.
         known = replace(config, importing=f"{content}.{token_hex(4)}")
         try:
@@ -257,7 +258,7 @@ async def _restore(ingest: IngestService, config: ModelConfig, lines: list[bytes
         delivery = IngestBatch.of(
             config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0
         )
-        await ingest.inbox.hand_over(delivery)
+        await ingest.hand_over(delivery)
         receipt = await _merged(ingest, config, batch_id)
         if not receipt.is_final:
             raise AnswerLate()

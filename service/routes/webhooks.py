@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.dependencies import Admin, TheConnection
-from calibrant_server.service.http.errors import WebhooksMissing
+from calibrant_server.service.http.errors import QuotaFull, WebhooksMissing
 from calibrant_server.service.http.headers import IfNoneMatch
 from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.lists import (
@@ -94,7 +94,7 @@ async def list_deliveries(
     "/v1/models/{model}/alarm/test",
     operation_id="testWebhooks",
     status_code=202,
-    responses={202: answers(TestResponse, "A test is on its way"), **problems(409, 422)},
+    responses={202: answers(TestResponse, "A test is on its way"), **problems(409, 422, 429)},
 )
 async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
     """Send every receiver of the model's alarm a signed message of type alarm.test."""
@@ -104,6 +104,10 @@ async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection
         raise WebhooksMissing()
     name = uuid4().hex
     with engine_errors():
+        wait_s = await connection.inbox.webhook_tests.wait_s(config.key)
+        if wait_s:
+            detail = "Received another test within a minute; expected one per model and ten per tenant. Wait."
+            raise QuotaFull(detail, retry_after_s=wait_s)
         await connection.inbox.order(config, trial(name))
     return _json({"test": name, "receivers": receivers}, 202)
 

@@ -30,6 +30,7 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.http.headers import only
 from calibrant_server.service.reads.queries import refuse_unread
 from calibrant_server.service.security.audit import audit_of
+from calibrant_server.service.security.rates import Rates
 
 Scope = Literal["ingest", "read", "maps:read", "admin"]
 SCOPES: tuple[Scope, ...] = ("ingest", "read", "maps:read", "admin")
@@ -125,14 +126,19 @@ class Keyring:
             raise KeyUnknown("Received a key that has expired. Send another key.")
         return found[1]
 
-    def n_tenants(self) -> int:
-        """Return the number of tenants that have a key."""
-        return len({each.tenant for each in (*self.configured, *self.created)})
+    def n_created(self, tenant: str) -> int:
+        """Return the number of keys of a tenant that were created through the API."""
+        return sum(each.tenant == tenant for each in self.created)
+
+    def share_of_tenant(self, share: float) -> float:
+        """Return the part of a shared bound that a tenant may use: all of it if there is no other tenant."""
+        return share if self._n_tenants > 1 else 1.0
 
     def _place(self, digest: str) -> bytes:
         return hashlib.blake2b(digest.encode(), key=self._secret, digest_size=16).digest()
 
     def _index(self) -> None:
+        self._n_tenants = len({each.tenant for each in (*self.created, *self.configured)})
         self._callers = {
             self._place(each.sha256): (each, _caller(each))
             for each in (*self.created, *self.configured)
@@ -164,7 +170,13 @@ def caller_of(request: Request) -> Caller:
     scheme, _, key = (only(request, "authorization") or "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise KeyRequired()
-    return keyring.caller(key.strip())
+    caller = keyring.caller(key.strip())
+    if "rate_limit" not in request.scope:
+        # Once per request: a conditional GET asks for its caller twice.
+        rates: Rates = request.app.state.rates
+        request.scope["rate_policy"] = rates.policy()
+        request.scope["rate_limit"] = rates.spend(caller.tenant, caller.key_id)
+    return caller
 
 
 def _only_from_this_machine(request: Request) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from calibrant import Batch, Pane, PaneSpec
+from calibrant.accumulators import accumulators
 from calibrant.kernel import fill, library, status
 from calibrant.kernel.structures import BLOCKS, Destination, Model, Rows, Shape, shapes_of
 
@@ -266,3 +267,25 @@ def test_a_clone_that_was_made_builds_the_kernel() -> None:
     if os.environ.get(library.VARIABLE) or not shutil.which("cc"):
         pytest.skip("switched off, or no compiler")
     assert status().filled_by == "kernel", status()
+
+
+@needs_kernel
+def test_blocks_that_an_older_pane_lacks_are_left_out() -> None:
+    spec = PaneSpec("multiclass", 10)
+    pane = filled(spec, example())
+    later = {
+        (name, block)
+        for name in pane.names
+        for block in accumulators()[name].later_blocks
+        if block in pane[name].blocks
+    }
+    assert later
+    for name, block in later:
+        del pane[name].blocks[block]
+    for _ in range(3):
+        pane.fill_batch(example())
+    whole = filled(spec, *[example()] * 4)
+    for name in pane.names:
+        for block in pane[name].blocks:
+            assert np.array_equal(pane[name].blocks[block].counts, whole[name].blocks[block].counts)
+    assert not any(block in pane[name].blocks for name, block in later)

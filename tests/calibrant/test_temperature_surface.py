@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.losses import EceOptions, RowLosses, TwoClassLosses
 from calibrant.calibrators.temperature.report import surface_answer
 from calibrant.calibrators.temperature.surface import loss_surface
@@ -70,22 +71,84 @@ def test_impossible_ratings_stay_out_of_nll() -> None:
     assert found.brier == pytest.approx(other.brier)
 
 
-@pytest.mark.parametrize("task", ["segmentation", "binary"])
-def test_cells_are_near_the_rows(task: str) -> None:
-    if task == "binary":
-        whole = rows(2, 2000, logits=False)
-        columns = {"confidences": whole.probabilities[:, 1], "label_counts": whole.label_counts}
-        batch = Batch.from_columns(columns, task="binary").batch
-    else:
-        batch = rows(2, 2000, logits=False)
-    pane = Pane(PaneSpec(task, 2))
+def surfaces(batch: Batch, raters: str = "pooled", points: int = 6) -> tuple[dict, dict]:
+    """From state and from rows."""
+    pane = Pane(PaneSpec(batch.task, 2))
     pane.fill_batch(batch)
-    kept = surface_answer(View(pane, PaneQuery(edges="left")), points=6)
-    raw = surface_answer(View(pane, PaneQuery(edges="left"), batch), points=6)
-    assert (kept["source"], raw["source"], kept["logits"]) == ("cells", "rows", "log_probabilities")
-    assert np.array(kept["nll"]) == pytest.approx(np.array(raw["nll"]), rel=5e-3)
-    assert np.array(kept["brier"]) == pytest.approx(np.array(raw["brier"]), abs=5e-3)
-    assert np.diag(np.array(raw["nll"]))[0] == pytest.approx(naive(batch, 0.25, 0.25)[0], rel=1e-9)
+    question = PaneQuery(edges="left", raters=raters)
+    given = (View(pane, question), View(pane, question, batch))
+    return surface_answer(given[0], points=points), surface_answer(given[1], points=points)
+
+
+@pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
+def test_cells_of_logits_are_within_their_bound_of_the_rows(raters: str) -> None:
+    kept, raw = surfaces(rows(2, 3000), raters)
+    assert (kept["source"], kept["n_used"], raw["source"]) == ("cells", 3000, "rows")
+    off = np.abs(np.array(kept["nll"]) - np.array(raw["nll"]))
+    bound, estimate = np.array(kept["nll_error_bound"]), kept["error_estimate"]
+    assert (off <= bound + 1e-12).all()
+    assert bound[2:, 2:].max() < 1e-3 and off[2:, 2:].max() < 2e-5
+    for name, most in (("nll", 1e-3), ("brier", 5e-3), ("ece", 5e-2)):
+        off = np.abs(np.array(kept[name]) - np.array(raw[name])).max()
+        assert off <= estimate[name] < most, (name, off)
+    assert raw["nll_error_bound"] is None and raw["error_estimate"] is None
+
+
+def test_the_diagonal_of_cells_is_the_curve_of_one_temperature() -> None:
+    """Two results of one window do not contradict each other at the same temperature."""
+    batch = rows(7, 4000)
+    pane = Pane(PaneSpec(batch.task, 2))
+    pane.fill_batch(batch)
+    found = surface_answer(View(pane, PaneQuery(edges="left")), points=9)
+    curve = Curve(pane["temperature"], 0, 15)  # type: ignore[arg-type]
+    for i, temperature in enumerate(found["background"]):
+        bound = found["nll_error_bound"][i][i]
+        assert abs(found["nll"][i][i] - curve.nll(1.0 / temperature)) <= bound + 1e-7
+
+
+def test_coarse_cells_keep_their_bound() -> None:
+    rng = np.random.default_rng(3)
+    z = rng.normal(0, 12, (9000, 2))
+    y = (rng.random(9000) < 1 / (1 + np.exp((z[:, 0] - z[:, 1]) / 9))).astype(int)
+    batch = Batch.from_columns({"logits": z, "labels": y}, task="multiclass", n_classes=2).batch
+    kept, raw = surfaces(batch)
+    assert kept["source"] == "cells"
+    off = np.abs(np.array(kept["nll"]) - np.array(raw["nll"]))
+    assert (off <= np.array(kept["nll_error_bound"]) + 1e-9).all() and off.max() > 1e-4
+
+
+def test_masked_classes_stay_certain() -> None:
+    batch = rows(4, 900)
+    scores = batch.scores.copy()
+    scores[:20, 0], scores[20:50, 1] = -1e9, -1e9
+    columns = {"logits": scores, "label_counts": batch.label_counts}
+    kept, raw = surfaces(Batch.from_columns(columns, task="segmentation").batch)
+    for name in ("nll", "brier", "ece"):
+        off = np.abs(np.array(kept[name]) - np.array(raw[name]))
+        assert off.max() <= kept["error_estimate"][name] + 1e-12
+
+
+@pytest.mark.parametrize("of_rows", [True, False])
+def test_probabilities_have_no_surface(of_rows: bool) -> None:
+    """With a temperature per class, log-probabilities are another model than logits."""
+    batch = rows(2, 900, logits=False)
+    pane = Pane(PaneSpec("segmentation", 2))
+    pane.fill_batch(batch)
+    pane.fill_batch(rows(3, 900))
+    view = View(pane, PaneQuery(edges="left"), batch if of_rows else None)
+    with pytest.raises(NotAnswerable, match="logits_not_kept"):
+        surface_answer(view)
+    parts = pane_of_logits().parts()
+    del parts["logits"]
+    old = Pane.from_parts(PaneSpec("segmentation", 2), parts)
+    with pytest.raises(NotAnswerable, match="older format"):
+        surface_answer(View(old, PaneQuery(edges="left")))
+
+
+def pane_of_logits() -> Pane:
+    pane = Pane(PaneSpec("segmentation", 2))
+    pane.fill_batch(rows(5, 900))
+    return pane
 
 
 def test_a_kept_sample_of_logits_is_taken_as_it_was_sent() -> None:
@@ -93,7 +156,7 @@ def test_a_kept_sample_of_logits_is_taken_as_it_was_sent() -> None:
     pane = Pane(PaneSpec("segmentation", 2))
     pane.fill_batch(batch)
     found = surface_answer(View(pane, PaneQuery()), points=4)
-    assert (found["source"], found["logits"], found["n_used"]) == ("sample", "sent", 150)
+    assert (found["source"], found["n_used"], found["nll_error_bound"]) == ("sample", 150, None)
     raw = surface_answer(View(pane, PaneQuery(), batch), points=4)
     for name in ("nll", "brier", "ece"):
         assert np.array(found[name]) == pytest.approx(np.array(raw[name]))
@@ -122,12 +185,11 @@ def test_other_classes_and_nothing_are_rejected() -> None:
 
 
 def test_one_case_alone() -> None:
-    whole = rows(6, 400, logits=False)
-    names = [f"scan-{i % 2}" for i in range(400)]
+    whole = rows(6, 400)
     columns = {
-        "probabilities": whole.probabilities,
+        "logits": whole.scores,
         "label_counts": whole.label_counts,
-        "cases": names,
+        "cases": [f"scan-{i % 2}" for i in range(400)],
     }
     batch = Batch.from_columns(columns, task="segmentation").batch
     pane = Pane(PaneSpec("segmentation", 2))
@@ -136,7 +198,15 @@ def test_one_case_alone() -> None:
     found = surface_answer(view, points=4, case="scan-1")
     own = batch.take(np.arange(400) % 2 == 1)
     raw = surface_answer(View(pane, PaneQuery(edges="left"), own), points=4)
-    assert (found["source"], found["n_used"]) == ("case", own.label_counts.sum())
-    assert np.array(found["nll"]) == pytest.approx(np.array(raw["nll"]), rel=1e-2)
+    assert (found["source"], found["n_used"], found["case"]) == ("case", 200, "scan-1")
+    off = np.abs(np.array(found["nll"]) - np.array(raw["nll"]))
+    assert (off <= np.array(found["nll_error_bound"]) + 1e-12).all() and off.max() < 1e-4
     with pytest.raises(NotAnswerable, match="unknown_case"):
         surface_answer(view, case="scan-7")
+    probabilities = {"probabilities": np.full((2, 2), 0.5), "labels": [0, 1]}
+    more = Batch.from_columns(probabilities | {"cases": ["scan-1", "scan-2"]}, task="segmentation")
+    pane.fill_batch(more.batch)
+    for case in ("scan-1", "scan-2"):
+        with pytest.raises(NotAnswerable, match="logits_not_kept"):
+            surface_answer(View(pane, PaneQuery(edges="left")), case=case)
+    assert surface_answer(View(pane, PaneQuery(edges="left")), points=2, case="scan-0")["n_used"]

@@ -15,12 +15,14 @@ from calibrant_server.workers.ingest.inbox import (
 from calibrant_server.workers.ingest.troubles import Troubles
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
+from calibrant_server.workers.store.rate_leases import Grant
 from calibrant_server.workers.store.registry import (
     FIXED,
     FixedProperty,
     ModelConfig,
     RevisionConflict,
 )
+from calibrant_server.workers.store.tenant_usage import PartitionUsage
 from calibrant_server.workers.store.watermarks import Watermarks
 
 
@@ -37,6 +39,9 @@ class FakeRegistry:
 
     async def list(self, tenant):
         return [config for (owner, _), config in sorted(self.configs.items()) if owner == tenant]
+
+    async def count(self, tenant):
+        return len(await self.list(tenant))
 
     async def put(self, config, expected_revision):
         current = self.configs.get((config.tenant, config.model))
@@ -165,6 +170,32 @@ class FakeAccessKeys:
         return True
 
 
+class FakeRates:
+    """Buckets that are always full."""
+
+    async def renew(self, subject, rate, spent):
+        return Grant(rate, 1)
+
+
+class FakeWebhookTests:
+    """One test per model; the next one has to wait 42 s."""
+
+    def __init__(self) -> None:
+        self.models: set[str] = set()
+
+    async def wait_s(self, model):
+        is_new = model not in self.models
+        self.models.add(model)
+        return 0 if is_new else 42
+
+
+class FakeUsage:
+    """Two partitions."""
+
+    async def by_partition(self, tenant):
+        return [PartitionUsage(5, 500, 0), PartitionUsage(7, 300, 9)]
+
+
 class FakeAudit:
     """Audit logs in lists; `trouble` is raised by the next entry."""
 
@@ -236,6 +267,9 @@ class FakeInbox:
         self.maps = FakeMaps()
         self.access_keys = FakeAccessKeys()
         self.audit = FakeAudit()
+        self.rates = FakeRates()
+        self.webhook_tests = FakeWebhookTests()
+        self.usage = FakeUsage()
         self.deliveries: list[IngestBatch] = []
         self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
         self.merges_at_once = False

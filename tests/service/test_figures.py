@@ -47,7 +47,7 @@ def pane_of(n_classes, n=300):
     votes = [rng.multinomial(3, row).tolist() for row in p]
     pane = Pane(PaneSpec("multiclass", n_classes))
     sharp = p**2 / (p**2).sum(axis=1, keepdims=True)
-    columns = {"probabilities": sharp, "label_counts": votes}
+    columns = {"logits": np.log(sharp), "label_counts": votes}
     pane.fill_batch(Batch.from_columns(columns, task="multiclass").batch)
     return pane
 

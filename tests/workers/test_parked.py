@@ -398,7 +398,8 @@ def test_the_parked_bytes_are_bounded_and_the_partition_waits(bench):
     loop = bench.loop()
     loop._parking._limit_bytes = 10
     failing(loop, "b1", MemoryError())
-    bench.deliver(*(delivery(f"b{i}", [i + 1]) for i in range(3)))
+    for number in range(3):
+        bench.deliver(delivery(f"b{number}", [number + 1]))
     steps(loop, 30)
     assert parked_entries(bench.store) == [] and bench.client.xlen(loop.keys.stream) == 2
     loop._parking._limit_bytes = bench.settings.parked_bytes

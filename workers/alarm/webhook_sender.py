@@ -13,7 +13,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,7 @@ from calibrant_server.workers.alarm.url_guard import (
 )
 from calibrant_server.workers.ingest.entries import alarm_order
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import tenant_of
 from calibrant_server.workers.store.registry import read_configs
 
 log = logging.getLogger(__name__)
@@ -41,8 +43,21 @@ WEBHOOK_TIMEOUT_S = 10.0
 _LOOK_S = 0.5
 _AT_ONCE = 4
 _MAX_A_ROUND = 64
+# Deliveries of one tenant that wait for a thread or are being sent: those of another wait behind two rounds of them.
+MAX_PENDING_OF_TENANT = 8
 _READ_BYTES = 4096
 USER_AGENT = "calibrant-webhook/1"
+
+
+def in_turn(due: Sequence[WebhookDelivery]) -> list[WebhookDelivery]:
+    """Return deliveries in the order of their times, one of each tenant before the second of any."""
+    seen: Counter[str] = Counter()
+    ranked: list[tuple[int, float, int, WebhookDelivery]] = []
+    for each in due:
+        tenant = tenant_of(each.model)
+        ranked.append((seen[tenant], each.due_s, len(ranked), each))
+        seen[tenant] += 1
+    return [each for *_, each in sorted(ranked, key=lambda item: item[:3])]
 
 
 class WebhookSender:
@@ -61,6 +76,7 @@ class WebhookSender:
         self._allowed = networks_of(store.settings.webhook_networks or "")
         self._trusted = store.settings.webhook_ca
         self._tried: dict[tuple[str, int], float] = {}
+        self._pending: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def run(self, stop: threading.Event) -> None:
@@ -80,7 +96,7 @@ class WebhookSender:
         now = time.time()
         waiting = [WebhookDelivery.from_json(text) for text in node.hvals(keys.deliveries)]
         due = sorted((each for each in waiting if each.due_s <= now), key=lambda each: each.due_s)
-        for each in due[:_MAX_A_ROUND]:
+        for each in in_turn(due)[:_MAX_A_ROUND]:
             if self._takes(each, now):
                 pool.submit(self._deliver, partition, each)
 
@@ -90,9 +106,11 @@ class WebhookSender:
         with self._lock:
             patience_s = 2 * self._timeout_s + 30.0
             self._tried = {key: at for key, at in self._tried.items() if now - at < patience_s}
-            if name in self._tried:
+            tenant = tenant_of(delivery.model)
+            if name in self._tried or self._pending[tenant] >= MAX_PENDING_OF_TENANT:
                 return False
             self._tried[name] = now
+            self._pending[tenant] += 1
         return True
 
     def _deliver(self, partition: int, delivery: WebhookDelivery) -> None:
@@ -106,6 +124,9 @@ class WebhookSender:
             self._store.run(partition, "append_order", names, [entry.n_bytes, *fields])
         except Exception:
             log.exception("the delivery %s", delivery.id)
+        finally:
+            with self._lock:
+                self._pending[tenant_of(delivery.model)] -= 1
 
     def _attempted(
         self, partition: int, delivery: WebhookDelivery

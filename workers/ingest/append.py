@@ -25,10 +25,10 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import scripts
-from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys
+from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 
-_KNOWN, _DONE, _GONE, _FULL = range(4)
+_KNOWN, _DONE, _GONE, _FULL, _TENANT_FULL, _TENANT_BACKLOG, _TENANT_IDS = range(7)
 _WINDOW_S = 10.0
 _STEP_S = 0.1
 # Work that pauses for longer than this has stopped: its rate before the pause says nothing about the rate after it.
@@ -38,10 +38,14 @@ _MAX_WAIT_S = 60
 
 
 class NoRoom(RuntimeError):
-    """There is no room for the records that may result from an entry; so many are retained or on their way."""
+    """There is no room for the records that may result from an entry; so many are retained or on their way.
 
-    def __init__(self, n_records: int, n_bytes: int):
+    `share` is that of the tenant whose maximum is reached, or 1 for the maximum of the partition.
+    """
+
+    def __init__(self, n_records: int, n_bytes: int, share: float = 1.0):
         super().__init__(f"{n_records} records of {n_bytes} bytes are retained")
+        self.share = share
         self.n_records = n_records
         self.n_bytes = n_bytes
 
@@ -184,31 +188,47 @@ class BatchAppender:
             batch.record_bytes,
         )
         limits = (settings.retained_records, settings.retained_bytes)
+        tenant, now_s = tenant_of(batch.model), time.time()
+        of_the_tenant = (
+            tenant,
+            *(int(limit * batch.share) for limit in limits),
+            int(settings.backlog_bytes * batch.share),
+            int(settings.idempotency_bytes * batch.share),
+            batch_records.first_living_bucket(now_s, ttl_s),
+            ttl_s + batch_records.expiry_bucket_s(ttl_s),
+        )
         fields = [part for pair in batch.to_fields().items() for part in pair]
         script = self._script_if_full if batch.frees_memory else self._script
         kind, *reply = await script(
             keys=[
-                name,
-                keys.stream,
-                keys.bytes_in,
-                keys.record_bytes,
-                keys.retained,
-                keys.models,
-                keys.cursor,
+                *(name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models),
+                *(keys.cursor, keys.record_bytes_of(tenant)),
             ],
-            args=[*of_the_record, *of_the_entry, *limits, SCHEMA, *fields],
+            args=[*of_the_record, *of_the_entry, *limits, SCHEMA, *of_the_tenant, *fields],
         )
         if kind == _GONE:
             raise ModelMismatch(None)
         if kind == _FULL:
             raise NoRoom(int(reply[0]), int(reply[1]))
+        if kind == _TENANT_FULL:
+            raise NoRoom(int(reply[0]), int(reply[1]), batch.share)
+        if kind == _TENANT_BACKLOG:
+            excess = int(reply[0]) - int(settings.backlog_bytes * batch.share * 0.9)
+            seconds = self._rates.seconds_to_drain(keys.partition, max(excess, 1))
+            raise BacklogFull("too much of the tenant waits to be merged", seconds)
+        if kind == _TENANT_IDS:
+            length_s = batch_records.expiry_bucket_s(ttl_s)
+            wait_s = int(length_s - now_s % length_s) + 1
+            raise IdsFull("no room to remember another batch id of the tenant", wait_s)
         return BatchRecord.from_json(reply[0]) if kind == _KNOWN else None
 
     def _full(self, batch: IngestBatch, full: NoRoom) -> RecordsFull:
         settings = self._settings
+        n_records = int(settings.retained_records * full.share)
+        n_bytes = int(settings.retained_bytes * full.share)
         detail = (
             f"{full.n_records} records of {full.n_bytes} bytes are retained by id where this model is kept, or on their way, of "
-            f"{settings.retained_records} records and {settings.retained_bytes} bytes at most, and none is dropped before its "
+            f"{n_records} records and {n_bytes} bytes at most, and none is dropped before its "
             f"retention: {batch.n_accepted} new ones find no room. Labels of predictions that are there are still taken."
         )
         return RecordsFull(detail, int(settings.housekeeping_s) + 1)

@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import EntryError, IngestEntry, coming, fields_bytes
+from calibrant_server.workers.ingest.entries import (
+    EntryError,
+    IngestEntry,
+    coming,
+    fields_bytes,
+    queued,
+)
 from calibrant_server.workers.ingest.label_join import RowOutcomes
 from calibrant_server.workers.ingest.pane_cache import (
     CONFLICT,
@@ -38,7 +44,7 @@ class Item:
     Attributes
     ----------
     status : its outcome; None for an entry that is dropped because its id is known
-    coming : records and bytes that were reserved for it while it was in the stream
+    coming : records and bytes that were reserved for it while it was in the stream, also for its tenant
     """
 
     id: str
@@ -59,7 +65,7 @@ class Item:
     @classmethod
     def read(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Item:
         """Read an entry of the stream; an unreadable one is dead-lettered."""
-        item = cls(entry_id, fields_bytes(fields), coming(fields))
+        item = cls(entry_id, fields_bytes(fields), coming(fields) | queued(fields))
         try:
             item.entry = IngestEntry.from_fields(entry_id, fields)
         except EntryError as error:

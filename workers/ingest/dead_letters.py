@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import fields_bytes, reservation
+from calibrant_server.workers.ingest.entries import ALARM, CONTROL, fields_bytes, reservation
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.connection import Store, run_script
-from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
 
 DEAD, PARKED = "dead", "parked"
 # Pairs that the commit puts before the entry's own: src, why; and for a parked entry its time.
@@ -132,6 +132,7 @@ def replay(store: Store, partition: int, name: str) -> bool:
         return False
     keys, node = store.keys.partition(partition), store.node(partition)
     stream = _stream(keys, letter.kept)
+    tenant = tenant_of(letter.model)
     key, before = _record_of(node, keys, letter)
     record = BatchRecord.from_json(before) if before else None
     after = b""
@@ -143,6 +144,7 @@ def replay(store: Store, partition: int, name: str) -> bool:
     names = [stream, keys.stream, keys.bytes_in, keys.retained, key or stream]
     values = [
         letter.entry_id, _N_REASONS[letter.kept], letter.n_records, letter.record_bytes, before, after,
+        tenant, int(letter.kind not in (CONTROL, ALARM)),
     ]  # fmt: skip
     return bool(store.run(partition, "replay_entry", names, values)[0])
 

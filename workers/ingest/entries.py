@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.errors import Violation
+from calibrant_server.workers.store.keys import tenant_of, with_tenant
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.registry import ModelConfig
@@ -184,6 +185,7 @@ class IngestBatch(IngestEntry):
     n_accepted : valid rows, or updates
     violations : of the rows that were not accepted
     ids : predictions that the batch labels or removes; those with a record need no further room
+    share : part of each bound of the partition that the model's tenant may use
     """
 
     config: ModelConfig
@@ -191,6 +193,7 @@ class IngestBatch(IngestEntry):
     create: bool = False
     violations: Sequence[Violation] = ()
     ids: tuple[str, ...] = ()
+    share: float = 1.0
 
     @classmethod
     def of(
@@ -245,7 +248,21 @@ def reservation(fields: Mapping[bytes, bytes], payload_bytes: int) -> dict[str, 
     """Return the same for fields without the payload, given its size."""
     reported = fields.get(b"r", b"")
     n_records = int(reported) if reported.isdigit() else 0
-    return {"coming": n_records, "coming_bytes": _record_bytes(n_records, payload_bytes)}
+    reserved = {"coming": n_records, "coming_bytes": _record_bytes(n_records, payload_bytes)}
+    return with_tenant(fields.get(b"m", b"").decode(errors="replace"), reserved)
+
+
+def queued(fields: Mapping[bytes, bytes], n_bytes: int | None = None) -> dict[str, int]:
+    """Return an entry's bytes in the backlog of its tenant until it is consumed; orders have none.
+
+    Parameters
+    ----------
+    n_bytes : of the entry, if `fields` lack its payload
+    """
+    if fields.get(b"k", b"").decode(errors="replace") in (CONTROL, ALARM):
+        return {}
+    tenant = tenant_of(fields.get(b"m", b"").decode(errors="replace"))
+    return {f"backlog:{tenant}": fields_bytes(fields) if n_bytes is None else n_bytes}
 
 
 def _record_bytes(n_records: int, payload_bytes: int) -> int:

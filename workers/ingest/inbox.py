@@ -45,10 +45,13 @@ from calibrant_server.workers.store.batch_records import BatchRecord, Receipt
 from calibrant_server.workers.store.connection import connect_async, join, run_async
 from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.store_state import StoreState
+from calibrant_server.workers.store.tenant_usage import TenantUsage
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.store.watermarks import Watermarks, is_live
+from calibrant_server.workers.store.webhook_tests import WebhookTests
 from calibrant_server.workers.store.windows import Window
 
 __all__ = [
@@ -99,6 +102,9 @@ class Inbox:
         self.maps = MapVersions(self.client, self.keys)
         self.access_keys = AccessKeys(self.client, self.keys, self._kept_up)
         self.audit = AuditLog(self.client, self.keys, self._kept_up)
+        self.rates = RateLeases(self.client, self.keys)
+        self.usage = TenantUsage(self.client, self.keys, self._kept_up)
+        self.webhook_tests = WebhookTests(self.client, self.keys, self._kept_up)
         self.letters = LetterBook(settings, self._kept_up)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)

@@ -10,7 +10,7 @@ from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJo
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import Keys, PartitionKeys
+from calibrant_server.workers.store.keys import Keys, PartitionKeys, with_tenant
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import RATED, Watermarks, fields_of
 from calibrant_server.workers.store.windows import ALL_ROWS
@@ -131,7 +131,8 @@ def _write_model(
         if any(facts.ratings for facts in model.changed().values()):
             commit.set_fields(keys.marks(key, generation), {RATED: "1"})
     commit.add_numbers(keys.tallies(key, generation), tallies)
-    commit.add_numbers(keys.retained, {name: tallies[name] for name in ("records", "bytes")})
+    retained = {name: tallies[name] for name in ("records", "bytes")}
+    commit.add_numbers(keys.retained, with_tenant(key, retained))
 
 
 def tally(

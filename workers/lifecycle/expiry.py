@@ -10,7 +10,7 @@ from calibrant_server.workers.ingest.retained_record import RecordError, Retaine
 from calibrant_server.workers.ingest.retained_store import TALLIES, scanned, tally
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
-from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
+from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys, with_tenant
 from calibrant_server.workers.store.registry import ModelConfig
 
 log = logging.getLogger(__name__)
@@ -44,9 +44,8 @@ def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) 
     commit = Commit(keys)
     tallies = keys.tallies(model, generation)
     retained = {field.decode(): int(n) for field, n in node.hgetall(tallies).items()}
-    commit.add_numbers(
-        keys.retained, {name: -retained.get(name, 0) for name in ("records", "bytes")}
-    )
+    gone = {name: -retained.get(name, 0) for name in ("records", "bytes")}
+    commit.add_numbers(keys.retained, with_tenant(model, gone))
     commit.unlink(tallies)
     commit.unlink(keys.members(model, generation))
     for shard in range(RECORD_SHARDS):
@@ -82,7 +81,8 @@ def _remove(
     commit = Commit(keys)
     commit.drop_fields(shard, list(old))
     commit.add_numbers(keys.tallies(config.key, config.generation), tallies)
-    commit.add_numbers(keys.retained, {name: tallies[name] for name in ("records", "bytes")})
+    gone = {name: tallies[name] for name in ("records", "bytes")}
+    commit.add_numbers(keys.retained, with_tenant(config.key, gone))
     chain.send(commit, chain.new_token())
 
 

@@ -34,7 +34,13 @@ from calibrant_server.workers.lifecycle.transfer import (
 from calibrant_server.workers.lifecycle.transfer_maps import check_map_line
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
-from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import (
+    LAST_CHANGE,
+    SOURCE_FIELD,
+    PaneKey,
+    PartitionKeys,
+    with_tenant,
+)
 from calibrant_server.workers.store.watermarks import SEALED_TO
 from calibrant_server.workers.store.windows import pane_start
 
@@ -72,9 +78,8 @@ class Restoring:
         except (KeyError, TypeError, AttributeError) as error:
             raise EntryError(f"a line of an export cannot be read: {error!r}") from error
         commit.add_numbers(self._keys.tallies(*self._name), tallies)
-        commit.add_numbers(
-            self._keys.retained, {name: tallies[name] for name in ("records", "bytes")}
-        )
+        retained = {name: tallies[name] for name in ("records", "bytes")}
+        commit.add_numbers(self._keys.retained, with_tenant(item.config.key, retained))
         item.n = len(lines)
 
     def _finds_room(self, lines: list[dict[str, Any]]) -> bool:

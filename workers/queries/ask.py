@@ -11,7 +11,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from secrets import token_hex
@@ -26,7 +27,7 @@ from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import Versions, joined
 from calibrant_server.workers.store.connection import run_async
-from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.keys import Keys, tenant_of
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 REASK_S = 3.0
 # Number of waiting queries above which reads respond 503: by then the first ones have waited for seconds.
 MAX_QUESTIONS = 512
+# Of them, queries of one tenant from one process: the others of the tenant wait in the process, and delay nobody else's.
+MAX_QUEUED_OF_TENANT = 16
 OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 DAMAGED = "damaged"
 
@@ -168,6 +171,7 @@ class QueryClient:
         self._reply_to = keys.replies(token_hex(8))
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
         self._shared: dict[str, asyncio.Task[Reply]] = {}
+        self._turns: dict[str, asyncio.Semaphore] = {}
         self._reader: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
@@ -229,7 +233,26 @@ class QueryClient:
             # Retrieved here, because all who waited may have left.
             task.exception()
 
+    @asynccontextmanager
+    async def _turn(self, question: QueryRequest) -> AsyncIterator[None]:
+        """Wait until fewer than `MAX_QUEUED_OF_TENANT` queries of the tenant are in the queue of the workers."""
+        tenant = tenant_of(question.side.model)
+        turns = self._turns.setdefault(tenant, asyncio.Semaphore(MAX_QUEUED_OF_TENANT))
+        try:
+            async with asyncio.timeout(question.until_s - time.time()):
+                await turns.acquire()
+        except TimeoutError as error:
+            raise AnswerTimeout("too many queries of the tenant wait for workers") from error
+        try:
+            yield
+        finally:
+            turns.release()
+
     async def _until_answered(self, question: QueryRequest) -> Reply:
+        async with self._turn(question):
+            return await self._queued(question)
+
+    async def _queued(self, question: QueryRequest) -> Reply:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[question.digest] = replied
         try:

@@ -138,9 +138,14 @@ def expiry_bucket(now_s: float, ttl_s: int) -> int:
     return int((now_s + ttl_s) // expiry_bucket_s(ttl_s))
 
 
+def first_living_bucket(now_s: float, ttl_s: int) -> int:
+    """Return the first bucket that is not over."""
+    return int(now_s // expiry_bucket_s(ttl_s))
+
+
 def living_bytes(buckets: dict[bytes, bytes], now_s: float, ttl_s: int) -> int:
     """Return the bytes of records that may still exist."""
-    first = int(now_s // expiry_bucket_s(ttl_s))
+    first = first_living_bucket(now_s, ttl_s)
     return sum(int(size) for bucket, size in buckets.items() if int(bucket) >= first)
 
 

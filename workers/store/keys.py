@@ -37,10 +37,13 @@ T:f:G                 hash    baselines: name -> what it holds, JSON            
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
 T:us                  hash    G -> the cohort that a damaged pane keeps from being sealed, and why      commit
-T:nr                  hash    records and bytes retained in the partition; on their way  inbox, commit
+T:nr                  hash    records and bytes retained; on their way; each also `:TENANT`; `backlog:TENANT` (bytes)  inbox, commit
+T:dt:TENANT           hash    expiry bucket -> bytes of the tenant's batch records that end in it; expires  inbox
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:ak                 hash    key id -> JSON of a caller's key; `*` -> number of changes  key scripts
 ns:au:TENANT          stream  audit log: e (JSON)                                       service
+ns:wt:TENANT[/MODEL]  int     webhook tests of the last minute; expires                 service
+ns:rl:SUBJECT         hash    tokens of a tenant or key: level, at, p:PROCESS; expires  service
 ns:w                  zset    live workers by time of their last heartbeat              worker
 ns:ask                list    questions that wait for a worker                          inbox
 ns:ask:slow           list    those whose result may take seconds                      compute
@@ -55,6 +58,7 @@ the number of a fit, `p` promotions so far, `h<promotion>` who promoted what and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -69,6 +73,16 @@ RECORD_SHARDS = 64
 def model_key(tenant: str, model: str) -> str:
     """Return the name of a model in keys and entries."""
     return f"{tenant}/{model}"
+
+
+def tenant_of(model: str) -> str:
+    """Return the tenant in the name of a model."""
+    return model.partition("/")[0]
+
+
+def with_tenant(model: str, numbers: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers of a partition's `T:nr`, and the same as numbers of the model's tenant."""
+    return {**numbers, **{f"{name}:{tenant_of(model)}": n for name, n in numbers.items()}}
 
 
 @dataclass(frozen=True)
@@ -207,6 +221,9 @@ class PartitionKeys:
     def retained(self) -> str:
         return f"{self.tag}:nr"
 
+    def record_bytes_of(self, tenant: str) -> str:
+        return f"{self.tag}:dt:{tenant}"
+
 
 @dataclass(frozen=True)
 class Keys:
@@ -236,6 +253,12 @@ class Keys:
 
     def audit(self, tenant: str) -> str:
         return f"{self.namespace}:au:{tenant}"
+
+    def webhook_tests(self, name: str) -> str:
+        return f"{self.namespace}:wt:{name}"
+
+    def rate(self, subject: str) -> str:
+        return f"{self.namespace}:rl:{subject}"
 
     @property
     def workers(self) -> str:

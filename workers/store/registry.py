@@ -138,6 +138,15 @@ class Registry:
         mine = (each for each in configs if each.tenant == tenant and each.importing is None)
         return sorted(mine, key=lambda each: each.model)
 
+    async def count(self, tenant: str) -> int:
+        """Return the number of models of a tenant, of which only the names are read."""
+        async with self._client.pipeline(transaction=False) as pipe:
+            for number in range(self._keys.partitions):
+                pipe.hkeys(self._keys.partition(number).models)
+            partitions = await pipe.execute()
+        beginning = model_key(tenant, "").encode()
+        return sum(name.startswith(beginning) for models in partitions for name in models)
+
     async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
         """Write a configuration: a new model if `expected_revision` is None, else over that revision.
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from calibrant.accumulators.cases import Cases
+from calibrant.accumulators.logit_cells import LogitCells
+from calibrant.accumulators.logits import Logits
+from calibrant.calibrators.temperature.logit_surface import (
+    LogitCellLosses,
+    error_estimates,
+    merged,
+)
 from calibrant.calibrators.temperature.losses import (
     EceOptions,
     RowLosses,
@@ -14,12 +22,14 @@ from calibrant.calibrators.temperature.losses import (
     refuse_other_than_two,
 )
 from calibrant.calibrators.temperature.surface import loss_surface
+from calibrant.core.batch import Batch
 from calibrant.core.view import NotAnswerable, View
-from calibrant.estimators.roc import roc_cells
-from calibrant.segmentation.case_errors import case_errors
-from calibrant.segmentation.case_tables import CELLS
 
 LOWEST, HIGHEST, POINTS = 0.25, 10.0, 20
+# Points per class at which errors are estimated.
+_ESTIMATED = 5
+NO_LOGITS = "logits_not_kept"
+Floats = NDArray[np.float64]
 
 
 def surface_answer(
@@ -29,77 +39,118 @@ def surface_answer(
 
     Parameters
     ----------
-    view : of two classes; exact from raw rows, else from the stored sample if that has logits, else from cells
+    view : of two classes; exact from raw rows or a complete stored sample, else from cells of logits
     points : temperatures per class, in equal ratios from 0.25 to 10
     least : smallest bin of ECE
-    case : one case alone, from its stored table (figures 6 to 10 of the paper)
+    case : one case alone (figures 6 to 10 of the paper)
 
     Returns
     -------
-    dict as `loss_surface`, with `source` ("rows", "sample", "cells" or "case"), n, `n_used`, raters, bins, and
-    `logits`: "sent", or "log_probabilities" if nothing else is known of both classes' logits
+    dict as `loss_surface`, with `source` ("rows", "sample", "cells" or "case"), n, `n_used`, raters and bins. From cells also
+    `nll_error_bound`, a proved bound in the shape of `nll`, and `error_estimate` of each loss, the largest over the surface. Both
+    are None where the surface is exact.
 
     Raises
     ------
     CalibrationInputError
         Another number of classes.
     NotAnswerable
-        No labelled prediction, histograms that cannot represent class 1, or a case without a stored table.
+        No labelled prediction, plain histograms, predictions without logits (`logits_not_kept`), or an unknown case.
     """
     refuse_other_than_two(view.spec.n_classes)
     question = view.question
     options = EceOptions(question.bins, least)
-    losses, about = _losses(view, options) if case is None else _losses_of_case(view, case, options)
-    if not about["n_used"]:
+    if not view.counts["n_labelled"]:
         raise NotAnswerable("no_data", "no labelled prediction is in the window")
     grid = np.geomspace(LOWEST, HIGHEST, points)
-    return {
+    about = {
         "raters": question.raters,
         "bins": question.bins,
         "n": view.counts["n_labelled"],
         "n_ratings": view.counts["n_ratings"],
-        **about,
-        **loss_surface(losses, grid, grid),
+        "nll_error_bound": None,
+        "error_estimate": None,
     }
-
-
-def _losses(view: View, options: EceOptions) -> tuple[TwoClassLosses, dict[str, Any]]:
-    raters = view.question.raters
     if view.filling is not None:
         batch = view.filling.whole
-        return TwoClassLosses.of_rows(RowLosses(batch, options, raters)), {
-            "source": "rows",
-            "logits": "sent" if batch.is_logits else "log_probabilities",
-            "n_used": view.counts["n_labelled"],
-        }
-    if view.pane.keeps("sample"):
-        batch = view.pane.sample.batch()
-        if batch.is_logits and batch.n:
-            about = {"source": "sample", "logits": "sent", "n_used": batch.n}
-            return TwoClassLosses.of_rows(RowLosses(batch, options, raters)), about
-    scope = "positive" if view.spec.task == "binary" else "class:1"
-    cells, _ = roc_cells(view, scope)
-    about = {"source": "cells", "logits": "log_probabilities", "n_used": int(cells.count.sum())}
-    return TwoClassLosses.of_cells(cells, options), about
+        return about | _of_rows(batch, "rows", view.counts["n_labelled"], grid, options, view)
+    view.refuse_histograms()
+    part = view.pane["logits"]
+    assert isinstance(part, Logits)
+    if case is not None:
+        table = _table_of_case(view, part, case)
+        return about | {"case": case} | _of_cells(table, "case", grid, options, view)
+    sample = view.pane.sample.batch() if view.pane.keeps("sample") else None
+    if sample is not None and sample.n == view.counts["n_labelled"] and sample.is_logits:
+        return about | _of_rows(sample, "sample", sample.n, grid, options, view)
+    _refuse_missing(view, part)
+    return about | _of_cells(merged(part.tables.values()), "cells", grid, options, view)
 
 
-def _losses_of_case(
-    view: View, case: str, options: EceOptions
-) -> tuple[TwoClassLosses, dict[str, Any]]:
-    asked = replace(
-        view.question, bins=CELLS, options={"background": "in", "membership": "hard"}, own_bins=True
-    )
-    cases = case_errors(View(view.pane, asked))
-    if case not in cases.names:
-        raise NotAnswerable("unknown_case", f"no table is stored for case {case[:60]!r}")
-    one = cases.counted.of_cases(np.array([cases.names.index(case)]))
-    weight, confidence, right = (each[0, 1] for each in (one.weight, one.confidence, one.correct))
-    filled = weight > 0
-    mean = np.clip(confidence[filled] / weight[filled], 0.0, 1.0)
-    losses = TwoClassLosses.of_scores(mean, weight[filled], right[filled], options)
-    return losses, {
-        "source": "case",
-        "case": case,
-        "logits": "log_probabilities",
-        "n_used": round(float(weight.sum())),
+def _of_rows(
+    batch: Batch, source: str, n: int, grid: Floats, options: EceOptions, view: View
+) -> dict[str, Any]:
+    if not batch.is_logits:
+        detail = "the rows are probabilities; two temperatures need the logits of both classes"
+        raise NotAnswerable(NO_LOGITS, detail)
+    losses = TwoClassLosses.of_rows(RowLosses(batch, options, view.question.raters))
+    return {"source": source, "n_used": n, **loss_surface(losses, grid, grid)}
+
+
+def _of_cells(
+    table: LogitCells, source: str, grid: Floats, options: EceOptions, view: View
+) -> dict[str, Any]:
+    losses = LogitCellLosses(table, view.policy, options)
+    bound = [[losses.nll_error(np.array([t0, t1])) for t0 in grid] for t1 in grid]
+    some = np.geomspace(LOWEST, HIGHEST, _ESTIMATED)
+    places = [np.array([t0, t1]) for t0 in some for t1 in some]
+    return {
+        "source": source,
+        "n_used": int(table.counts[0].sum()),
+        **loss_surface(losses, grid, grid),
+        "nll_error_bound": bound,
+        "error_estimate": error_estimates(table, view.policy, options, places),
     }
+
+
+def _refuse_missing(view: View, part: Logits) -> None:
+    """Reject a window of which some labelled predictions have no logits.
+
+    Raises
+    ------
+    NotAnswerable
+        As described.
+    """
+    rows, n = part.n_rows(), view.counts["n_labelled"]
+    if rows["cells"] == n:
+        return
+    if rows["probabilities"]:
+        detail = f"{rows['probabilities']} of {n} labelled predictions came as probabilities"
+    elif rows["outside"]:
+        detail = f"{rows['outside']} of {n} labelled predictions have a logit beyond 2^20"
+    else:
+        detail = f"panes of an older format hold {n - rows['cells']} of {n} labelled predictions"
+    raise NotAnswerable(NO_LOGITS, f"{detail}; two temperatures need the logits of all")
+
+
+def _table_of_case(view: View, part: Logits, case: str) -> LogitCells:
+    """Return the cells of one case.
+
+    Raises
+    ------
+    NotAnswerable
+        No such case is stored, or not with the logits of all of its predictions.
+    """
+    cases = view.pane["cases"]
+    assert isinstance(cases, Cases)
+    known = cases.tables.get(case) if case else None
+    table = part.tables.get(case) if case else None
+    if known is None:
+        raise NotAnswerable("unknown_case", f"no table is stored for case {case[:60]!r}")
+    places, counts, _ = known.filled()
+    n = int(counts[0, places >= cases.layout.top_place(0)].sum())
+    held = 0 if table is None else int(table.counts[0].sum())
+    if table is None or held != n:
+        detail = f"logits of {held} of the {n} predictions of case {case[:60]!r} are stored; two temperatures need all"
+        raise NotAnswerable(NO_LOGITS, detail)
+    return table

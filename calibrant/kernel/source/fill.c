@@ -37,19 +37,37 @@ static int is_labelled(const Workspace *workspace, int64_t row)
     return workspace->first_entry[row + 1] > workspace->first_entry[row];
 }
 
-/* Positions of every class's probability on the class grid. */
-static void locate_classes(Workspace *workspace, const Row *row)
+/* Begin to load a record that will be added to some thousand instructions later. */
+static void load_record(const Table *table, int64_t place)
 {
-    for (int64_t k = 0; k < workspace->model.n_classes; k++)
-        workspace->position[k] = (int32_t)locate(&workspace->model.class_grid, row->probabilities[k]);
+    const char *record = (const char *)(table->records + place * table->width);
+    __builtin_prefetch(record, 1);
+    __builtin_prefetch(record + 64, 1);
+}
+
+/* Positions of every class's probability on the class grid. The largest tables exceed the processor's second-level cache. */
+static void locate_classes(Workspace *workspace, int lane)
+{
+    const Model *model = &workspace->model;
+    const Row *row = &workspace->tile.rows[lane];
+    const Table *cells = &workspace->tables[CLASSES_CELLS], *replicates = &workspace->tables[REPLICATES_CLASSES];
+    const int64_t size = n_positions(&model->class_grid);
+    int32_t *position = positions_of(workspace, lane);
+    for (int64_t k = 0; k < model->n_classes; k++) {
+        position[k] = (int32_t)locate(&model->class_grid, row->probabilities[k]);
+        if (is_wanted(cells) && model->slot_of_class[k] >= 0)
+            load_record(cells, model->slot_of_class[k] * size + position[k]);
+        if (is_wanted(replicates))
+            load_record(replicates, class_place(workspace, row, k, position));
+    }
 }
 
 static void fill_row(Workspace *workspace, const Batch *batch, int lane)
 {
     const Row *row = &workspace->tile.rows[lane];
     const Table *tables = workspace->tables;
+    const int32_t *position = positions_of(workspace, lane);
     LabelRow label = label_row(row);
-    locate_classes(workspace, row);
     if (is_wanted(&tables[COUNTS_COUNTS]))
         fill_counts(workspace, row, (int)batch->unit_from_row);
     if (is_wanted(&tables[TOP_LABEL_CELLS]))
@@ -57,19 +75,19 @@ static void fill_row(Workspace *workspace, const Batch *batch, int lane)
     if (is_wanted(&tables[POSITIVE_CELLS]))
         fill_positive(workspace, row);
     if (is_wanted(&tables[CLASSES_CELLS]))
-        fill_classes(workspace, row, workspace->position);
+        fill_classes(workspace, row, position);
     if (is_wanted(&tables[ALL_LABELS_CELLS]))
-        fill_all_labels(workspace, row, workspace->position);
+        fill_all_labels(workspace, row, position);
     if (is_wanted(&tables[LABEL_BINS_BINS]))
-        fill_label_bins(workspace, row, workspace->position);
+        fill_label_bins(workspace, row, position);
     if (is_wanted(&tables[REPLICATES_TABLES]))
         fill_replicate_tables(workspace, row);
     if (is_wanted(&tables[REPLICATES_UNIT_PRODUCTS]))
-        fill_unit_products(workspace, row, workspace->position, (int)batch->has_units);
+        fill_unit_products(workspace, row, position, (int)batch->has_units);
     if (is_wanted(&tables[TEMPERATURE_UNITS]))
         count_unit_ratings(workspace, row);
     if (is_wanted(&tables[REPLICATES_CLASSES]))
-        fill_replicate_classes(workspace, row, workspace->position);
+        fill_replicate_classes(workspace, row, position);
     if (is_wanted(&tables[SCORES_SCORES]) || is_wanted(&tables[REPLICATES_SCORES]))
         fill_scores(workspace, row, lane);
     if (is_wanted(&tables[UNCERTAINTY_CELLS]))
@@ -91,6 +109,8 @@ static void fill_tile(Workspace *workspace, const Batch *batch)
     if (workspace->tile.n == 0)
         return;
     complete_tile(workspace, batch);
+    for (int lane = 0; lane < workspace->tile.n; lane++)
+        locate_classes(workspace, lane);
     if (is_wanted(&workspace->tables[TEMPERATURE_CURVE]))
         fill_temperature(workspace, (int)batch->has_units);
     for (int lane = 0; lane < workspace->tile.n; lane++)

@@ -122,7 +122,7 @@ static int make_class_arrays(Workspace *workspace)
     workspace->powers = zeroed(STEPS_PER_OCTAVE * n, sizeof *workspace->powers);
     workspace->rated = zeroed(n, sizeof *workspace->rated);
     workspace->share = zeroed(n, sizeof *workspace->share);
-    workspace->position = zeroed(n, sizeof *workspace->position);
+    workspace->position = zeroed(LANES * n, sizeof *workspace->position);
     workspace->unit_bins = zeroed(SCORE_BINS + CLASS_BINS * n, sizeof *workspace->unit_bins);
     for (int lane = 0; lane < 2; lane++)
         workspace->word_keys[lane] = zeroed(N_HEAD_WORDS + 2 * n, sizeof **workspace->word_keys);
@@ -202,7 +202,8 @@ static void sort_touched(Table *table)
 
 static void flush_table(Table *table, const Destination *to)
 {
-    sort_touched(table);
+    if (to->places)
+        sort_touched(table);
     for (int64_t i = 0; i < table->n_touched; i++) {
         int64_t place = table->touched[i], at = to->places ? i : place;
         double *record = table->records + place * table->width;

@@ -81,7 +81,7 @@ struct Workspace {
     Lanes *powers;                                        /* (2, n_classes): exp(beta z) at the first two betas */
     RatedClass *rated;                                    /* (n_classes,) */
     double *share;                                        /* (n_classes,): of the open row's ratings; zero between rows */
-    int32_t *position;                                    /* (n_classes,): of the open row on the class grid */
+    int32_t *position;                                    /* (LANES, n_classes): of the tile's rows on the class grid */
     uint64_t *word_keys[2];                               /* of the digest: (head words and scores,), then (n_classes,) of ratings */
     /* By row of the batch; they grow with the largest batch. */
     int64_t capacity;
@@ -89,5 +89,11 @@ struct Workspace {
     UnitRow *order;
     uint64_t *row_digest[2];
 };
+
+/* Positions on the class grid of one of the tile's rows. */
+static inline int32_t *positions_of(const Workspace *workspace, int lane)
+{
+    return workspace->position + lane * workspace->model.n_classes;
+}
 
 #endif

@@ -35,10 +35,10 @@ class SurfaceQuery(Query):
 
 
 def accumulators(query: SurfaceQuery) -> Iterable[str]:
-    """Counts, plain histograms, the stored sample, and the cells of class 1; for a case its table."""
+    """Counts, plain histograms, the cells of logits, and the stored sample; for a case its table."""
     if query.case is not None:
-        return ("counts", "histograms", "cases")
-    return ("counts", "histograms", "sample", "positive", "classes")
+        return ("counts", "histograms", "cases", "logits")
+    return ("counts", "histograms", "sample", "logits")
 
 
 def compute(query: SurfaceQuery, inputs: Inputs) -> Result:
