@@ -476,6 +476,26 @@ def kuiper(
     cases: Any = None,
     classes: Any = None,
 ) -> Estimate: ...
+def l2_ece_squared(
+    probabilities: Any = None,
+    labels: Any = None,
+    *,
+    bins: int = 15,
+    binning: str = "equal_width",
+    edges: str = "right",
+    min_count: float = 0,
+    scope: str | None = None,
+    ties: str = "together",
+    raters: str = "pooled",
+    ci: float = 0.95,
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Any = None,
+) -> Estimate: ...
 def lp_ece(
     probabilities: Any = None,
     labels: Any = None,

@@ -32,6 +32,7 @@ from calibrant.metrics import (
     estimates,
     requested,
 )
+from calibrant.metrics.requests import takes
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 
 # The data of a call, in the order of its parameters; the first two may be given by position.
@@ -111,6 +112,7 @@ def evaluate(
     batch = _batch(locals())
     pane = _filled(batch, accumulators_for(slugs))
     question = PaneQuery(bins, binning, edges, raters, min_count, scope, ci, _taken(options, slugs))
+    _refuse_unused_edges(question, slugs)
     return _report(View(pane, question, batch), slugs)
 
 
@@ -330,6 +332,24 @@ def _taken(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
             detail = f"Received option {name!r}; the requested metrics take {listed}."
             raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _refuse_unused_edges(question: PaneQuery, slugs: Iterable[str]) -> None:
+    """Reject edges where every requested metric that has bins has those of equal mass.
+
+    Raises
+    ------
+    CalibrationInputError
+        As described.
+    """
+    binnings = {
+        each.binning(question.binning)
+        for each in requested(list(slugs))
+        if takes(each.metric, "edges")
+    }
+    if question.edges != PaneQuery.edges and binnings == {"equal_mass"}:
+        detail = f"Received edges={question.edges!r} with bins of equal mass, which have none. Remove edges."
+        raise CalibrationInputError.at("/edges", "not_taken", detail)
 
 
 def _own(metric: Metric) -> list[str]:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from calibrant.core.options import Option
+from calibrant.core.options import TIES, Option
 from calibrant.core.query import PaneQuery
 from calibrant.library import DATA, evaluate
 from calibrant.metrics import METRICS, Metric
 from calibrant.metrics.estimate import Estimate
+from calibrant.metrics.requests import MetricRequest, refuse_without_effect
 
 QUESTION: dict[str, Any] = {
     "bins": int,
@@ -57,6 +58,13 @@ def function_of(metric: Metric) -> Callable[..., Estimate]:
                     f"{metric.slug}() takes no argument {name!r}; its options are {', '.join(options)}"
                 )
         bound = signature.bind(*args, **kwargs)
+        changed = [
+            (name, value)
+            for name, value in bound.arguments.items()
+            if name in ("binning", "edges", TIES.name)
+            and value != signature.parameters[name].default
+        ]
+        refuse_without_effect(MetricRequest(metric, tuple(changed)), PaneQuery.binning, None)
         bound.apply_defaults()
         return evaluate(metrics=[metric.slug], **bound.arguments)[metric.slug]
 

@@ -1,169 +1,32 @@
-"""The fixed list of rows: promise, setting, runs and seed. A block is one simulation that serves a row per metric.
+"""The fixed list of rows: promise, setting, runs and seed.
 
-Seeds differ from those that constants were chosen with. Blocks marked `full` run with `FULL=1` only.
+A module `rows_*.py` of this folder has `blocks()`, its rows, and `CHECKS`, the functions that count. It is discovered here. Seeds differ
+from those that constants were chosen with. Blocks marked `full` run with `FULL=1` only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
-from benchmarks.guarantees.settings import Setting, Units
-
-TABLE_RUNS = 3500
-ERRORS = ("ece", "rmsce", "ace")
-MEANS = ("brier", "nll", "accuracy")
-MUST = ("ece", "rmsce", *MEANS)
+from benchmarks.guarantees.block import Block
+from benchmarks.guarantees.checks import Check
 
 
-@dataclass(frozen=True)
-class Block:
-    """Simulation of one setting.
-
-    Attributes
-    ----------
-    section : of the promises, as a heading of the table
-    check : name in `checks.CHECKS`
-    setting : what is simulated
-    slugs : one row each
-    promise : lowest (or highest) share that is promised
-    at_least : whether `promise` is a lower limit
-    runs, seed : of the simulation
-    full : only with FULL=1
-    must : metrics whose interval must be given in this setting
-    """
-
-    section: str
-    check: str
-    setting: Any
-    slugs: tuple[str, ...]
-    promise: float
-    seed: int
-    at_least: bool = True
-    runs: int = TABLE_RUNS
-    full: bool = False
-    must: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.setting, tuple):
-            return " minus ".join(each.text for each in self.setting)
-        return str(self.setting.text)
+@cache
+def _modules() -> tuple[ModuleType, ...]:
+    names = sorted(path.stem for path in Path(__file__).parent.glob("rows_*.py"))
+    return tuple(import_module(f"benchmarks.guarantees.{name}") for name in names)
 
 
 def blocks() -> tuple[Block, ...]:
-    """Return every block of the table, in its order."""
-    return (*_intervals(), *_widths(), *_differences(), *_nulls())
+    """Return every block of the table, by section."""
+    found = [block for module in _modules() for block in module.blocks()]
+    return tuple(sorted(found, key=lambda block: block.section.split()[0]))
 
 
-def _intervals() -> Iterator[Block]:
-    """Section 1: coverage of at least .93 where an interval is given."""
-    section, promise = "1 Intervals", 0.93
-    for i, (shape, curve, n, slugs) in enumerate(
-        (
-            ("u-shaped", "calibrated", 100, ERRORS),
-            ("u-shaped", "calibrated", 300, (*ERRORS, *MEANS)),
-            ("u-shaped", "slope .6", 300, (*ERRORS, "adaptive_ece", "nll")),
-            ("u-shaped", "slope .8", 2000, (*ERRORS, "nll")),
-            ("confident", "calibrated", 300, (*ERRORS, "adaptive_ece", "nll")),
-            ("confident", "slope .6", 300, (*ERRORS, *MEANS)),
-            ("confident", "slope .6", 2000, (*ERRORS, "debiased_ece", "nll")),
-            ("beta", "calibrated", 100, ERRORS),
-            ("beta", "calibrated", 300, ERRORS),
-            ("uniform", "slope .8", 1000, ERRORS),
-        )
-    ):
-        must = MUST if n >= 300 else ()
-        yield Block(
-            section, "coverage", Setting(shape, curve, n), slugs, promise, 100 + i, must=must
-        )
-    corner = Setting("corner", "flat", 3000)
-    yield Block(section, "coverage", corner, ("adaptive_ece",), promise, 120)
-    for i, (shape, curve) in enumerate((("u-shaped", "calibrated"), ("confident", "slope .6"))):
-        weighted = Setting(shape, curve, 2500, weights=1.5)
-        slugs = (*ERRORS, "nll")
-        yield Block(section, "coverage", weighted, slugs, promise, 130 + i, must=MUST)
-        for j, units in enumerate(
-            (Units(100, 10, 0.7, True), Units(40, 25, 0.2), Units(200, 5, 0.5))
-        ):
-            dependent = Setting(shape, curve, units=units)
-            must = MUST if j == 2 else ()
-            yield Block(
-                section,
-                "coverage",
-                dependent,
-                ("ece", "brier"),
-                promise,
-                140 + 10 * i + j,
-                must=must,
-            )
-    for i, (curve, n) in enumerate((("calibrated", 300), ("slope .6", 300), ("slope .8", 2000))):
-        several = Setting(curve=curve, n=n, n_classes=10)
-        slugs = ("ece", "classwise_ece", "brier", "nll")
-        yield Block(section, "coverage", several, slugs, promise, 160 + i, must=MUST)
-
-
-def _widths() -> Iterator[Block]:
-    """Section 1: mean width of at most 1.3 times that of an oracle's interval."""
-    slugs = ("ece", "rmsce")
-    settings = (
-        Setting("u-shaped", "calibrated", 300),
-        Setting("confident", "slope .6", 300),
-        Setting("u-shaped", "slope .8", 2000),
-        Setting("u-shaped", "calibrated", 2500, weights=1.5),
-        Setting("confident", "slope .6", units=Units(200, 5, 0.5)),
-        Setting(curve="slope .6", n=300, n_classes=10),
-    )
-    for i, setting in enumerate(settings):
-        some = ("ece", "classwise_ece", "nll") if setting.n_classes > 2 else slugs
-        yield Block("1 Widths", "width", setting, some, 1.3, 200 + i, at_least=False, runs=250)
-
-
-def _differences() -> Iterator[Block]:
-    """Section 1: the same coverage of the difference of two windows."""
-    slugs = ("ece", "rmsce", "nll")
-    pairs = (
-        (Setting("u-shaped", "slope .6", 300), Setting("u-shaped", "calibrated", 300)),
-        (Setting("confident", "calibrated", 300), Setting("confident", "calibrated", 300)),
-        (Setting("confident", "slope .6", 2000), Setting("confident", "slope .8", 2000)),
-        (Setting(curve="slope .6", n=300, n_classes=10), Setting(n=300, n_classes=10)),
-    )
-    for i, pair in enumerate(pairs):
-        yield Block("1 Differences", "difference", pair, slugs, 0.93, 300 + i)
-
-
-def _nulls() -> Iterator[Block]:
-    """Section 2: at most 7 % of calibrated models above `null_q95`, and power."""
-    section, slugs = "2 Nulls", ("ece", "ace")
-    for i, (shape, n) in enumerate((("u-shaped", 100), ("confident", 300), ("u-shaped", 2000))):
-        yield Block(
-            section,
-            "above null",
-            Setting(shape, n=n),
-            (*slugs, "brier"),
-            0.07,
-            400 + i,
-            at_least=False,
-        )
-    groups = (
-        Units(40, 10, 0.1), Units(40, 25, 0.7), Units(40, 25, 0.7, True), Units(100, 10, 0.7, True),
-        Units(100, 10, 0.7), Units(300, 5, 0.7, True),
-    )  # fmt: skip
-    for i, units in enumerate(groups):
-        shape = ("u-shaped", "confident")[i % 2]
-        yield Block(
-            section, "above null", Setting(shape, units=units), slugs, 0.07, 410 + i, at_least=False
-        )
-    for i, shape in enumerate(("beta", "u-shaped")):
-        cases = Setting(shape, "slope .6", units=Units(40, 2000, 0.05))
-        yield Block("2 Power", "above null", cases, ("ece",), 0.90, 420 + i, runs=300)
-    yield Block(
-        "2 Power", "above null", Setting("confident", "slope .6", units=Units(100, 10, 0.3)),
-        ("ece",), 0.30, 430,
-    )  # fmt: skip
-    for i, (shape, n) in enumerate((("u-shaped", 100), ("confident", 300))):
-        yield Block(
-            "2 Contradictions", "contradiction", Setting(shape, n=n), ("ece",), 0.0,
-            440 + i, at_least=False,
-        )  # fmt: skip
+def checks() -> dict[str, Check]:
+    """Return every function that counts, by name."""
+    return {name: check for module in _modules() for name, check in module.CHECKS.items()}

@@ -148,11 +148,12 @@ def _made(view: View, thresholded: bool) -> list[Ranges]:
 def _reader(thresholded: bool) -> Callable[[View], MetricValue | None]:
     def read(view: View) -> MetricValue | None:
         tables = _made(view, thresholded)
-        if not any(len(table.weight) for table in tables) and not len(
-            view.cells_of("class:0").together()
-        ):
-            return None
         epsilon, bins = _epsilon_of(view, thresholded), view.question.bins
+        if not any(len(table.weight) for table in tables):
+            if not len(view.cells_of("class:0").together()):
+                return None
+            detail = f"no probability of any class is above epsilon={epsilon:g}"
+            raise NotAnswerable("nothing_above_epsilon", detail)
         by_class = mean_gap(_padded(tables, "weight"), _padded(tables, "gap"))
         extra = {"bins": bins, "by_class": by_class.tolist(), "ties": TIES.of(view.question)}
         if epsilon is not None:

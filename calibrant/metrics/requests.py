@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.options import Option
+from calibrant.core.options import TIES, Option
 from calibrant.core.query import BINNINGS, MAX_BINS, PaneQuery
 from calibrant.segmentation.case_options import MEMBERSHIP
 
@@ -67,10 +67,22 @@ class MetricRequest:
         listed = ",".join(f"{name}={shortest(value)}" for name, value in self.options)
         return f"{self.metric.slug}({listed})" if listed else self.metric.slug
 
+    def binning(self, shared: str) -> str:
+        """Return the binning of this metric where the query's own is `shared`."""
+        fixed: str | None = getattr(self.metric, "binning", None)
+        return fixed or str(dict(self.options).get("binning", shared))
+
     def question(self, shared: PaneQuery) -> PaneQuery:
-        """Return the shared query with this request's options instead of its own."""
+        """Return the shared query with this request's options instead of its own.
+
+        Raises
+        ------
+        CalibrationInputError
+            An option without effect under the binning.
+        """
         if not self.options:
             return shared
+        refuse_without_effect(self, shared.binning)
         given = dict(self.options)
         fields: dict[str, Any] = {name: given.pop(name) for name in SHARED if name in given}
         return replace(shared, **fields, options={**shared.options, **given})
@@ -83,6 +95,34 @@ class MetricRequest:
 def takes(metric: Metric, name: str) -> bool:
     """Tell whether a metric reads a shared option; all read the label policy."""
     return name == RATERS.name or name in metric.options
+
+
+def refuse_without_effect(
+    request: MetricRequest, shared: str, pointer: str | None = "/metrics"
+) -> None:
+    """Reject an option that the binning makes meaningless.
+
+    Bins of equal mass have no edges of their own. Ties are split or kept together only where such bins are cut.
+
+    Parameters
+    ----------
+    shared : binning of the query
+    pointer : of the parameter, for errors. None: the option is a parameter of its own.
+
+    Raises
+    ------
+    CalibrationInputError
+        The option, and the binning that takes it.
+    """
+    given, binning = dict(request.options), request.binning(shared)
+    by_mass = binning == "equal_mass"
+    for name, is_taken, needed in (
+        ("edges", not by_mass, "equal_width"),
+        (TIES.name, by_mass or "binning" not in request.metric.options, "equal_mass"),
+    ):
+        if name in given and not is_taken:
+            detail = f"{request.key} has binning={binning}; {name} needs binning={needed}. Remove {name}."
+            raise CalibrationInputError.at(pointer or f"/{name}", "not_taken", detail)
 
 
 def options_of(metric: Metric) -> dict[str, Option]:

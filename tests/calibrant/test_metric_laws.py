@@ -24,6 +24,7 @@ raws = pytest.mark.parametrize("raw", [True, False])
 # More votes of one row say more about the row: what is debiased by them, or leaves a vote out, has to change.
 TOLD_MORE_BY_VOTES = frozenset({
     "debiased_ece",
+    "l2_ece_squared",
     "disagreement_ce",
     "disagreement_loss",
     "epistemic_loss",

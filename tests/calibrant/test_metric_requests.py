@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import calibrant as cal
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.metrics import METRICS, PaneQuery, View, compute_metrics, requested
 
@@ -132,3 +133,41 @@ def test_what_is_called_exact_is_the_value_of_the_rows() -> None:
         elif mine is None or mine != pytest.approx(exact, abs=1e-9):
             estimated.append(slug)
     assert len(estimated) >= 5
+
+
+def test_options_without_effect_are_rejected() -> None:
+    """Ties are of bins of equal mass, edges of those of equal width."""
+    p, y = [0.2, 0.7, 0.9], [0, 1, 1]
+    for metrics, shared, pointer in (
+        ("ece(ties=split)", {}, "/metrics"),
+        ("ece(edges=left)", {"binning": "equal_mass"}, "/metrics"),
+        ("ece(binning=equal_mass,edges=left)", {}, "/metrics"),
+        ("ece,adaptive_ece", {"binning": "equal_mass", "edges": "left"}, "/edges"),
+    ):
+        with pytest.raises(CalibrationInputError) as caught:
+            cal.evaluate(p, y, metrics=metrics, **shared)
+        assert [(each.pointer, each.rule) for each in caught.value.violations] == [
+            (pointer, "not_taken")
+        ]
+    with pytest.raises(CalibrationInputError, match="ties needs binning=equal_mass"):
+        cal.ece(p, y, ties="split")
+    with pytest.raises(CalibrationInputError, match="edges needs binning=equal_width"):
+        cal.ece(p, y, binning="equal_mass", edges="left")
+    for taken in (
+        "ece(ties=split,binning=equal_mass)",
+        "adaptive_ece(ties=split)",
+        "ece(edges=left)",
+    ):
+        assert (
+            cal.evaluate(p, y, metrics=taken)[
+                taken.replace("ties=split,binning=equal_mass", "binning=equal_mass,ties=split")
+            ].value
+            is not None
+        )
+    assert cal.evaluate(p, y, metrics="ece,adaptive_ece", edges="left")["ece"].value is not None
+
+
+def test_no_data_above_epsilon_is_no_number() -> None:
+    found = cal.tace([[0.2, 0.8], [0.9, 0.1]], [1, 0], epsilon=1.0)
+    assert (found.value, found.reason) == (None, "nothing_above_epsilon")
+    assert cal.tace([[0.2, 0.8], [0.9, 0.1]], [1, 0], epsilon=0.85).value is not None

@@ -54,11 +54,30 @@ def test_intervals_are_the_jackknife_of_rows(
         [number(score[replicate != r], hit[replicate != r]) for r in np.unique(replicate)]
     )
     n = len(values)
-    reach = student.ppf(0.975, n - 1) * np.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum())
+    squares = (values - values.mean()) ** 2
+    kurtosis = (squares**2).mean() / squares.mean() ** 2
+    freedom = min(n - 1, 2 * n / (kurtosis - 1))
+    reach = student.ppf(0.975, freedom) * np.sqrt((n - 1) / n * squares.sum())
     found = compute_metrics(view_of(batch, False), [slug])[slug]
     assert found["interval"] == pytest.approx(
         [number(score, hit) - reach, number(score, hit) + reach], abs=1e-9
     )
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_the_squared_error_is_the_mean_product_of_two_deviations(raw: bool) -> None:
+    """Sun et al.: products of the deviations of all pairs of different rows of a bin."""
+    batch = batch_of(2, 120)
+    score, hit = batch.probabilities[:, 1], batch.label_counts[:, 1]
+    total = 0.0
+    for low in range(10):
+        here = (score > low / 10) & (score <= (low + 1) / 10)
+        off, n = (hit - score)[here], here.sum()
+        total += (off.sum() ** 2 - (off**2).sum()) / (n - 1) / 120
+    found = compute_metrics(view_of(batch, raw, bins=10), ["l2_ece_squared"])["l2_ece_squared"]
+    assert found["value"] == pytest.approx(total, abs=found.get("error_bound", 0.0) + 1e-12)
+    assert found.get("error_bound", 0.0) < 1e-4
+    assert found["interval"][0] < found["value"] < found["interval"][1]
 
 
 @pytest.mark.parametrize("raw", [True, False])

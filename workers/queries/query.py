@@ -16,7 +16,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.metrics import MetricRequest, requested
-from calibrant.metrics.requests import SHARED, shared_options, takes
+from calibrant.metrics.requests import SHARED, refuse_without_effect, shared_options, takes
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.registry import ModelConfig
@@ -268,16 +268,19 @@ def requests_in(
 
 
 def refuse_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
-    """Reject a shared parameter that none of the requested metrics takes.
+    """Reject a shared parameter that none of the requested metrics takes, and options without effect.
 
     Raises
     ------
     CalibrationInputError
         The parameter, with what those metrics take.
     """
+    binning = getattr(query, "binning", "equal_width")
+    for each in requests:
+        refuse_without_effect(each, binning, "/metric" if "metric" in vars(query) else "/metrics")
     for name in query.model_fields_set & set(SHARED):
         value = getattr(query, name)
-        if value is None or any(_takes(each, name, value) for each in requests):
+        if value is None or any(_takes(each, name, value, binning) for each in requests):
             continue
         taken = sorted(
             {other for each in requests for other in SHARED if takes(each.metric, other)}
@@ -288,7 +291,9 @@ def refuse_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
         raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
 
 
-def _takes(request: MetricRequest, name: str, value: object) -> bool:
+def _takes(request: MetricRequest, name: str, value: object, binning: str) -> bool:
+    if name == "edges" and request.binning(binning) == "equal_mass":
+        return False
     if name == "binning" and value in MEMBERSHIP.allowed:
         return MEMBERSHIP in request.metric.own_options
     return takes(request.metric, name)

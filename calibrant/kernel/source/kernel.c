@@ -21,10 +21,18 @@
 DECLARE_VARIANT(baseline);
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 DECLARE_VARIANT(avx2);
+
+/* Whether the processor has AVX2 and the system saves its registers. `__builtin_cpu_supports` is not in every compiler's runtime. */
 static int has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") != 0;
+    unsigned a, b, c, d, saved, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_AVX))
+        return 0;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    const unsigned both_register_halves = 6;
+    return (saved & both_register_halves) == both_register_halves && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
 }
 #else
 #define kernel_fill_avx2 kernel_fill_baseline
