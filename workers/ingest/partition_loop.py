@@ -29,7 +29,8 @@ from calibrant_server.workers.ingest.entries import (
     IngestEntry,
     check_control,
 )
-from calibrant_server.workers.ingest.pane_cache import PaneBudget, PaneCache
+from calibrant_server.workers.ingest.pane_budget import PaneBudget
+from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import LoneEntryError, Parking
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.retained_store import RetainedStore
@@ -285,7 +286,7 @@ class PartitionLoop:
         if run.parked_bytes:
             self._parking.check_room(run.parked_bytes)
         commit = Commit(self.keys)
-        self._shelf.write(run.reduction.touched, commit, token)
+        self._shelf.write(commit, token)
         run.write(commit, self.keys, self._settings.idempotency_ttl_s)
         run.write_facts(commit, self.keys)
         self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
