@@ -28,7 +28,8 @@ from calibrant_server.workers.ingest.entries import (
     IngestEntry,
     check_control,
 )
-from calibrant_server.workers.ingest.pane_cache import PaneBudget, PaneCache
+from calibrant_server.workers.ingest.pane_budget import PaneBudget
+from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
@@ -284,7 +285,7 @@ class PartitionLoop:
         token = self._chain.new_token()
         run.apply(self._shelf)
         commit = Commit(self.keys)
-        self._shelf.write(run.reduction.touched, commit, token)
+        self._shelf.write(commit, token)
         run.write(commit, self.keys, self._settings.idempotency_ttl_s)
         run.write_facts(commit, self.keys)
         self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)

@@ -67,7 +67,7 @@ class Housekeeping:
         # Also if this pass fails: entries continue meanwhile.
         pause_s = self._settings.housekeeping_s
         self.due_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
-        n_changed = 0
+        n_changed, n_folded = 0, self._compaction.n_folded
         if self._walk is None:
             self.drop_spent_buckets()
             n_changed = (
@@ -79,7 +79,7 @@ class Housekeeping:
         self.due_at = time.monotonic() + (
             min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s
         )
-        return n_changed > 0
+        return n_changed > 0 or self._compaction.n_folded > n_folded
 
     def seal(self, progress: Callable[[], None] = lambda: None) -> int:
         """Seal the cohorts that reached their model's label horizon; return their number."""
@@ -238,7 +238,10 @@ class Housekeeping:
             self._chain.send(commit, self._chain.new_token())
 
     def _panes(self, model: str, generation: str) -> Iterator[PaneKey]:
-        for member in self._node.smembers(self._keys.slices(model, generation)):
+        # The panes of all rows last: the rows of their time slices, which feed the others too, go with them.
+        for member in sorted(
+            self._node.smembers(self._keys.slices(model, generation)), reverse=True
+        ):
             slice_ = member.decode()
             for start in self._node.hkeys(self._keys.versions(model, generation, slice_)):
                 if start.decode() != LAST_CHANGE:
@@ -251,6 +254,7 @@ class Housekeeping:
             versions = self._keys.versions(pane.model, pane.generation, pane.slice)
             commit.unlink(self._keys.pane(pane))
             if pane.slice == ALL_ROWS:
+                commit.unlink(self._keys.tail(pane))
                 commit.unlink(self._keys.unsealed(pane.model, pane.generation, pane.start_s))
             commit.drop_fields(versions, [str(pane.start_s)])
             commit.set_fields(versions, {LAST_CHANGE: token})

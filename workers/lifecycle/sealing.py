@@ -18,10 +18,11 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
+from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
-from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import (
     SEALED_TO,
@@ -167,13 +168,6 @@ class Sealing:
         spec = self._ground.spec(config)
         merged = self._ground.pane(spec)
         for start in starts:
-            found = self._node.hgetall(
-                self._keys.pane(PaneKey(config.key, config.generation, slice_, start))
-            )
-            named = {name.decode(): value for name, value in found.items()}
-            parts = {
-                name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)
-            }
-            if parts:
-                merged.merge(self._ground.pane.from_parts(spec, parts))
+            key = PaneKey(config.key, config.generation, slice_, start)
+            merged.merge(read_pane(self._node, self._keys, self._ground, config, key)[0])
         return merged
