@@ -316,6 +316,11 @@ class CommitGroup:
         write_facts(join, noted, commit, keys)
 
     @property
+    def parked_bytes(self) -> int:
+        """Bytes of the entries that the commit will park."""
+        return sum(item.n_bytes for item in self.items if item.status == records.PARKED)
+
+    @property
     def n_merged(self) -> int:
         return sum(item.counts for item in self.items)
 
@@ -332,7 +337,12 @@ def set_aside(item: Item, commit: Commit) -> None:
 
 def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:
     """Release, in a commit, the records and bytes reserved for an entry."""
-    commit.add_numbers(keys.retained, {name: -n for name, n in item.coming.items()})
+    release(item.coming, commit, keys)
+
+
+def release(reserved: Mapping[str, int], commit: Commit, keys: PartitionKeys) -> None:
+    """Release, in a commit, a reservation of records and bytes."""
+    commit.add_numbers(keys.retained, {name: -n for name, n in reserved.items()})
 
 
 def _refuse_conflicting(item: Item) -> bool:

@@ -63,7 +63,7 @@ class Sealing:
         now_s : everything received before this time is in the panes
         """
         if config.label_horizon_s is None:
-            self._note_damage(config, None)
+            self.note_damage(config, None)
             return 0
         model = (config.key, config.generation)
         marks = self._node.hgetall(self._keys.marks(*model))
@@ -75,10 +75,10 @@ class Sealing:
                 self._seal(config, marks, cohort, panes_by_slice)
             except (PackingError, RecordError) as error:
                 # Later cohorts wait as well: detectors process them in order.
-                self._note_damage(config, f"{cohort.start_s}: {error}")
+                self.note_damage(config, f"{cohort.start_s}: {error}")
                 return n_cohorts
             n_cohorts += 1
-        self._note_damage(config, None)
+        self.note_damage(config, None)
         return n_cohorts
 
     def is_blocked(self, config: ModelConfig) -> bool:
@@ -86,7 +86,7 @@ class Sealing:
         field = f"{config.key}|{config.generation}"
         return bool(self._node.hexists(self._keys.unsealable, field))
 
-    def _note_damage(self, config: ModelConfig, why: str | None) -> None:
+    def note_damage(self, config: ModelConfig, why: str | None) -> None:
         """Record in the store that a model's cohorts cannot be sealed, or can be again."""
         name, field = self._keys.unsealable, f"{config.key}|{config.generation}"
         known = self._node.hget(name, field)
