@@ -18,9 +18,11 @@ from typing import Any
 
 # Where each public name is; the functions of the metrics come from `metric_functions`.
 _PLACES = {
+    "AsyncClient": "client",
     "Batch": "core.batch",
     "CalibrationInputError": "core.errors",
     "CalibrationMap": "results",
+    "Client": "client",
     "Estimate": "metrics.estimate",
     "Histogram": "core.histogram",
     "Key": "core.panes_by_key",

@@ -2,6 +2,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from calibrant.client import AsyncClient as AsyncClient
+from calibrant.client import Client as Client
 from calibrant.core.batch import Batch as Batch
 from calibrant.core.errors import CalibrationInputError as CalibrationInputError
 from calibrant.core.errors import Violation as Violation

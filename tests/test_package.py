@@ -132,6 +132,13 @@ def test_the_server_names_its_extra(python: Path) -> None:
     assert "Traceback" not in found.stderr
 
 
+def test_the_client_names_its_extra(python: Path) -> None:
+    found = run(python, "-c", "import calibrant; calibrant.Client('http://127.0.0.1:8000')")
+    assert found.returncode == 1
+    assert "ImportError: The client needs" in found.stderr
+    assert "pip install 'calibrant[client]'" in found.stderr
+
+
 def test_a_clone_loads_no_module_under_two_names() -> None:
     """`python -m service` loads the folder's docstring as `service`, and everything else below `calibrant_server`."""
     listed = (

@@ -129,6 +129,7 @@ class EngineSettings(BaseSettings):
     backlog_bytes: Bytes = 64 << 20
     retained_bytes: Bytes = 512 << 20
     retained_records: int = 5_000_000
+    parked_bytes: Bytes = 256 << 20
     max_panes: int = 64
     max_slice_values: int = 50
     compact_after_s: WholeSeconds = 14 * 86_400

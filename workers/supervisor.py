@@ -14,7 +14,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.alarm.webhook_sender import WebhookSender
-from calibrant_server.workers.ingest.pane_cache import PaneBudget
+from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.compute import Compute

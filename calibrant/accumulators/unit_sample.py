@@ -67,8 +67,10 @@ class UnitSample(Accumulator):
     def fill(self, filling: Filling) -> None:
         if not filling.has_units or not filling.n:
             return
-        hashes = np.unique(filling.batch.unit_hash)
-        self._add(hashes, np.ones(len(hashes), np.int64))
+        # One key per unit and batch: stored rows of several batches are filled together.
+        first = np.unique(filling.batch.unit_key, return_index=True)[1]
+        hashes, batches = np.unique(filling.batch.unit_hash[first], return_counts=True)
+        self._add(hashes, batches.astype(np.int64))
 
     @property
     def is_empty(self) -> bool:

@@ -110,7 +110,7 @@ class _Occupancy:
         self.place = equal_width_bin(score, UNIT_BINS)
         self.unit_size = np.ones(batch.n)
         if batch.unit_source in ("unit", "case"):
-            index = np.unique(batch.unit_hash, return_inverse=True)[1]
+            index = np.unique(batch.unit_key, return_inverse=True)[1]
             self.unit_size = np.bincount(index)[index].astype(np.float64)
 
 

@@ -144,6 +144,14 @@ class Batch:
         return self.prediction_hash
 
     @property
+    def unit_key(self) -> U64:
+        """Key of each prediction's unit within one fill; uint64 (n,).
+
+        Rows of one key share the unit's weight. It is the unit's hash, unless the rows come of several batches.
+        """
+        return self.unit_hash
+
+    @property
     def unit_source(self) -> str:
         """Origin of units: "unit", "case", "id" or "row"."""
         named = {"unit": self.units, "case": self.cases, "id": self.ids}

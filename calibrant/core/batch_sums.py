@@ -150,7 +150,7 @@ class Filling:
         """Each row's unit as a number from 0; every row is its own unit if none were named."""
         if not self.has_units:
             return np.arange(self.n)
-        return np.unique(self.batch.unit_hash, return_inverse=True)[1].astype(np.int64)
+        return np.unique(self.batch.unit_key, return_inverse=True)[1].astype(np.int64)
 
     @cached_property
     def n_units(self) -> int:

@@ -62,7 +62,7 @@ def row_hashes(batch: Batch, *, with_cases: bool) -> tuple[U64, U64]:
     head = _head_words(batch, with_cases)
     high, low = (_lane(lane, batch, head) for lane in range(2))
     if batch.unit_source in ("unit", "case"):
-        index = np.unique(batch.unit_hash, return_inverse=True)[1].reshape(-1)
+        index = np.unique(batch.unit_key, return_inverse=True)[1].reshape(-1)
         return _final(mix, high, index), _final(fmix, low, index)
     return _final(mix, high, None), _final(fmix, low, None)
 

@@ -252,12 +252,12 @@ class PaneState:
         for name, part in other._parts.items():
             if not part.is_empty:
                 self[name].subtract(part)
-        if self._parts.keys() & _UNLIKE_SUMS and self["counts"].is_empty:
+        if self._parts.keys() & _UNLIKE_SUMS and "counts" in self.names and self["counts"].is_empty:
             # Of no predictions every threshold gives the same sample, and logits that an older pane lacks are no longer missing.
             for name in _UNLIKE_SUMS:
                 self._parts.pop(name, None)
         self._add_digest(other._digest, -1)
-        if self.is_empty:
+        if self.is_empty and self._only is None:
             self._digest = 0  # known again, whatever was added and taken away
         return self
 

@@ -129,7 +129,7 @@ def fill_by(
     10:00 -      2
     10:00 site:A 2
     """
-    pane_s = _seconds(every)
+    pane_s = duration_seconds(every)
     named = {
         "probabilities": probabilities, "logits": logits, "confidences": confidences, "labels": labels,
         "label_counts": label_counts, "ids": id, "cases": case, "weights": weight, "units": unit, "event_times": time,
@@ -312,10 +312,10 @@ def _instant(start_s: int) -> datetime:
     return datetime.fromtimestamp(start_s, UTC)
 
 
-def _seconds(every: str | timedelta) -> int:
+def duration_seconds(every: str | timedelta) -> int:
     """Return the length of a pane in seconds.
 
-    >>> _seconds("15m"), _seconds("1d"), _seconds("PT1H")
+    >>> duration_seconds("15m"), duration_seconds("1d"), duration_seconds("PT1H")
     (900, 86400, 3600)
     """
     total = 0.0

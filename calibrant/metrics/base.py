@@ -20,12 +20,12 @@ from calibrant.inference.gap_uncertainty import (
     gap_tables,
     gap_uncertainty,
     has_named_units,
-    worst_case,
 )
 from calibrant.inference.intervals import RATIO_OF, GapStatistic, ratio_interval
 from calibrant.inference.null_reference import sum_null
 from calibrant.inference.replication import score_columns
 from calibrant.inference.seeds import SEED
+from calibrant.inference.sum_null import sum_null_of_units
 from calibrant.metrics.estimate import Estimate as Estimate
 
 Floats = NDArray[np.float64]
@@ -215,8 +215,8 @@ class SumMetric(Metric):
             sums[self.null_column], sums[self.null_column + "_variance"], sums["weight"]
         )
         if has_named_units(view):
-            about |= worst_case(null) | {"null_reason": "units_not_replicated"}
-            return Estimate(value, interval=interval, extra=about)
+            of_units, found = sum_null_of_units(view, self.column, self.null_column, null)
+            return Estimate(value, interval=interval, null=of_units, extra=about | found)
         return Estimate(value, interval=interval, null=null, extra=about)
 
 

@@ -1,18 +1,46 @@
 """Threads for work that would block the event loop: few at a time, which bounds memory.
 
 Parsing a large body takes several times its size. More threads would not be faster, since most of the
-work holds the interpreter's lock.
+work holds the interpreter's lock. One of several tenants has at most half of the threads: the work of another
+never waits behind all that the first has sent.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
 T = TypeVar("T")
-AT_ONCE = CapacityLimiter(4)
+N_THREADS = 4
+AT_ONCE = CapacityLimiter(N_THREADS)
+OF_TENANT = N_THREADS // 2
+
+# The tenant of the request that runs, if there are several.
+tenant_of_request: ContextVar[str | None] = ContextVar("tenant_of_request", default=None)
+_turns: dict[str, CapacityLimiter] = {}
 
 
 async def aside(work: Callable[..., T], *arguments: object) -> T:
     """Call `work` in a thread as soon as one is free."""
-    return await to_thread.run_sync(work, *arguments, limiter=AT_ONCE)
+    tenant = tenant_of_request.get()
+    if tenant is None:
+        return await to_thread.run_sync(work, *arguments, limiter=AT_ONCE)
+    async with _turn(tenant):
+        return await to_thread.run_sync(work, *arguments, limiter=AT_ONCE)
+
+
+@asynccontextmanager
+async def _turn(tenant: str) -> AsyncIterator[None]:
+    """Wait until the tenant has fewer than its part of the threads."""
+    limiter = _turns.setdefault(tenant, CapacityLimiter(OF_TENANT))
+    owner = object()
+    await limiter.acquire_on_behalf_of(owner)
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(owner)
+        found = limiter.statistics()
+        if not found.borrowed_tokens and not found.tasks_waiting and _turns.get(tenant) is limiter:
+            del _turns[tenant]

@@ -28,6 +28,7 @@ from calibrant_server.service.http.errors import (
     ScopeMissing,
 )
 from calibrant_server.service.http.headers import only
+from calibrant_server.service.http.threads import tenant_of_request
 from calibrant_server.service.reads.queries import refuse_unread
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.rates import Rates
@@ -130,9 +131,14 @@ class Keyring:
         """Return the number of keys of a tenant that were created through the API."""
         return sum(each.tenant == tenant for each in self.created)
 
+    @property
+    def has_tenants(self) -> bool:
+        """Whether there are keys of several tenants."""
+        return self._n_tenants > 1
+
     def share_of_tenant(self, share: float) -> float:
         """Return the part of a shared bound that a tenant may use: all of it if there is no other tenant."""
-        return share if self._n_tenants > 1 else 1.0
+        return share if self.has_tenants else 1.0
 
     def _place(self, digest: str) -> bytes:
         return hashlib.blake2b(digest.encode(), key=self._secret, digest_size=16).digest()
@@ -213,8 +219,10 @@ def needs(*scopes: Scope, every_model: bool = False) -> Callable[[Request], Awai
     async def authorised(request: Request) -> Caller:
         caller = caller_of(request)
         request.scope["caller"] = caller
-        if not request.app.state.keyring.is_open:
+        keyring: Keyring = request.app.state.keyring
+        if not keyring.is_open:
             request.app.state.served.enter(request.scope, caller.tenant)
+            tenant_of_request.set(caller.tenant if keyring.has_tenants else None)
         if caller.scopes.isdisjoint(scopes):
             raise ScopeMissing(
                 f"Received a key without the scope; expected {' or '.join(scopes)}. Use another key."

@@ -15,6 +15,7 @@ from calibrant.core.panes_by_key import Key, PanesByKey, SplitUnitsWarning, fill
 from calibrant.core.routing import ROWS_TOGETHER, apart
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
+from calibrant_server.workers.ingest.tail_rows import TailRows
 from tests.calibrant.panes import assert_same, pane_of
 from tests.workers.driving import MODEL
 
@@ -67,10 +68,13 @@ def by_engine(columns: dict[str, Any]) -> dict[tuple[datetime, str], Pane]:
     into, ground = Reduction(), Numerics()
     reduce_entry(entry, MODEL, ground, into)
     into.close(ground)
-    return {
-        (datetime.fromtimestamp(key.start_s, UTC), key.slice): pane
-        for key, pane in into.deltas.items()
-    }
+    found = {}
+    for key, new in into.rows.items():
+        rows = TailRows.together([TailRows.of_batch(batch, 0) for batch in new.batches])
+        for slice_ in rows.n_by_slice:
+            pane = found[datetime.fromtimestamp(key.start_s, UTC), slice_] = Pane(MODEL.spec())
+            rows.fill_into(pane, slice_, lambda: Pane(MODEL.spec()))
+    return found
 
 
 def same_parts(one: Pane, other: Pane) -> None:

@@ -53,6 +53,20 @@ def test_calibrated_models_of_few_units_are_rarely_above_it(own: bool) -> None:
     assert {each["null_promised"] for each in found} == {True}
 
 
+@pytest.mark.parametrize("slug", ["brier", "accuracy"])
+def test_means_of_dependent_units_have_the_reference_of_drawn_labels(slug: str) -> None:
+    """Labels drawn with the units' own dependence give the 95 % quantile, which the worst case exceeds."""
+    rng = np.random.default_rng(16)
+    found = [compute_metrics(view_of(rng, 60, 20, 1.0, True), [slug])[slug] for _ in range(60)]
+    distance = [(each["value"] - each["null_mean"]) for each in found]
+    stated = np.mean([each["null_q95"] - each["null_mean"] for each in found])
+    assert 0.7 < 1.645 * np.std(distance) / stated < 1.3
+    assert sum(each["value"] > each["null_q95"] for each in found) < 10
+    assert all(each["null_worst_case"]["q95"] > each["null_q95"] for each in found)
+    few = compute_metrics(view_of(rng, 8, 30, 1.0, True), [slug])[slug]
+    assert (few["null_q95"], few["null_reason"]) == (None, "too_few_units")
+
+
 def test_few_units_have_the_worst_case_alone() -> None:
     rng = np.random.default_rng(14)
     found = compute_metrics(view_of(rng, 8, 30, 1.0, True), ["ece"])["ece"]

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
+from calibrant_server.service.http import threads
 from calibrant_server.service.http.errors import QuotaFull, RateExceeded
 from calibrant_server.service.http.event_streams import Streams
 from calibrant_server.service.security.key_file import hash_of
@@ -15,6 +17,7 @@ from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.store.rate_leases import LEASE_S, Grant
 from tests.service.conftest import PREDICTIONS, client_of, problem
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -235,3 +238,27 @@ async def test_usage_names_every_limit(tmp_path, inbox, registry):
     assert found["event_streams"] == {"limit": 50, "used": 0, "total": None, "scope": "process"}
     assert found["requests_per_second"]["limit"] == 1000
     assert found["requests_per_second_of_a_key"]["limit"] is None
+
+
+async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own():
+    """Work of one tenant that blocks takes half of the threads, however much of it there is."""
+    release, began = threading.Event(), []
+
+    def block(name: str) -> None:
+        began.append(name)
+        release.wait(PATIENCE_S)
+
+    async def work(tenant: str, name: str) -> None:
+        threads.tenant_of_request.set(tenant)
+        await threads.aside(block, name)
+
+    blocked = [asyncio.create_task(work("a", "a")) for _ in range(10)]
+    while len(began) < threads.OF_TENANT:
+        await asyncio.sleep(0.01)
+    other = asyncio.create_task(work("b", "b"))
+    while "b" not in began:
+        await asyncio.sleep(0.01)
+    assert began == ["a"] * threads.OF_TENANT + ["b"]
+    release.set()
+    await asyncio.gather(*blocked, other)
+    assert len(began) == 11 and not threads._turns

@@ -11,6 +11,8 @@ from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import Update, pack_updates
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
@@ -22,6 +24,16 @@ from tests.waiting import eventually as eventually
 from tests.workers.ledger import LedgerBatch, LedgerPane, ledger_ground
 
 MODEL = ModelConfig("default", "m", "multiclass", 3, generation="g1", revision=1)
+
+# Every commit writes sums, as if no tail were small enough.
+SUMS = Numerics(pane_bytes=lambda spec, n_rows: 0)
+
+
+def stored_pane(bench, slice_, start_s, model=MODEL):
+    """A pane as readers find it: sums and rows."""
+    keys = bench.store.keys.of_model(model.key)
+    key = PaneKey(model.key, model.generation, slice_, start_s)
+    return read_pane(bench.client, keys, Numerics(), model, key)[0]
 
 
 class FreeLeases:
@@ -118,12 +130,8 @@ class Bench:
         starts = [start_s] if start_s is not None else self.starts(slice_, model)
         total = LedgerPane()
         for start in starts:
-            fields = self.client.hgetall(
-                keys.pane(PaneKey(model.key, model.generation, slice_, start))
-            )
-            if fields:
-                parts = {name.decode(): value for name, value in fields.items()}
-                total.merge(LedgerPane.from_parts(None, parts))
+            key = PaneKey(model.key, model.generation, slice_, start)
+            total.merge(read_pane(self.client, keys, self.ground, model, key)[0])
         return total
 
     def starts(self, slice_="", model=MODEL):

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +33,8 @@ class LedgerBatch:
         return len(self.numbers)
 
     def take(self, rows) -> LedgerBatch:
-        return LedgerBatch([self.numbers[row] for row in rows], trick=self.trick)
+        slices = None if self.slices is None else {k: v[rows] for k, v in self.slices.items()}
+        return LedgerBatch([self.numbers[row] for row in rows], slices=slices, trick=self.trick)
 
     def pack(self) -> bytes:
         times = None if self.event_times is None else [int(t) for t in self.event_times]
@@ -72,6 +74,7 @@ class LedgerPane:
     """Exact sums."""
 
     spec: object = None
+    only: object = None
     count: int = 0
     total: int = 0
     squares: int = 0
@@ -94,11 +97,13 @@ class LedgerPane:
         return self
 
     def _add(self, count: int, total: int, squares: int, cells: dict[int, int]) -> None:
-        self.count += count
-        self.total += total
-        self.squares += squares
-        for cell, number in cells.items():
-            self.cells[cell] = self.cells.get(cell, 0) + number
+        if self.only is None or "sums" in self.only:
+            self.count += count
+            self.total += total
+            self.squares += squares
+        if self.only is None or "cells" in self.only:
+            for cell, number in cells.items():
+                self.cells[cell] = self.cells.get(cell, 0) + number
 
     @property
     def memory_bytes(self) -> int:
@@ -113,7 +118,7 @@ class LedgerPane:
 
     @classmethod
     def from_parts(cls, spec: object, parts: dict[str, bytes], only=None) -> LedgerPane:
-        pane = cls(spec)
+        pane = cls(spec, only)
         try:
             if only is None or "sums" in only:
                 pane.count, pane.total, pane.squares = json.loads(parts["sums"])
@@ -135,6 +140,69 @@ class LedgerPane:
     def numbers(self) -> tuple[int, int, int, dict[int, int]]:
         """What two panes must agree in."""
         return self.count, self.total, self.squares, {c: n for c, n in self.cells.items() if n}
+
+
+@dataclass
+class LedgerRows:
+    """Numbers with the batch and the slices of each, as a tail stores them."""
+
+    numbers: list[int]
+    part: np.ndarray
+    slices: dict[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @classmethod
+    def of_batch(cls, batch: LedgerBatch, part: int) -> LedgerRows:
+        slices = {key: list(map(str, values)) for key, values in (batch.slices or {}).items()}
+        return cls(batch.numbers, np.full(batch.n, part), slices)
+
+    @classmethod
+    def together(cls, parts: list[LedgerRows]) -> LedgerRows:
+        keys = {key for part in parts for key in part.slices}
+        slices = {
+            key: [v for part in parts for v in part.slices.get(key, [""] * len(part))]
+            for key in keys
+        }
+        numbers = [number for part in parts for number in part.numbers]
+        return cls(numbers, np.concatenate([part.part for part in parts]), slices)
+
+    @property
+    def net(self) -> LedgerRows:
+        return self
+
+    @property
+    def least_bytes(self) -> int:
+        return len(self)
+
+    @property
+    def n_by_slice(self) -> dict[str, int]:
+        names = Counter(f"{k}:{v}" for k, values in self.slices.items() for v in values if v)
+        return {"": len(self), **names}
+
+    def fill_into(self, pane: LedgerPane, slice_: str, make) -> None:
+        key, _, value = slice_.partition(":")
+        chosen = self.slices.get(key, []) if slice_ else None
+        for i, number in enumerate(self.numbers):
+            if chosen is None or (i < len(chosen) and chosen[i] == value):
+                pane.fill_batch(LedgerBatch([number]))
+
+    def pack(self) -> bytes:
+        return json.dumps([self.numbers, self.part.tolist(), self.slices]).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> LedgerRows:
+        try:
+            numbers, part, slices = json.loads(data)
+        except ValueError as error:
+            raise PackingError(f"damaged rows: {error}") from error
+        return cls(numbers, np.array(part), slices)
+
+
+def ledger_pane_bytes(spec: object, n_rows: int) -> int:
+    """Small, so that rows of a few batches become sums."""
+    return 120
 
 
 @dataclass
@@ -166,7 +234,9 @@ class LedgerHistogram:
 def ledger_ground() -> Numerics:
     """The ground that tests count with."""
     path = "tests.workers.ledger:ledger_ground"
-    return Numerics(LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path)
+    return Numerics(
+        LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path, LedgerRows, ledger_pane_bytes
+    )  # fmt: skip
 
 
 def pane_of(numbers) -> LedgerPane:

@@ -53,11 +53,14 @@ def mortal(loop, rng, odds=0.4):
 
 def pane_keys(bench):
     keys = bench.store.keys.of_model(MODEL.key)
-    return len(bench.client.keys(f"{keys.tag}:s:*"))
+    return sum(
+        len(bench.starts(member.decode()))
+        for member in bench.client.smembers(keys.slices(MODEL.key, MODEL.generation))
+    )
 
 
 def versions_agree(bench):
-    """Every pane has a version and every version a pane."""
+    """Every pane has a version, and every version a pane or rows."""
     keys = bench.store.keys.of_model(MODEL.key)
     named = set()
     for member in bench.client.smembers(keys.slices(MODEL.key, MODEL.generation)):
@@ -69,7 +72,11 @@ def versions_agree(bench):
             f"{keys.tag}:s:{MODEL.key}|{MODEL.generation}|{member.decode()}|{start}"
             for start in starts
         }
-    assert named == {name.decode() for name in bench.client.keys(f"{keys.tag}:s:*")}
+    held = {name.decode() for name in bench.client.keys(f"{keys.tag}:s:*")}
+    rows = {name.decode().split("|")[-1] for name in bench.client.keys(f"{keys.tag}:t:*")}
+    assert held <= named
+    assert {name.split("|")[-1] for name in named - held} <= rows
+    assert rows <= {name.split("|")[-1] for name in named}
 
 
 def by_day():

@@ -227,11 +227,45 @@ class TestBadEntries:
         assert bench.cursor()["n"] == "2"
         assert bench.deliver(delivery("b2", [6], trick="raise"))[0].duplicate
 
-    def test_a_pane_that_cannot_be_read_is_left_alone(self, bench):
+    def test_sums_that_cannot_be_read_are_left_alone(self, bench):
         bench.put_model()
         loop = bench.loop()
         name = loop.keys.pane(PaneKey(MODEL.key, MODEL.generation, "", 0))
         bench.client.hset(name, "sums", "garbage")
+        bench.deliver(
+            totals("b1", LedgerHistogram(1, 1, event_time=0)),
+            totals("b2", LedgerHistogram(1, 2, event_time=HOUR_US)),
+        )
+        drained(bench, loop)
+        assert bench.merged("b2").status == "merged"
+        assert bench.run(bench.inbox.record(MODEL.key, "b1")).status == "parked"
+        assert bench.client.hgetall(name) == {b"sums": b"garbage"}
+        assert bench.pane("", 3600).numbers[:2] == (1, 2)
+
+    def test_rows_for_damaged_sums_stay_rows_until_the_sums_are_readable(self, bench):
+        bench.put_model()
+        loop = bench.loop()
+        key = PaneKey(MODEL.key, MODEL.generation, "", 0)
+        bench.client.hset(loop.keys.pane(key), "sums", "garbage")
+        for i in range(8):  # more than a tail takes here
+            bench.deliver(delivery(f"b{i}", [i] * 20, event_times=np.zeros(20, np.int64)))
+            drained(bench, loop)
+        assert bench.merged("b7").status == "merged"
+        assert bench.client.hgetall(loop.keys.pane(key)) == {b"sums": b"garbage"}
+        bench.client.delete(loop.keys.pane(key))
+        every = [i for i in range(8) for _ in range(20)]
+        assert bench.pane("", 0).numbers == pane_of(every).numbers
+        loop._shelf.forget()
+        bench.deliver(delivery("b8", [8] * 20, event_times=np.zeros(20, np.int64)))
+        drained(bench, loop)
+        assert not bench.client.exists(loop.keys.tail(key))
+        assert bench.pane("", 0).numbers == pane_of(every + [8] * 20).numbers
+
+    def test_rows_that_cannot_be_read_are_left_alone(self, bench):
+        bench.put_model()
+        loop = bench.loop()
+        name = loop.keys.tail(PaneKey(MODEL.key, MODEL.generation, "", 0))
+        bench.client.hset(name, "0", "garbage")
         bench.deliver(
             delivery("b1", [1], event_times=np.array([0])),
             delivery("b2", [2], event_times=np.array([HOUR_US])),
@@ -239,7 +273,7 @@ class TestBadEntries:
         drained(bench, loop)
         assert bench.merged("b2").status == "merged"
         assert bench.run(bench.inbox.record(MODEL.key, "b1")).status == "parked"
-        assert bench.client.hgetall(name) == {b"sums": b"garbage"}
+        assert bench.client.hgetall(name) == {b"0": b"garbage"}
         assert bench.pane("", 3600).numbers == pane_of([2]).numbers
 
 

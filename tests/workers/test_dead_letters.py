@@ -47,8 +47,8 @@ def test_a_list_has_the_reason_and_no_payload(bench, loop):
         DEAD, "b1", MODEL.key, "predictions",
     )  # fmt: skip
     assert letter.why and letter.n_bytes > 0 and letter.received_ms
-    for _, _, fields in read_heads(bench.client, loop.keys.dead_letters):
-        assert b"b" not in fields and fields[b"i"] == b"b1"
+    for head in read_heads(bench.client, loop.keys.dead_letters):
+        assert b"b" not in head.fields and head.fields[b"i"] == b"b1"
     assert find(bench.store, loop.partition, letter.id) == letter
     for name in ("dead-1-0", f"parked-{letter.entry_id}", "dead-x", "", "dead-1-0-0"):
         assert find(bench.store, loop.partition, name) is None

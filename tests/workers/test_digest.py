@@ -13,9 +13,8 @@ from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, IngestBatch
 from calibrant_server.workers.ingest.payloads import Update, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
 from tests.calibrant.panes import a_histogram
-from tests.workers.driving import MODEL, totals
+from tests.workers.driving import MODEL, stored_pane, totals
 
 SPEC = MODEL.spec()
 
@@ -44,11 +43,7 @@ def send(bench, loop, batch_id: str, kind: str, payload: bytes, n: int) -> None:
 def stored(bench, name: str = "") -> Pane:
     """The one pane of a slice, as the store has it."""
     (start,) = bench.starts(name)
-    keys = bench.store.keys.of_model(MODEL.key)
-    fields = bench.client.hgetall(keys.pane(PaneKey(MODEL.key, MODEL.generation, name, start)))
-    named = {key.decode(): value for key, value in fields.items()}
-    parts = {key: value for key, value in named.items() if not key.startswith(SOURCE_FIELD)}
-    return Pane.from_parts(SPEC, parts)
+    return stored_pane(bench, name, start)
 
 
 def filled(*batches: Batch) -> Pane:

@@ -17,7 +17,7 @@ from calibrant_server.workers.lifecycle import housekeeping
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
-from tests.workers.driving import MODEL, delivery
+from tests.workers.driving import MODEL, SUMS, delivery
 from tests.workers.ledger import pane_of
 from tests.workers.test_parked import failing, parked_entries, replay_all, steps
 from tests.workers.test_transient_errors import no_pauses, with_ids
@@ -72,7 +72,7 @@ class TestDamagedCohorts:
 
     @pytest.fixture
     def loop(self, bench):
-        bench.ground = Numerics()
+        bench.ground = SUMS
         bench.put_model(self.MODEL)
         loop = bench.loop()
         loop._housekeeping._next_at = float("inf")

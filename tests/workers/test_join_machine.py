@@ -20,6 +20,8 @@ from calibrant.core.sampled_rows import ROW_BYTES, VOTE_BYTES
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant_server.workers.ingest.label_join import LabelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
+from calibrant_server.workers.ingest.tail_cache import CachedTail
+from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.watermarks import Watermarks
 from tests.workers.driving import MODEL
 from tests.workers.test_late_labels import assert_same_state
@@ -38,6 +40,18 @@ WORDS = st.tuples(
 SHARED = [(None, None), ("units", "a"), ("units", "b"), ("cases", "a"), ("cases", "a")]
 # Room for three predictions, so that the sample's threshold falls.
 SAMPLE_BYTES = 3 * (2 * 8 + ROW_BYTES + 2 * VOTE_BYTES)
+
+
+def rows_of(change, part=0):
+    """The rows that a change appends to a tail."""
+    sides = ((-1, change.lost), (1, change.gained))
+    return TailRows.together(
+        [
+            TailRows.of_facts(facts, change.config.task, sign, part + (sign > 0))
+            for sign, facts in sides
+            if facts
+        ]
+    )
 
 
 class Dictionary:
@@ -67,6 +81,7 @@ class JoinMachine(RuleBasedStateMachine):
         self.pane_bytes, sample.PANE_BYTES = sample.PANE_BYTES, SAMPLE_BYTES
         self.store = Dictionary()
         self.panes: dict[tuple[str, int], Pane] = {}
+        self.tails: dict[int, CachedTail] = {}
         self.join = LabelJoin(self.store)
         self.now_ms = START_US // 1000 + 10_000_000
         self.order = 0
@@ -181,16 +196,30 @@ class JoinMachine(RuleBasedStateMachine):
     @rule()
     def commit(self):
         """Panes lose and gain, records are written, together."""
-        exchanges = self.join.exchanges(lambda config: Pane(config.spec()))
-        for key, (lost, gained) in exchanges.items():
-            pane = self.panes.setdefault((key.slice, key.start_s), Pane(CONFIG.spec()))
-            pane.merge(gained)
-            pane.subtract(lost)
+        for key, change in self.join.changes().items():
+            tail = self.tails.setdefault(key.start_s, CachedTail(TailRows))
+            tail.append(rows_of(change, tail.next_part))
         for model in self.join.models.values():
             self.store.packed |= {name: facts.pack() for name, facts in model.changed().items()}
             self.store.groups |= {group: list(names) for group, names in model.members.items()}
         self.join = LabelJoin(self.store)
         self.uncommitted = []
+
+    @rule(hour=st.integers(0, HOURS - 1))
+    def fold(self, hour):
+        """Rows become sums at any time."""
+        start = START_US // 1_000_000 + hour * 3600
+        tail = self.tails.pop(start, None)
+        for slice_ in tail.n_by_slice({}) if tail else ():
+            self.panes[slice_, start] = self._whole(slice_, start, tail)
+
+    def _whole(self, slice_, start, tail):
+        """Sums and rows of a pane."""
+        pane = self.panes.get((slice_, start), Pane(CONFIG.spec())).copy()
+        rows = tail.all_rows() if tail else None
+        if rows is not None:
+            rows.fill_into(pane, slice_, lambda: Pane(CONFIG.spec()))
+        return pane
 
     @precondition(lambda self: self.uncommitted)
     @rule()
@@ -207,7 +236,7 @@ class JoinMachine(RuleBasedStateMachine):
         for slice_ in ("", "site:X", "site:Y"):
             for hour in range(HOURS):
                 start = START_US // 1_000_000 + hour * 3600
-                found = self.panes.get((slice_, start), Pane(CONFIG.spec()))
+                found = self._whole(slice_, start, self.tails.get(start))
                 assert_same_state(found, self._expected(slice_, hour))
 
     def _label(self, *rows):

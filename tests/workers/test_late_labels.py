@@ -20,9 +20,9 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.store.connection import connect_async
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
+from calibrant_server.workers.store.keys import LAST_CHANGE
 from calibrant_server.workers.store.registry import Registry
-from tests.workers.driving import MODEL, Bench, eventually
+from tests.workers.driving import MODEL, Bench, eventually, stored_pane
 
 N = 90
 SCORES = np.random.default_rng(7).dirichlet(np.ones(3), N)
@@ -118,11 +118,7 @@ def stored_panes(bench):
     for slice_ in ("", "site:A", "site:B"):
         starts = bench.client.hkeys(keys.versions(MODEL.key, MODEL.generation, slice_))
         for start in (int(name) for name in starts if name.decode() != LAST_CHANGE):
-            fields = bench.client.hgetall(
-                keys.pane(PaneKey(MODEL.key, MODEL.generation, slice_, start))
-            )
-            parts = {name.decode(): value for name, value in fields.items()}
-            panes[slice_, start // 3600 % 24] = Pane.from_parts(MODEL.spec(), parts)
+            panes[slice_, start // 3600 % 24] = stored_pane(bench, slice_, start)
     return panes
 
 

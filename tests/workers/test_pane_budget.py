@@ -12,14 +12,14 @@ import pytest
 from calibrant import Batch
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
-from calibrant_server.workers.ingest.pane_cache import BUSY_S, PaneBudget
+from calibrant_server.workers.ingest.pane_budget import BUSY_S, PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.memory import memory_limit_bytes
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
-from tests.workers.driving import FreeLeases
+from tests.workers.driving import SUMS, FreeLeases
 
 
 class Clock:
@@ -120,11 +120,11 @@ def models_of(store, partition, how_many):
     return [next(found) for _ in range(how_many)]
 
 
-def loops_of(bench, budget):
+def loops_of(bench, budget, ground=SUMS):
     loops = []
     for partition in range(bench.settings.partitions):
         loop = PartitionLoop(
-            bench.store, partition, Numerics(), FreeLeases(), threading.Event(), budget
+            bench.store, partition, ground, FreeLeases(), threading.Event(), budget
         )
         loop._chain.reload()
         loop._counted = True
@@ -148,7 +148,8 @@ def test_the_bound_of_real_bytes_holds_over_models_and_partitions(bench):
             loop.step()
             assert loop._shelf._held, "a busy partition caches a pane"
             held = [pane for each in loops for pane in each._shelf._held.values()]
-            real = sum(pane.memory_bytes for pane in held)
+            tails = [tail for each in loops for tail in each._shelf._tails.values()]
+            real = sum(each.memory_bytes for each in (*held, *tails))
             assert real == budget.total_bytes
             largest = max(pane.memory_bytes for pane in held)
             assert real <= max(budget.limit_bytes, 2 * largest)
@@ -174,15 +175,14 @@ def test_the_budget_counts_what_the_allocator_does(bench):
     assert budget.total_bytes - counted == pytest.approx(real, rel=0.1, abs=200_000)
 
 
-def test_24_cached_panes_are_read_once(bench, monkeypatch):
-    """The default bound holds them on a machine with 1 GB: no commit reads a pane again."""
-    loop = loops_of(bench, PaneBudget((1 << 30) // 4))[0]
+@pytest.mark.parametrize(("ground", "name"), [(SUMS, "_read"), (Numerics(), "_read_tail")])
+def test_24_cached_panes_are_read_once(bench, monkeypatch, ground, name):
+    """The default bound holds them on a machine with 1 GB: no commit reads a pane or a tail again."""
+    loop = loops_of(bench, PaneBudget((1 << 30) // 4), ground)[0]
     models = models_of(bench.store, 0, 24)
     read = []
-    find = loop._shelf._read
-    monkeypatch.setattr(
-        loop._shelf, "_read", lambda key, *rest: read.append(key) or find(key, *rest)
-    )
+    find = getattr(loop._shelf, name)
+    monkeypatch.setattr(loop._shelf, name, lambda key, *rest: read.append(key) or find(key, *rest))
     for number in range(3):
         for model in models:
             bench.put_model(model)
@@ -190,6 +190,18 @@ def test_24_cached_panes_are_read_once(bench, monkeypatch):
         while bench.client.xlen(loop.keys.stream):
             loop.step()
     assert len(read) == len(set(read)) == 24
+
+
+def test_tails_are_counted_and_evicted_like_panes(bench):
+    budget = PaneBudget(10_000)
+    loop = loops_of(bench, budget, Numerics())[0]
+    models = models_of(bench.store, 0, 12)
+    for number, model in enumerate(models):
+        send(bench, model, number, n=10)
+        loop.step()
+        assert budget.total_bytes == sum(tail.memory_bytes for tail in loop._shelf._tails.values())
+        assert budget.total_bytes <= budget.limit_bytes
+    assert 0 < len(loop._shelf._tails) < len(models) and not loop._shelf._held
 
 
 def test_nothing_is_counted_once_a_partition_is_given_up(bench):

@@ -348,6 +348,66 @@ def test_a_pane_of_another_type_parks_its_batch_alone(bench):
     )
 
 
+def test_an_entry_that_cannot_even_be_read_is_parked_unread(bench):
+    """Its payload needs more memory than there is: reading it fails, also alone."""
+    bench.put_model()
+    loop = bench.loop()
+    for number in range(3):
+        bench.deliver(delivery(f"b{number}", [number + 1]))
+    [_, (large, _), _] = bench.client.xrange(loop.keys.stream)
+    xread, failed = loop._node.xread, []
+
+    def without_memory(streams, count, block):
+        found = xread(streams, count=count, block=block)
+        if any(entry_id == large for _, entries in found for entry_id, _ in entries):
+            failed.append(count)
+            raise MemoryError
+        return found
+
+    loop._node.xread = without_memory
+    steps(loop)
+    assert failed.count(1) == MAX_TRIES + 1  # the first one only tells that it fails alone
+    [letter] = parked_entries(bench.store)
+    assert letter.batch_id == "b1" and "MemoryError" in letter.why
+    assert bench.pane().numbers == pane_of([1, 3]).numbers
+    assert bench.run(bench.inbox.record(MODEL.key, "b1")).status == "parked"
+    assert bench.cursor()["out"] == bench.client.get(loop.keys.bytes_in).decode()
+    loop._node.xread = xread
+    assert replay_all(bench) == [True]
+    steps(loop, 5)
+    assert bench.pane().numbers == pane_of([1, 2, 3]).numbers
+
+
+def test_a_failing_housekeeping_is_no_entrys_failure(bench):
+    bench.put_model()
+    loop = bench.loop()
+    bench.deliver(delivery("b1", [1]))
+    loop._count = 1
+
+    def without_memory(progress):
+        raise MemoryError
+
+    loop._housekeeping.run = without_memory
+    for _ in range(2 * MAX_TRIES):
+        loop._step_or_reload()
+    assert loop._tries.spent_id == "" and bench.client.xlen(loop.keys.stream) == 1
+
+
+def test_the_parked_bytes_are_bounded_and_the_partition_waits(bench):
+    bench.put_model()
+    loop = bench.loop()
+    loop._parking._limit_bytes = 10
+    failing(loop, "b1", MemoryError())
+    for number in range(3):
+        bench.deliver(delivery(f"b{number}", [number + 1]))
+    steps(loop, 30)
+    assert parked_entries(bench.store) == [] and bench.client.xlen(loop.keys.stream) == 2
+    loop._parking._limit_bytes = bench.settings.parked_bytes
+    steps(loop)
+    assert [each.batch_id for each in parked_entries(bench.store)] == ["b1"]
+    assert bench.pane().numbers == pane_of([1, 3]).numbers
+
+
 class TestTries:
     def test_pauses_grow_to_a_bound(self, monkeypatch):
         monkeypatch.undo()
@@ -357,14 +417,14 @@ class TestTries:
         each.failed(["1-0"], MemoryError())
         pauses = [each.failed(["1-0"], MemoryError()) for _ in range(MAX_TRIES)]
         assert pauses == sorted(pauses) and pauses[0] == 0.1 and pauses[-1] == 5.0
-        assert each.are_spent("1-0") and not each.are_spent("2-0")
+        assert each.spent_id == "1-0"
 
     def test_a_failure_of_reading_alone_is_no_users(self):
         each = Tries()
         for _ in range(3 * MAX_TRIES):
             each.failed([], MemoryError())
         each.failed(["1-0"], MemoryError())
-        assert not each.are_spent("1-0") and each.is_single("1-0") and not each.is_single("1-1")
+        assert each.spent_id == "" and each.is_single("1-0") and not each.is_single("1-1")
 
 
 class TestCommand:

@@ -17,8 +17,8 @@ from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL
 from calibrant_server.workers.ingest.inbox import BacklogFull, IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
-from tests.workers.driving import MODEL
+from calibrant_server.workers.store.keys import LAST_CHANGE
+from tests.workers.driving import MODEL, stored_pane
 from tests.workers.processes import WorkerProcess
 from tests.workers.test_late_labels import assert_same_state
 
@@ -158,11 +158,7 @@ def stored(bench, slice_: str) -> dict[int, Pane]:
     starts = bench.client.hkeys(keys.versions(MODEL.key, MODEL.generation, slice_))
     panes = {}
     for start in (int(name) for name in starts if name.decode() != LAST_CHANGE):
-        fields = bench.client.hgetall(
-            keys.pane(PaneKey(MODEL.key, MODEL.generation, slice_, start))
-        )
-        parts = {name.decode(): value for name, value in fields.items()}
-        panes[(start - int(START.timestamp())) // 3600] = Pane.from_parts(MODEL.spec(), parts)
+        panes[(start - int(START.timestamp())) // 3600] = stored_pane(bench, slice_, start)
     return panes
 
 

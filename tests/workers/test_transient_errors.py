@@ -30,11 +30,12 @@ from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import ChildDied, ChildUnavailable, DisposableReducer
+from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.transient_errors import is_transient
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
-from tests.workers.driving import MODEL, Bench, delivery, eventually
+from tests.workers.driving import MODEL, SUMS, Bench, delivery, eventually, stored_pane
 from tests.workers.ledger import pane_of
 
 HOUR_US = 3_600_000_000
@@ -53,6 +54,13 @@ def with_ids(batch_id, *ids, **more):
     return IngestBatch.of(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
+# How a pane is stored: the ground that stores it so, what reads it back, and its key.
+HELD_AS = {
+    "sums": (SUMS, Pane, "from_parts", PartitionKeys.pane),
+    "rows": (Numerics(), TailRows, "unpack", PartitionKeys.tail),
+}
+
+
 def labels(batch_id, *ids):
     payload = pack_labels([LabelRow(each, {1: 1}, []) for each in ids])
     return IngestBatch.of(MODEL, batch_id, LABELS, payload, payload[-16:], len(ids))
@@ -60,11 +68,9 @@ def labels(batch_id, *ids):
 
 def counts(bench):
     """Counts of a model's panes together."""
-    keys, spec = bench.store.keys.of_model(MODEL.key), MODEL.spec()
-    total = Pane(spec)
+    total = Pane(MODEL.spec())
     for start in bench.starts():
-        found = bench.client.hgetall(keys.pane(PaneKey(MODEL.key, MODEL.generation, "", start)))
-        total.merge(Pane.from_parts(spec, {name.decode(): value for name, value in found.items()}))
+        total.merge(stored_pane(bench, "", start))
     return total.counts
 
 
@@ -146,15 +152,16 @@ def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, err
 @pytest.mark.parametrize(
     "error", [redis.TimeoutError("slow"), MemoryError(), OSError(12, "cannot allocate")]
 )
-def test_an_error_while_a_pane_is_loaded_is_not_damage(bench, monkeypatch, error):
-    bench.ground = Numerics()
+@pytest.mark.parametrize("held_as", HELD_AS)
+def test_an_error_while_a_pane_is_loaded_is_not_damage(bench, monkeypatch, error, held_as):
+    bench.ground, kind, reader, _ = HELD_AS[held_as]
     bench.put_model()
     bench.deliver(with_ids("b0", "i0", event_times=["2026-01-01T00:00:00Z"]))
     loop = bench.loop()
     loop.step()
     loop._shelf.forget()
     bench.deliver(with_ids("b1", "i1", event_times=["2026-01-01T00:00:00Z"]))
-    monkeypatch.setattr(Pane, "from_parts", once(Pane.from_parts, error))
+    monkeypatch.setattr(kind, reader, once(getattr(kind, reader), error))
     loop._step_or_reload()
     assert no_letters(bench)
     loop._step_or_reload()
@@ -311,6 +318,7 @@ def test_an_unknown_control_operation_changes_nothing(bench, payload):
     assert bench.pane().numbers == pane_of([4, 5]).numbers
 
 
+@pytest.mark.parametrize("held_as", HELD_AS)
 class TestSealing:
     """A cohort is sealed with all of its evidence, or not yet."""
 
@@ -318,8 +326,8 @@ class TestSealing:
     SEALED = replace(MODEL, label_horizon_s=3600)
 
     @pytest.fixture
-    def loop(self, bench):
-        bench.ground = Numerics()
+    def loop(self, bench, held_as):
+        bench.ground = HELD_AS[held_as][0]
         bench.put_model(self.SEALED)
         for hour in range(2):
             at = f"2026-01-01T0{hour}:00:00Z"
@@ -355,9 +363,10 @@ class TestSealing:
     )
     @pytest.mark.parametrize("at", [1, 3])
     def test_a_transient_error_leaves_the_cohort_for_the_next_pass(
-        self, bench, loop, monkeypatch, error, at
+        self, bench, loop, monkeypatch, error, at, held_as
     ):
-        read, calls = Pane.from_parts, []
+        _, kind, reader, _ = HELD_AS[held_as]
+        read, calls = getattr(kind, reader), []
 
         def failing(*args, **kwargs):
             calls.append(1)
@@ -365,7 +374,7 @@ class TestSealing:
                 raise error
             return read(*args, **kwargs)
 
-        monkeypatch.setattr(Pane, "from_parts", failing)
+        monkeypatch.setattr(kind, reader, failing)
         self.pass_over(loop)
         assert self.sealed(bench, loop) == (0, 0)
         self.pass_over(loop)
@@ -384,8 +393,9 @@ class TestSealing:
         loop._step_or_reload()
         assert bench.merged("b2").status == "merged"
 
-    def test_a_damaged_pane_leaves_it_unsealed_and_is_reported(self, bench, loop):
-        name = loop.keys.pane(PaneKey(MODEL.key, MODEL.generation, "site:B", self.START + 3600))
+    def test_a_damaged_pane_leaves_it_unsealed_and_is_reported(self, bench, loop, held_as):
+        key = PaneKey(MODEL.key, MODEL.generation, "site:B", self.START + 3600)
+        name = HELD_AS[held_as][3](loop.keys, key)
         intact = bench.client.hgetall(name)
         part = sorted(intact)[0]
         bench.client.hset(name, part, b"damaged")
@@ -399,16 +409,17 @@ class TestSealing:
         assert self.sealed(bench, loop) == (self.START + 7200, 6)
         assert not bench.client.exists(loop.keys.unsealable)
 
-    def test_compaction_raises_what_is_not_damage(self, bench, loop, monkeypatch):
+    def test_compaction_raises_what_is_not_damage(self, bench, loop, monkeypatch, held_as):
         self.pass_over(loop)
-        monkeypatch.setattr(Pane, "from_parts", once(Pane.from_parts, MemoryError()))
+        _, kind, reader, _ = HELD_AS[held_as]
+        monkeypatch.setattr(kind, reader, once(getattr(kind, reader), MemoryError()))
         merge_days = loop._housekeeping._compaction.merge_days
         with pytest.raises(MemoryError):
             merge_days(MODEL, self.START + 86_400)
 
-    def test_reading_raises_packing_error_for_damage(self, bench, loop):
-        name = loop.keys.pane(PaneKey(MODEL.key, MODEL.generation, "", self.START))
-        bench.client.hset(name, "counts", b"damaged")
+    def test_reading_raises_packing_error_for_damage(self, bench, loop, held_as):
+        name = HELD_AS[held_as][3](loop.keys, PaneKey(MODEL.key, MODEL.generation, "", self.START))
+        bench.client.hset(name, sorted(bench.client.hkeys(name))[0], b"damaged")
         with pytest.raises(PackingError):
             loop._housekeeping._sealing._pane(self.SEALED, "", [self.START])
 

@@ -11,7 +11,7 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant_server.workers.ingest.label_join import LabelJoin
 from tests.workers.driving import MODEL
-from tests.workers.test_join_machine import Dictionary
+from tests.workers.test_join_machine import Dictionary, rows_of
 from tests.workers.test_late_labels import assert_same_state
 
 AT_MS = 1_767_225_600_000
@@ -53,9 +53,8 @@ def joined(order, removed=()):
     for step in steps:
         join = LabelJoin(store)
         step(join)
-        [(lost, gained)] = join.exchanges(lambda config: Pane(config.spec())).values()
-        pane.merge(gained)
-        pane.subtract(lost)
+        [change] = join.changes().values()
+        rows_of(change).fill_into(pane, "", lambda: Pane(MODEL.spec()))
         for model in join.models.values():
             store.packed |= {name: facts.pack() for name, facts in model.changed().items()}
             store.groups |= {group: list(names) for group, names in model.members.items()}

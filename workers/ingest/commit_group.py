@@ -15,7 +15,7 @@ from calibrant_server.workers.ingest.entries import (
     fields_bytes,
     queued,
 )
-from calibrant_server.workers.ingest.label_join import RowOutcomes
+from calibrant_server.workers.ingest.label_join import Change, RowOutcomes
 from calibrant_server.workers.ingest.pane_cache import (
     CONFLICT,
     DUPLICATE,
@@ -215,7 +215,7 @@ class CommitGroup:
         item.rows = rows.placed(item.entry.places) if rows else None
         item.other = target.other.get(item.id, {})
         if self._careful:
-            item.touched = target.touched
+            item.touched = target.touched | self.reduction.reads.join.touched_since(mark)
             self.reduction.absorb(target)
 
     def refill(self) -> None:
@@ -246,17 +246,19 @@ class CommitGroup:
             for item in self.items
             if item.config
         }
-        exchanges = self.reduction.exchanges(self._ground)
-        self.reduction.touched |= set(exchanges)
+        changes = self._changes()
+        claimed = {claim.pane for _, claim in self.reduction.claims}
         try:
-            shelf.fetch(self.reduction.touched, configs)
+            shelf.fetch(
+                {*self.reduction.deltas, *claimed}, {*self.reduction.rows, *changes}, configs
+            )
+            for key in {**self.reduction.rows, **changes}:
+                shelf.add_rows(key, configs, self.reduction.rows.get(key), changes.get(key))
         except UnreadablePane as error:
             self._park_touching(error, shelf)
             return False
         for key, delta in self.reduction.deltas.items():
             shelf.merge(key, delta)
-        for key, (lost, gained) in exchanges.items():
-            shelf.exchange(key, lost, gained)
         by_id = {item.id: item for item in self.items}
         for entry_id, claim in self.reduction.claims:
             item = by_id[entry_id]
@@ -270,12 +272,26 @@ class CommitGroup:
         # One at a time: rejecting an earlier item may remove a conflict of a later one.
         return not any(_refuse_conflicting(item) for item in self.items)
 
+    def _changes(self) -> dict[PaneKey, Change]:
+        """Return what time slices lose and gain by joined labels, after filling it once."""
+        changes = self.reduction.changes()
+        for change in changes.values():
+            change.try_fill(self._ground.rows, lambda of: self._ground.pane(self._ground.spec(of)))
+            self.reduction.touched |= change.touched()
+        return changes
+
     def _park_touching(self, error: UnreadablePane, shelf: PaneCache) -> None:
         if not self._careful:
             self.refill()
-        for item in self.items:
-            if item.counts and error.key in set(map(shelf.place, item.touched)):
-                item.park(str(error))
+        affected = [
+            item
+            for item in self.items
+            if item.counts and error.key in set(map(shelf.place, item.touched))
+        ]
+        if not affected:
+            raise error
+        for item in affected:
+            item.park(str(error))
 
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
         """Write batch records and dead letters into a commit, and release the reservations."""
@@ -300,6 +316,11 @@ class CommitGroup:
         write_facts(join, noted, commit, keys)
 
     @property
+    def parked_bytes(self) -> int:
+        """Bytes of the entries that the commit will park."""
+        return sum(item.n_bytes for item in self.items if item.status == records.PARKED)
+
+    @property
     def n_merged(self) -> int:
         return sum(item.counts for item in self.items)
 
@@ -316,7 +337,12 @@ def set_aside(item: Item, commit: Commit) -> None:
 
 def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:
     """Release, in a commit, the records and bytes reserved for an entry."""
-    commit.add_numbers(keys.retained, {name: -n for name, n in item.coming.items()})
+    release(item.coming, commit, keys)
+
+
+def release(reserved: Mapping[str, int], commit: Commit, keys: PartitionKeys) -> None:
+    """Release, in a commit, a reservation of records and bytes."""
+    commit.add_numbers(keys.retained, {name: -n for name, n in reserved.items()})
 
 
 def _refuse_conflicting(item: Item) -> bool:

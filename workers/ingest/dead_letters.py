@@ -8,11 +8,11 @@ batch never counts in addition to its replay. A replayed entry counts like a bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant_server.workers.ingest.entries import coming, queued
+from calibrant_server.workers.ingest.entries import ALARM, CONTROL, fields_bytes, reservation
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import id_order
@@ -27,6 +27,23 @@ _DISCARDED = "An operator discarded the entry"
 
 
 @dataclass(frozen=True)
+class EntryHead:
+    """An entry of a stream without its payload: bytes of all fields, bytes of the payload, and the other fields."""
+
+    id: str
+    n_bytes: int
+    payload_bytes: int
+    fields: dict[bytes, bytes]
+
+    @classmethod
+    def of(cls, reply: Sequence[Any]) -> EntryHead:
+        """Read one entry of the reply of `entry_heads.lua`."""
+        entry_id, n_bytes, payload_bytes, pairs = reply
+        fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return cls(entry_id.decode(), int(n_bytes), int(payload_bytes), fields)
+
+
+@dataclass(frozen=True)
 class DeadLetter:
     """One entry that was not merged.
 
@@ -38,6 +55,7 @@ class DeadLetter:
     at_ms : milliseconds since the epoch at which it was stored there
     received_ms : milliseconds since the epoch at which it was received; None if unreadable
     n_bytes : of the entry as received
+    n_records, record_bytes : retained records that it may add
     """
 
     partition: int
@@ -51,6 +69,8 @@ class DeadLetter:
     at_ms: int
     received_ms: int | None
     n_bytes: int
+    n_records: int = 0
+    record_bytes: int = 0
 
     @property
     def id(self) -> str:
@@ -58,22 +78,26 @@ class DeadLetter:
         return f"{self.kept}-{self.entry_id}"
 
 
-def read_heads(
-    node: Any, name: str, first: str = "-"
-) -> Iterator[tuple[str, int, dict[bytes, bytes]]]:
-    """Yield id, bytes and fields without payload of the entries of a stream."""
+def read_heads(node: Any, name: str, first: str = "-") -> Iterator[EntryHead]:
+    """Yield the entries of a stream without their payloads, from an id on."""
     while found := run_script(node, "entry_heads", [name], [first, _HEADS_A_READ]):
-        for entry_id, n_bytes, pairs in found:
-            yield entry_id.decode(), int(n_bytes), dict(zip(pairs[::2], pairs[1::2], strict=True))
+        for each in found:
+            yield EntryHead.of(each)
         first = f"({found[-1][0].decode()}"
+
+
+def read_head(node: Any, name: str, first: str) -> EntryHead | None:
+    """Return the first entry of a stream from an id on, without its payload."""
+    found = run_script(node, "entry_heads", [name], [first, 1])
+    return EntryHead.of(found[0]) if found else None
 
 
 def dead_letters(store: Store, partition: int) -> Iterator[DeadLetter]:
     """Yield the dead letters of a partition, then its parked entries, oldest first."""
     node, keys = store.node(partition), store.keys.partition(partition)
     for kept in (DEAD, PARKED):
-        for entry_id, n_bytes, fields in read_heads(node, _stream(keys, kept)):
-            yield _letter(partition, kept, entry_id, n_bytes, fields)
+        for head in read_heads(node, _stream(keys, kept)):
+            yield _letter(partition, kept, head)
 
 
 def of_generation(
@@ -83,9 +107,9 @@ def of_generation(
     name = (model.encode(), generation.encode())
     return {
         stream: [
-            entry_id
-            for entry_id, _, fields in read_heads(node, stream)
-            if (fields.get(b"m"), fields.get(b"g")) == name
+            head.id
+            for head in read_heads(node, stream)
+            if (head.fields.get(b"m"), head.fields.get(b"g")) == name
         ]
         for stream in (keys.dead_letters, keys.parked)
     }
@@ -97,12 +121,8 @@ def find(store: Store, partition: int, name: str) -> DeadLetter | None:
     node, keys = store.node(partition), store.keys.partition(partition)
     if kept not in _N_REASONS or not _is_id(entry_id):
         return None
-    found = run_script(node, "entry_heads", [_stream(keys, kept)], [entry_id, 1])
-    if not found or found[0][0].decode() != entry_id:
-        return None
-    pairs = found[0][2]
-    fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    return _letter(partition, kept, entry_id, int(found[0][1]), fields)
+    head = read_head(node, _stream(keys, kept), entry_id)
+    return _letter(partition, kept, head) if head is not None and head.id == entry_id else None
 
 
 def replay(store: Store, partition: int, name: str) -> bool:
@@ -112,12 +132,7 @@ def replay(store: Store, partition: int, name: str) -> bool:
         return False
     keys, node = store.keys.partition(partition), store.node(partition)
     stream = _stream(keys, letter.kept)
-    found = node.xrange(stream, letter.entry_id, letter.entry_id)
-    if not found:
-        return False
-    entry = _as_it_came(letter.kept, found[0][1])
-    reserved = coming(entry)
-    tenant = tenant_of(entry.get(b"m", b"").decode(errors="replace"))
+    tenant = tenant_of(letter.model)
     key, before = _record_of(node, keys, letter)
     record = BatchRecord.from_json(before) if before else None
     after = b""
@@ -128,8 +143,8 @@ def replay(store: Store, partition: int, name: str) -> bool:
         before = b""
     names = [stream, keys.stream, keys.bytes_in, keys.retained, key or stream]
     values = [
-        letter.entry_id, _N_REASONS[letter.kept], reserved["coming"], reserved["coming_bytes"], before, after,
-        tenant, int(bool(queued(entry))),
+        letter.entry_id, _N_REASONS[letter.kept], letter.n_records, letter.record_bytes, before, after,
+        tenant, int(letter.kind not in (CONTROL, ALARM)),
     ]  # fmt: skip
     return bool(store.run(partition, "replay_entry", names, values)[0])
 
@@ -190,25 +205,22 @@ def _stream(keys: PartitionKeys, kept: str) -> str:
     return keys.dead_letters if kept == DEAD else keys.parked
 
 
-def _letter(
-    partition: int, kept: str, entry_id: str, n_bytes: int, fields: Mapping[bytes, bytes]
-) -> DeadLetter:
-    own = _as_it_came(kept, fields)
+def _letter(partition: int, kept: str, head: EntryHead) -> DeadLetter:
+    pairs = list(head.fields.items())
+    reasons, own = dict(pairs[: _N_REASONS[kept]]), dict(pairs[_N_REASONS[kept] :])
     model, generation, batch_id, kind, received = (
         own.get(name, b"").decode(errors="replace") for name in (b"m", b"g", b"i", b"k", b"t")
     )
-    reasons = dict(list(fields.items())[: _N_REASONS[kept]])
-    at_ms = int(reasons[b"at"]) if kept == PARKED else id_order(entry_id)[0]
-    n_bytes -= sum(len(name) + len(value) for name, value in reasons.items())
+    reserved = reservation(own, head.payload_bytes)
     return DeadLetter(
-        partition, kept, entry_id, model, generation, batch_id, kind,
-        reasons.get(b"why", b"").decode(errors="replace"), at_ms,
-        int(received) if received.isdigit() else None, n_bytes,
+        partition, kept, head.id, model, generation, batch_id, kind,
+        why=reasons.get(b"why", b"").decode(errors="replace"),
+        at_ms=int(reasons[b"at"]) if kept == PARKED else id_order(head.id)[0],
+        received_ms=int(received) if received.isdigit() else None,
+        n_bytes=head.n_bytes - fields_bytes(reasons),
+        n_records=reserved["coming"],
+        record_bytes=reserved["coming_bytes"],
     )  # fmt: skip
-
-
-def _as_it_came(kept: str, fields: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    return dict(list(fields.items())[_N_REASONS[kept] :])
 
 
 def _is_id(text: str) -> bool:

@@ -171,7 +171,7 @@ class IngestEntry:
     @property
     def record_bytes(self) -> int:
         """Estimated bytes of the retained records that may result."""
-        return _record_bytes(self.n_records, self.payload)
+        return _record_bytes(self.n_records, len(self.payload))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,25 +241,32 @@ def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
 
 def coming(fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return an entry's share in the count of retained records until it is consumed, readable or not."""
+    return reservation(fields, len(fields.get(b"b", b"")))
+
+
+def reservation(fields: Mapping[bytes, bytes], payload_bytes: int) -> dict[str, int]:
+    """Return the same for fields without the payload, given its size."""
     reported = fields.get(b"r", b"")
     n_records = int(reported) if reported.isdigit() else 0
-    reserved = {
-        "coming": n_records,
-        "coming_bytes": _record_bytes(n_records, fields.get(b"b", b"")),
-    }
+    reserved = {"coming": n_records, "coming_bytes": _record_bytes(n_records, payload_bytes)}
     return with_tenant(fields.get(b"m", b"").decode(errors="replace"), reserved)
 
 
-def queued(fields: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Return an entry's bytes in the backlog of its tenant until it is consumed; orders have none."""
+def queued(fields: Mapping[bytes, bytes], n_bytes: int | None = None) -> dict[str, int]:
+    """Return an entry's bytes in the backlog of its tenant until it is consumed; orders have none.
+
+    Parameters
+    ----------
+    n_bytes : of the entry, if `fields` lack its payload
+    """
     if fields.get(b"k", b"").decode(errors="replace") in (CONTROL, ALARM):
         return {}
     tenant = tenant_of(fields.get(b"m", b"").decode(errors="replace"))
-    return {f"backlog:{tenant}": fields_bytes(fields)}
+    return {f"backlog:{tenant}": fields_bytes(fields) if n_bytes is None else n_bytes}
 
 
-def _record_bytes(n_records: int, payload: bytes) -> int:
-    return n_records * FIELD_OVERHEAD_BYTES + len(payload) if n_records else 0
+def _record_bytes(n_records: int, payload_bytes: int) -> int:
+    return n_records * FIELD_OVERHEAD_BYTES + payload_bytes if n_records else 0
 
 
 def _known(kind: str) -> str:

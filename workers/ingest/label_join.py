@@ -6,7 +6,7 @@ the panes and all of its new rows are added. A unit's rows share one weight, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -26,7 +26,8 @@ from calibrant_server.workers.ingest.retained_record import (
     STALE,
     RetainedRecord,
 )
-from calibrant_server.workers.ingest.retained_rows import batches_of, rows_of
+from calibrant_server.workers.ingest.retained_rows import rows_of
+from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
@@ -144,6 +145,29 @@ class ModelJoin:
         return found
 
 
+@dataclass
+class Change:
+    """Rows that a time slice loses and gains: all rows of each unit that changed."""
+
+    config: ModelConfig
+    lost: list[NamedRecord] = field(default_factory=list)
+    gained: list[NamedRecord] = field(default_factory=list)
+
+    def touched(self) -> set[PaneKey]:
+        """Return the panes that change."""
+        return {
+            key
+            for _, facts in (*self.lost, *self.gained)
+            for key in panes_of_facts(self.config, facts)
+        }
+
+    def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
+        """Fill the new rows once, so that an error is found before they are stored."""
+        if self.gained:
+            gained = rows.of_facts(self.gained, self.config.task, 1, 0)
+            gained.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
+
+
 class LabelJoin:
     """Join of entries with retained records; computes what panes lose and gain."""
 
@@ -159,6 +183,22 @@ class LabelJoin:
         """Undo all changes since the mark."""
         for key, model in self.models.items():
             model.after = mark.get(key, {})
+
+    def touched_since(
+        self, mark: Mapping[tuple[str, str], Mapping[str, RetainedRecord]]
+    ) -> set[PaneKey]:
+        """Return the panes of the predictions whose records have changed since the mark."""
+        touched: set[PaneKey] = set()
+        for key, model in self.models.items():
+            earlier = mark.get(key, {})
+            for name, facts in model.after.items():
+                before = earlier.get(name) or model.before[name]
+                if facts is before:
+                    continue
+                for each in (before, facts):
+                    if each is not None and each.prediction is not None:
+                        touched |= set(panes_of_facts(model.config, each))
+        return touched
 
     def predictions(
         self, config: ModelConfig, batch: Batch, received_ms: int, sent: Batch | None = None
@@ -223,22 +263,13 @@ class LabelJoin:
         outcomes.note("/id", result)
         return outcomes
 
-    def exchanges(self, make: Callable[[ModelConfig], Pane]) -> dict[PaneKey, tuple[Pane, Pane]]:
-        """For each pane what it loses and what it gains, as filled panes.
-
-        Parameters
-        ----------
-        make : an empty pane of a model
-        """
-        result: dict[PaneKey, tuple[Pane, Pane]] = {}
-        for model in self.models.values():
-            for key, (old, new) in self._rows_by_pane(model).items():
-                lost, gained = make(model.config), make(model.config)
-                for rows, pane in ((old, lost), (new, gained)):
-                    for batch in batches_of(rows, model.config.task):
-                        pane.fill_batch(batch)
-                result[key] = (lost, gained)
-        return result
+    def changes(self) -> dict[PaneKey, Change]:
+        """Return the old and new rows of every unit that changed, by the pane of all rows of their time slice."""
+        return {
+            PaneKey(model.config.key, model.config.generation, ALL_ROWS, start): change
+            for model in self.models.values()
+            for start, change in self._rows_by_start(model).items()
+        }
 
     def _model(self, config: ModelConfig, names: list[str]) -> ModelJoin:
         """Return the model's records, with those of `names` read."""
@@ -261,24 +292,19 @@ class LabelJoin:
         known = model.after.get(name) or model.before[name]
         return known if known is not None else RetainedRecord(received_ms // 1000)
 
-    def _rows_by_pane(
-        self, model: ModelJoin
-    ) -> dict[PaneKey, tuple[list[NamedRecord], list[NamedRecord]]]:
-        """Old and new rows of every unit that changed, by the panes that they belong to."""
-        groups = self._touched_groups(model)
-        by_pane: dict[PaneKey, tuple[list[NamedRecord], list[NamedRecord]]] = {}
-        for names in groups.values():
-            for side, facts_of in (
-                (0, model.before.get),
-                (1, lambda name: model.after.get(name) or model.before[name]),
-            ):
-                for name in names:
-                    facts = facts_of(name)
-                    if facts is None or not facts.counts:
+    def _rows_by_start(self, model: ModelJoin) -> dict[int, Change]:
+        """Return old and new rows of every unit that changed, by the time slices that they belong to."""
+        by_start: dict[int, Change] = {}
+        for names in self._touched_groups(model).values():
+            for name in names:
+                before, after = model.before[name], model.after.get(name) or model.before[name]
+                for facts, is_new in ((before, False), (after, True)):
+                    if facts is None or not facts.counts or facts.prediction is None:
                         continue
-                    for key in panes_of_facts(model.config, facts):
-                        by_pane.setdefault(key, ([], []))[side].append((name, facts))
-        return by_pane
+                    start = pane_start(facts.prediction.event_us, model.config.pane_s)
+                    change = by_start.setdefault(start, Change(model.config))
+                    (change.gained if is_new else change.lost).append((name, facts))
+        return by_start
 
     def _touched_groups(self, model: ModelJoin) -> dict[Group, list[str]]:
         """Return every unit of a pane with a changed row, and all its ids; also record new members."""

@@ -1,4 +1,7 @@
-"""Cached panes of a partition, as the last commit left them, and one bound on their memory per process.
+"""Cached tails and panes of a partition, as the last commit left them, and one bound on their memory per process.
+
+A commit appends rows to the tail of their time slice. Only where the tail is larger than the panes that it feeds are these
+read, filled and written, and the tail removed. Posted panes and histograms change stored sums.
 
 Panes are changed in place while a commit is prepared. This is safe because every outcome but a written commit drops all
 of them: the cache holds what the store holds, or nothing. The partitions of a process share one `PaneBudget`.
@@ -7,35 +10,34 @@ of them: the cache holds what the store holds, or nothing. The partitions of a p
 from __future__ import annotations
 
 import struct
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from sys import getsizeof
-from typing import Protocol
 
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
-from calibrant_server.workers.ingest.reduce import Claim, Numerics
-from calibrant_server.workers.memory import memory_limit_bytes
-from calibrant_server.workers.settings import EngineSettings
+from calibrant.core.routing import ALL_ROWS
+from calibrant_server.workers.ingest.label_join import Change
+from calibrant_server.workers.ingest.pane_budget import CacheKey, PaneBudget, TailKey
+from calibrant_server.workers.ingest.reduce import Claim, NewRows, Numerics
+from calibrant_server.workers.ingest.tail_cache import MAX_TAIL_BYTES, CachedTail
+from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 from calibrant_server.workers.store.windows import Window, rfc3339
 
-# A partition is busy for this time after its last commit.
-BUSY_S = 10.0
 REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
+# Models whose slices are known to be listed; a slice that is not known is listed again.
+MAX_KNOWN_MODELS = 1000
 _TOTALS = struct.Struct("<q16s")
 
 
 class UnreadablePane(RuntimeError):
-    """The state of a pane is damaged: entries for it are parked, and the state is not changed."""
+    """The state of a pane or tail is damaged: entries for it are parked, and the state is not changed."""
 
     def __init__(self, key: PaneKey, error: Exception):
         at = rfc3339(Window(key.start_s, key.start_s).from_at)
@@ -67,97 +69,8 @@ def total_field(name: str, start_s: int | None = None) -> str:
     return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")
 
 
-class Evictable(Protocol):
-    """A cache of panes. It is known by identity."""
-
-    def evict(self, key: PaneKey) -> None:
-        """Drop a pane; called with the lock of the budget held."""
-
-
-class PaneBudget:
-    """Bytes of cached panes, least recently used first, over all caches of a process.
-
-    Every partition loop caches its own panes in its own thread. A cache changes only while its loop is in a run, and then
-    only by that loop. Between runs any loop that ends a run may evict from it, under the lock: no pane is evicted during a
-    run that uses it.
-
-    After every commit the caches together are within the limit, or hold only what must not be evicted: panes of a cache
-    in a run, and of each busy partition the pane used last. What a run loads and fills comes on top until its end.
-
-    Parameters
-    ----------
-    limit_bytes : int
-    clock : monotonic seconds
-    """
-
-    def __init__(self, limit_bytes: int, clock: Callable[[], float] = time.monotonic):
-        self.limit_bytes = limit_bytes
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._sizes: OrderedDict[tuple[Evictable, PaneKey], int] = OrderedDict()
-        self._total = 0
-        self._running: set[Evictable] = set()
-        self._latest: dict[Evictable, tuple[PaneKey, float]] = {}
-
-    @classmethod
-    def of(cls, settings: EngineSettings) -> PaneBudget:
-        """Return the configured budget. Default: a quarter of the memory limit."""
-        given = settings.held_panes_bytes
-        return cls(memory_limit_bytes() // 4 if given is None else given)
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all cached panes, as measured at the end of the last run that used each."""
-        with self._lock:
-            return self._total
-
-    def begin(self, cache: Evictable) -> None:
-        """Note that a run begins or continues: until `end` or `drop` only its own loop changes the cache."""
-        with self._lock:
-            self._running.add(cache)
-
-    def end(self, cache: Evictable, used: Mapping[PaneKey, int]) -> None:
-        """Note that a run ended with these panes (bytes by key, most recent last); evict down to the limit."""
-        with self._lock:
-            for key, n_bytes in used.items():
-                self._remove(cache, key)
-                self._sizes[cache, key] = n_bytes
-                self._total += n_bytes
-                self._latest[cache] = key, self._clock()
-            self._running.discard(cache)
-            for owner, key in self._victims():
-                self._remove(owner, key)
-                owner.evict(key)
-
-    def drop(self, cache: Evictable, keys: Iterable[PaneKey]) -> None:
-        """Note that the cache dropped these, all of its panes."""
-        with self._lock:
-            for key in keys:
-                self._remove(cache, key)
-            self._running.discard(cache)
-            self._latest.pop(cache, None)
-
-    def _remove(self, cache: Evictable, key: PaneKey) -> None:
-        self._total -= self._sizes.pop((cache, key), 0)
-
-    def _victims(self) -> list[tuple[Evictable, PaneKey]]:
-        """Return what to evict, least recently used first; at most down to the limit."""
-        excess = self._total - self.limit_bytes
-        busy_since = self._clock() - BUSY_S
-        victims: list[tuple[Evictable, PaneKey]] = []
-        for (cache, key), n_bytes in self._sizes.items():
-            if excess <= 0:
-                break
-            latest, used_at = self._latest[cache]
-            if cache in self._running or (key == latest and used_at > busy_since):
-                continue
-            victims.append((cache, key))
-            excess -= n_bytes
-        return victims
-
-
 class PaneCache:
-    """Cached panes of one partition; their memory is bounded by a budget that partitions share."""
+    """Cached tails and panes of one partition; their memory is bounded by a budget that partitions share."""
 
     def __init__(self, store: Store, keys: PartitionKeys, ground: Numerics, budget: PaneBudget):
         self._store = store
@@ -165,40 +78,64 @@ class PaneCache:
         self._ground = ground
         self._budget = budget
         self._held: dict[PaneKey, CachedPane] = {}
-        self._used: dict[PaneKey, int] = {}
+        self._tails: dict[PaneKey, CachedTail] = {}
+        self._used: dict[CacheKey, int] = {}
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
+        self._slices: dict[tuple[str, str], set[str]] = {}
+        self._changed: set[PaneKey] = set()
+        self._changed_tails: set[PaneKey] = set()
+        self._posted: set[PaneKey] = set()
+        self._fed: set[PaneKey] = set()
 
     def forget(self) -> None:
         """Drop everything: the state of the store is unknown."""
         self._budget.begin(self)
-        dropped = list(self._held)
-        self._held.clear()
-        self._used.clear()
+        dropped: list[CacheKey] = [*self._held, *map(TailKey, self._tails)]
+        for held in (self._held, self._tails, self._used, self._marks, self._slices):
+            held.clear()
         self._budget.drop(self, dropped)
-        self._marks.clear()
+        self._forget_changes()
+
+    def _forget_changes(self) -> None:
+        for changes in (self._changed, self._changed_tails, self._posted, self._fed):
+            changes.clear()
 
     def fetch(
-        self, wanted: Iterable[PaneKey], configs: Mapping[tuple[str, str], ModelConfig]
+        self,
+        wanted: Iterable[PaneKey],
+        tails: Iterable[PaneKey],
+        configs: Mapping[tuple[str, str], ModelConfig],
     ) -> None:
-        """Load panes that are not cached, in one round trip; raise UnreadablePane.
+        """Load panes and tails that are not cached, in one round trip; raise UnreadablePane.
 
         Until `trim` or `forget` no other partition evicts from this cache.
+
+        Parameters
+        ----------
+        tails : by the pane of all rows of their time slice
         """
         self._budget.begin(self)
-        wanted = list(wanted)
+        wanted, tails = list(wanted), list(tails)
         node = self._store.node(self._keys.partition)
-        for model in {(key.model, key.generation) for key in wanted} - self._marks.keys():
+        for model in {
+            (key.model, key.generation) for key in (*wanted, *tails)
+        } - self._marks.keys():
             self._marks[model] = node.hgetall(self._keys.marks(*model))
-        places = dict.fromkeys(map(self.place, wanted))
-        missing = [key for key in places if key not in self._held]
-        if not missing:
+        missing = [key for key in dict.fromkeys(map(self.place, wanted)) if key not in self._held]
+        missing_tails = [key for key in tails if key not in self._tails and not self._is_old(key)]
+        if not missing and not missing_tails:
             return
         with node.pipeline(transaction=False) as pipe:
             for key in missing:
                 pipe.hgetall(self._keys.pane(key))
+            for key in missing_tails:
+                pipe.hgetall(self._keys.tail(key))
             found = pipe.execute()
-        for key, fields in zip(missing, found, strict=True):
-            self._held[key] = self._read(key, fields, configs[key.model, key.generation])
+        for key, fields in zip(missing, found, strict=False):
+            held = self._read(key, fields, configs[key.model, key.generation])
+            self._held[key], self._used[key] = held, held.memory_bytes
+        for key, fields in zip(missing_tails, found[len(missing) :], strict=True):
+            self._tails[key] = self._read_tail(key, fields)
 
     def _read(self, key: PaneKey, fields: dict[bytes, bytes], config: ModelConfig) -> CachedPane:
         named = {name.decode(): value for name, value in fields.items()}
@@ -211,6 +148,12 @@ class PaneCache:
             raise UnreadablePane(key, error) from error
         return CachedPane(pane, parts, sources)
 
+    def _read_tail(self, key: PaneKey, fields: dict[bytes, bytes]) -> CachedTail:
+        try:
+            return CachedTail.read(self._ground.rows, fields)
+        except PackingError as error:
+            raise UnreadablePane(key, error) from error
+
     def place(self, key: PaneKey) -> PaneKey:
         """Return the pane that stores what is filled into `key`: itself, or the day that it was merged into."""
         return replace(key, start_s=self._marks_of(key).start(key.start_s))
@@ -218,15 +161,113 @@ class PaneCache:
     def _marks_of(self, key: PaneKey) -> Watermarks:
         return Watermarks.of(key.slice, self._marks[key.model, key.generation])
 
+    def _is_old(self, key: PaneKey) -> bool:
+        """Whether a slice of the model has merged this time into a day: it has no tail any more."""
+        return key.start_s < latest_day(self._marks[key.model, key.generation])
+
+    def add_rows(
+        self,
+        key: PaneKey,
+        configs: Mapping[tuple[str, str], ModelConfig],
+        new: NewRows | None,
+        change: Change | None,
+    ) -> None:
+        """Add rows to a fetched tail, or to the sums where the tail has become too large; raise UnreadablePane.
+
+        Parameters
+        ----------
+        key : pane of all rows of the time slice
+        new : batches without ids
+        change : rows with ids, lost and gained
+        """
+        config = configs[key.model, key.generation]
+        is_old = self._is_old(key)
+        tail = CachedTail(self._ground.rows) if is_old else self._tails[key]
+        added = self._rows_of(tail.next_part, config, new, change)
+        self._fed |= {self.place(replace(key, slice=slice_)) for slice_ in added.n_by_slice}
+        if is_old:
+            self._fill(key, config, [added], None)
+            return
+        self._changed_tails.add(key)
+        limit = self._limit(config, tail, added)
+        if tail.n_bytes + added.least_bytes <= limit:
+            tail.append(added)
+            if tail.n_bytes > limit:
+                self._fold(key, config, tail, None, None)
+        else:
+            self._fold(key, config, tail, added, None if change or new is None else new.filled)
+
+    def _rows_of(
+        self, part: int, config: ModelConfig, new: NewRows | None, change: Change | None
+    ) -> TailRows:
+        rows = self._ground.rows
+        added: list[TailRows] = []
+        for batch in [] if new is None else new.batches:
+            added.append(rows.of_batch(batch, part + len(added)))
+        for sign, facts in ((-1, change.lost), (1, change.gained)) if change else ():
+            if facts:
+                added.append(rows.of_facts(facts, config.task, sign, part + len(added)))
+        return rows.together(added)
+
+    def _limit(self, config: ModelConfig, tail: CachedTail, added: TailRows) -> int:
+        """Return the bytes above which rows become sums: the estimated size of all panes that they feed."""
+        spec, numbers = self._ground.spec(config), tail.n_by_slice(added.n_by_slice)
+        estimated = sum(self._ground.pane_bytes(spec, n) for n in numbers.values())
+        return min(MAX_TAIL_BYTES, estimated)
+
+    def _fold(
+        self,
+        key: PaneKey,
+        config: ModelConfig,
+        tail: CachedTail,
+        added: TailRows | None,
+        filled: Pane | None,
+    ) -> None:
+        """Fill a tail and the rows added to it into the sums; the commit removes the tail.
+
+        If one of the panes cannot be read, the rows stay rows, up to twice the bytes of a tail.
+        """
+        held = tail.all_rows()
+        try:
+            self._fill(key, config, [rows for rows in (held, added) if rows is not None], filled)
+        except UnreadablePane as error:
+            if added is not None:
+                tail.append(added)
+            if tail.n_bytes > 2 * MAX_TAIL_BYTES:
+                raise UnreadablePane(key, error) from error
+            return
+        tail.clear()
+
+    def _fill(
+        self, key: PaneKey, config: ModelConfig, parts: list[TailRows], filled: Pane | None
+    ) -> None:
+        """Fill rows into the sums of every slice.
+
+        Parameters
+        ----------
+        filled : the pane of all rows of the last part, if that is known
+        """
+        spec = self._ground.spec(config)
+        rows = self._ground.rows.together(parts)
+        panes = {slice_: replace(key, slice=slice_) for slice_ in rows.n_by_slice}
+        self.fetch(panes.values(), (), {(config.key, config.generation): config})
+        for slice_, name in panes.items():
+            pane, own = self._held[self.place(name)].pane, [rows]
+            if slice_ == ALL_ROWS and filled is not None:
+                pane.merge(filled)
+                own = parts[:-1]
+            for each in own:
+                each.fill_into(pane, slice_, lambda: self._ground.pane(spec))
+            self._changed.add(self.place(name))
+
     def merge(self, key: PaneKey, delta: Pane) -> None:
         """Add a delta to a fetched pane."""
         self._held[self.place(key)].pane.merge(delta)
+        self._note_posted(key)
 
-    def exchange(self, key: PaneKey, lost: Pane, gained: Pane) -> None:
-        """Add rows to a fetched pane, then subtract rows: in this order no cell passes through a count of zero."""
-        pane = self._held[self.place(key)].pane
-        pane.merge(gained)
-        pane.subtract(lost)
+    def _note_posted(self, key: PaneKey) -> None:
+        self._changed.add(self.place(key))
+        self._posted.add(self.place(key))
 
     def claim(self, claim: Claim) -> str:
         """Replace the earlier running total of a source by a newer one; return the outcome.
@@ -235,6 +276,7 @@ class PaneCache:
         at which its sums would be dropped.
         """
         held, update = self._held[self.place(claim.pane)], claim.update
+        self._note_posted(claim.pane)
         is_daily = claim.pane.start_s < self._marks_of(claim.pane).daily_to
         name = total_field(claim.name, claim.pane.start_s if is_daily else None)
         digest = blake2b(update.packed, digest_size=16).digest()
@@ -254,14 +296,22 @@ class PaneCache:
         held.changed_sources.add(name)
         return REPLACED
 
-    def write(self, touched: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
-        """Write the changes of touched panes into a commit."""
-        for key in dict.fromkeys(map(self.place, touched)):
-            self._write(key, commit, version)
+    def write(self, commit: Commit, version: bytes) -> None:
+        """Write all changes into a commit. Panes whose rows only became sums keep their version."""
+        for key in sorted(self._changed_tails, key=_order):
+            self._tails[key].write(self._keys.tail(key), commit)
+            self._used[TailKey(key)] = self._tails[key].memory_bytes
+        renewed = set(self._fed)
+        for key in sorted(self._changed, key=_order):
+            if self._write(key, commit) and key in self._posted:
+                renewed.add(key)
             self._held[key].pane.tighten()
             self._used[key] = self._held[key].memory_bytes
+        self._write_versions(renewed, commit, version)
+        self._forget_changes()
 
-    def _write(self, key: PaneKey, commit: Commit, version: bytes) -> None:
+    def _write(self, key: PaneKey, commit: Commit) -> bool:
+        """Write the changed sums of a pane; return whether it has any content."""
         held = self._held[key]
         parts = held.pane.parts()
         changed: dict[str, bytes] = {
@@ -269,24 +319,42 @@ class PaneCache:
         }
         changed |= {name: held.sources[name] for name in held.changed_sources}
         gone = [name for name in held.parts if name not in parts]
-        if not (changed or held.parts or held.sources):
-            return
-        if not held.parts and not held.sources.keys() - held.changed_sources:
-            commit.add_member(self._keys.slices(key.model, key.generation), key.slice)
+        has_content = bool(changed or held.parts or held.sources)
         if changed:
             commit.set_fields(self._keys.pane(key), changed)
         if gone:
             commit.drop_fields(self._keys.pane(key), gone)
         held.parts = dict(parts)
         held.changed_sources = set()
-        versions = self._keys.versions(key.model, key.generation, key.slice)
-        commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
+        return has_content
+
+    def _write_versions(self, panes: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
+        by_slice: dict[PaneKey, dict[str, bytes]] = {}
+        for key in sorted(panes, key=_order):
+            fields = by_slice.setdefault(replace(key, start_s=0), {LAST_CHANGE: version})
+            fields[str(key.start_s)] = version
+        for key, fields in by_slice.items():
+            model = (key.model, key.generation)
+            known = self._slices.setdefault(model, set())
+            if key.slice not in known:
+                commit.add_member(self._keys.slices(*model), key.slice)
+                known.add(key.slice)
+            commit.set_fields(self._keys.versions(*model, key.slice), fields)
 
     def trim(self) -> None:
         """Evict the least recently used panes of any partition, down to the limit. Call it only right after a written commit."""
         used, self._used = self._used, {}
         self._budget.end(self, used)
+        if len(self._slices) > MAX_KNOWN_MODELS:
+            self._slices.clear()
 
-    def evict(self, key: PaneKey) -> None:
-        """Drop one pane, as the budget asks."""
-        self._held.pop(key, None)
+    def evict(self, key: CacheKey) -> None:
+        """Drop one pane or tail, as the budget asks."""
+        if isinstance(key, TailKey):
+            self._tails.pop(key.pane, None)
+        else:
+            self._held.pop(key, None)
+
+
+def _order(key: PaneKey) -> tuple[str, str, str, int]:
+    return key.model, key.generation, key.slice, key.start_s

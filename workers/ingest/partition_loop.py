@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.commands import write_order
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item, arrived
+from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import (
     ALARM,
     ALONE,
@@ -28,7 +29,9 @@ from calibrant_server.workers.ingest.entries import (
     IngestEntry,
     check_control,
 )
-from calibrant_server.workers.ingest.pane_cache import PaneBudget, PaneCache
+from calibrant_server.workers.ingest.pane_budget import PaneBudget
+from calibrant_server.workers.ingest.pane_cache import PaneCache
+from calibrant_server.workers.ingest.parking import LoneEntryError, Parking
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
@@ -36,7 +39,7 @@ from calibrant_server.workers.ingest.tries import Tries
 from calibrant_server.workers.lifecycle.baselines import Baselines, write_outcome
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
 from calibrant_server.workers.lifecycle.transfer_import import Restoring
-from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
+from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import Commit, id_order
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.fencing_token import (
@@ -64,10 +67,6 @@ COMMIT_WRITE_RATE = 20_000_000
 # Time limit for one suspected entry in the sandbox: many times that of the largest accepted batch.
 CHILD_TIMEOUT_S = 20.0
 CHILD_MEMORY_BYTES = 2 << 30
-
-
-class LoneEntryError(RuntimeError):
-    """An entry that is committed alone failed with an unexpected error; it is retried, then parked."""
 
 
 class PartitionLoop:
@@ -98,6 +97,7 @@ class PartitionLoop:
         self._baselines = Baselines(self._node, self.keys, self._chain, ground)
         self._restoring = Restoring(self._node, self.keys, self._chain, ground)
         self._records = RetainedStore(self._node, self.keys)
+        self._parking = Parking(store, self.keys, self._chain)
         self._tries: Tries | None = None  # created by the first failure
         self._at_work: list[str] = []
         self._counted = False
@@ -166,6 +166,9 @@ class PartitionLoop:
         self._at_work = []
         if time.monotonic() >= self._housekeeping.due_at and self._housekeeping.run(self._busy):
             self._shelf.forget()
+        tries = self._tries
+        if tries is not None and tries.spent_id and self._park_next(tries):
+            return
         items, dry = self._read(self._chain.cursor.id, READ_BLOCK_S)
         if not items:
             return
@@ -176,10 +179,8 @@ class PartitionLoop:
             self._counted = True
             return
         self._at_work = [items[0].id]
-        tries, in_danger = self._tries, self._is_dangerous(items[0])
-        if tries is not None and tries.are_spent(items[0].id):
-            self._park(items[0], tries.why)
-        elif _is_alone(items[0]):
+        in_danger = self._is_dangerous(items[0])
+        if _is_alone(items[0]):
             self._try_lone(self._alone, items[0])
         elif in_danger:
             self._try_lone(self._commit_one, items[0])
@@ -192,24 +193,16 @@ class PartitionLoop:
         if tries is not None:
             tries.succeeded()
 
-    def _park(self, item: Item, why: str) -> None:
-        """Park an entry for a replay: one commit stores it, leaves its id open and advances the cursor."""
-        commit, entry = Commit(self.keys), item.entry
-        commit.park(item.id, why, int(time.time() * 1000))
-        # The replay reserves room for its records again.
-        arrived(item, commit, self.keys)
-        if entry is not None and entry.batch_id:
-            key = self.keys.record(entry.model, entry.generation, entry.batch_id)
-            text = self._node.get(key)
-            record = (
-                BatchRecord(ACCEPTED, entry.digest.hex())
-                if text is None
-                else BatchRecord.from_json(text)
-            )
-            if not record.is_final:
-                commit.record(key, record.ended(PARKED).to_json(), 0)
-        log.error("entry_parked entry_id=%s error=%s", item.id, why)
-        self._chain.send(commit, self._chain.new_token(), item.id, 0, item.n_bytes)
+    def _park_next(self, tries: Tries) -> bool:
+        """Park the next entry if it has failed alone too often; its payload is not read, which may be what failed."""
+        head = read_head(self._node, self.keys.stream, f"({self._chain.cursor.id}")
+        if head is None or head.id != tries.spent_id:
+            return False
+        self._busy()
+        self._at_work = [head.id]
+        self._parking.park(head, tries.why)
+        tries.succeeded()
+        return True
 
     def _single(self, item: Item) -> CommitGroup:
         run = CommitGroup(self._ground, self._busy, self._reads())
@@ -246,11 +239,18 @@ class PartitionLoop:
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
-        reply = self._node.xread(
-            {self.keys.stream: after_id},
-            count=self._count,
-            block=max(1, int(block_s * 1000)) if block_s > 0 else None,
-        )
+        try:
+            reply = self._node.xread(
+                {self.keys.stream: after_id},
+                count=self._count,
+                block=max(1, int(block_s * 1000)) if block_s > 0 else None,
+            )
+        except MemoryError:
+            if self._count == 1 and not self._at_work:
+                # The entry alone is too large for the memory there is: this is its failure.
+                head = read_head(self._node, self.keys.stream, f"({after_id}")
+                self._at_work = [head.id] if head is not None else []
+            raise
         items = [
             Item.read(entry_id.decode(), fields) for _, found in reply for entry_id, fields in found
         ]
@@ -283,8 +283,10 @@ class PartitionLoop:
     def _commit(self, run: CommitGroup) -> None:
         token = self._chain.new_token()
         run.apply(self._shelf)
+        if run.parked_bytes:
+            self._parking.check_room(run.parked_bytes)
         commit = Commit(self.keys)
-        self._shelf.write(run.reduction.touched, commit, token)
+        self._shelf.write(commit, token)
         run.write(commit, self.keys, self._settings.idempotency_ttl_s)
         run.write_facts(commit, self.keys)
         self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
@@ -297,7 +299,7 @@ class PartitionLoop:
         run = self._one_in_child(item)
         try:
             self._commit(run)
-        except (StaleTokenError, *NO_VERDICT):
+        except (StaleTokenError, LoneEntryError, *NO_VERDICT):
             raise
         except Exception as error:
             log.exception("entry %s cannot be committed", item.id)

@@ -1,4 +1,7 @@
-"""Reduction of entries to deltas of panes: decode, route rows to panes, fill. Independent of the store.
+"""Reduction of entries to what they add: rows by time slice, and deltas of panes. Independent of the store.
+
+Predictions become rows of the tail of their time slice. They are filled once into the pane of all rows, so that an entry
+that cannot be filled is found before it is stored. Posted panes and histograms are deltas of the stored sums.
 
 The classes of the library compute the numbers. They are passed in as `Numerics`, so that tests of exactly-once delivery
 can count in integers instead.
@@ -27,9 +30,17 @@ from calibrant_server.workers.ingest.entries import (
     EntryError,
     IngestEntry,
 )
-from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records, RowOutcomes
+from calibrant_server.workers.ingest.label_join import (
+    Change,
+    LabelJoin,
+    NoRecords,
+    Records,
+    RowOutcomes,
+)
 from calibrant_server.workers.ingest.payloads import Update, unpack_labels, unpack_updates
 from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
+from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
+from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
@@ -44,6 +55,8 @@ class Numerics:
     batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or classes with their interface
     together : batches of one pane, concatenated if that does not change the result
     spec : specification of a model's panes
+    rows : `TailRows` or a class with its interface
+    pane_bytes : estimated packed size of a pane of a number of rows
     path : `module:function` that makes an equal object in another process
     """
 
@@ -53,6 +66,8 @@ class Numerics:
     together: Callable[[list[Batch]], Iterable[Batch]] = together
     spec: Callable[[ModelConfig], PaneSpec] = ModelConfig.spec
     path: str = "calibrant_server.workers.ingest.reduce:Numerics"
+    rows: type[TailRows] = TailRows
+    pane_bytes: Callable[[PaneSpec, int], int] = estimated_pane_bytes
 
     def window(self, spec: PaneSpec) -> Pane:
         """Return an empty pane into which the panes of a window are merged."""
@@ -113,20 +128,39 @@ class StoreReads:
         return StoreReads(self._records, self._slices_of, self._max_values)
 
 
+@dataclass
+class NewRows:
+    """Batches that predictions of one time slice add, and the pane that they fill together.
+
+    Attributes
+    ----------
+    filled : the pane of all rows, filled when the reduction is closed
+    """
+
+    config: ModelConfig
+    batches: list[Batch]
+    filled: Pane | None = None
+
+
 class Reduction:
-    """What entries add: one delta per pane, and claims that depend on the state.
+    """What entries add: rows by time slice, deltas of stored sums, and claims that depend on the state.
 
     Batches are collected and filled at `close`, many at a time.
+
+    Attributes
+    ----------
+    rows : by the pane of all rows of their time slice
+    touched : panes that change
     """
 
     def __init__(self, reads: StoreReads | None = None) -> None:
         self.reads = reads or StoreReads()
         self.other: dict[str, dict[str, int]] = {}
         self.outcomes: dict[str, RowOutcomes] = {}
+        self.rows: dict[PaneKey, NewRows] = {}
         self.deltas: dict[PaneKey, Pane] = {}
         self.claims: list[tuple[str, Claim]] = []
         self.touched: set[PaneKey] = set()
-        self._waiting: dict[PaneKey, tuple[ModelConfig, list[Batch]]] = {}
 
     def delta(self, key: PaneKey, config: ModelConfig, ground: Numerics) -> Pane:
         """Return the delta of a pane, an empty one at first."""
@@ -136,26 +170,35 @@ class Reduction:
         return self.deltas[key]
 
     def add_batch(self, key: PaneKey, config: ModelConfig, batch: Batch) -> None:
-        """Collect a batch, to be filled at `close`."""
-        self.touched.add(key)
-        self._waiting.setdefault(key, (config, []))[1].append(batch)
+        """Collect the rows of one time slice, to be filled at `close`."""
+        self.rows.setdefault(key, NewRows(config, [])).batches.append(batch)
 
     def close(self, ground: Numerics) -> None:
-        """Fill the collected batches."""
-        for key, (config, batches) in self._waiting.items():
-            delta = self.delta(key, config, ground)
-            for batch in ground.together(batches):
-                delta.fill_batch(batch)
-            delta.tighten()  # a run holds the deltas of all its panes at once
-        self._waiting = {}
+        """Fill the collected batches into the panes of all rows."""
+        for new in self.rows.values():
+            if new.filled is not None:
+                continue
+            filled = ground.pane(ground.spec(new.config))
+            for batch in ground.together(new.batches):
+                filled.fill_batch(batch)
+            filled.tighten()  # a run holds the panes of all its time slices at once
+            new.filled = filled
 
-    def exchanges(self, ground: Numerics) -> dict[PaneKey, tuple[Pane, Pane]]:
-        """Return what panes lose and gain by joined labels."""
+    def changes(self) -> dict[PaneKey, Change]:
+        """Return the rows that time slices lose and gain by joined labels."""
         join = self.reads.opened_join
-        return {} if join is None else join.exchanges(lambda of: ground.pane(ground.spec(of)))
+        return {} if join is None else join.changes()
 
     def absorb(self, other: Reduction) -> None:
         """Add another, closed reduction to this one."""
+        for key, new in other.rows.items():
+            if key in self.rows:
+                held = self.rows[key]
+                held.batches += new.batches
+                assert held.filled is not None and new.filled is not None
+                held.filled.merge(new.filled)
+            else:
+                self.rows[key] = new
         for key, delta in other.deltas.items():
             if key in self.deltas:
                 self.deltas[key].merge(delta)
@@ -193,8 +236,10 @@ def _predictions(entry: IngestEntry, config: ModelConfig, ground: Numerics, into
         return int(batch.n)
     batch = _timed(batch, entry.received_ms)
     for place, rows in rows_by_pane(batch, config.pane_s, entry.received_ms * 1000):
-        part = batch if rows is None else batch.take(rows)
-        into.add_batch(_key(config, place), config, part)
+        key = _key(config, place)
+        into.touched.add(key)
+        if place.slice == ALL_ROWS:
+            into.add_batch(key, config, batch if rows is None else batch.take(rows))
     return int(batch.n)
 
 

@@ -64,10 +64,14 @@ class ChildDied(Exception):
 
 @dataclass(frozen=True)
 class Reduced:
-    """Reply: what an entry adds. Deltas are packed; `joined` tells that records by id are involved."""
+    """Reply: what an entry adds. Deltas are packed; `joined` tells that records by id are involved.
+
+    Rows are replied as the delta of the pane of all rows. A reader that finds a slice in `touched` reduces the entry again.
+    """
 
     n: int
     joined: bool
+    touched: set[PaneKey]
     deltas: dict[PaneKey, bytes]
     claims: list[Claim]
 
@@ -206,7 +210,7 @@ class DisposableReducer:
         for key, packed in reply.deltas.items():
             reduction.deltas[key] = self._ground.pane.unpack(packed)
         reduction.claims = [(entry.id, claim) for claim in reply.claims]
-        reduction.touched = {*reply.deltas, *(claim.pane for claim in reply.claims)}
+        reduction.touched = {*reply.touched, *reply.deltas, *(claim.pane for claim in reply.claims)}
         return reduction, reply.n
 
 
@@ -236,11 +240,14 @@ def reply_to(entry: IngestEntry, config: ModelConfig, ground: Numerics) -> Reply
     try:
         n = reduce_entry(entry, config, ground, reduction)
         reduction.close(ground)
-        reduction.exchanges(ground)
+        for change in reduction.changes().values():
+            change.try_fill(ground.rows, lambda of: ground.pane(ground.spec(of)))
+        deltas = {key: new.filled for key, new in reduction.rows.items() if new.filled is not None}
         return Reduced(
             n,
             bool(reduction.outcomes),
-            {key: delta.pack() for key, delta in reduction.deltas.items()},
+            reduction.touched,
+            {key: delta.pack() for key, delta in (deltas | reduction.deltas).items()},
             [claim for _, claim in reduction.claims],
         )
     except MemoryError:

@@ -33,9 +33,10 @@ class Tries:
         """Return whether an entry belongs to a failed run, and is to be committed alone."""
         return id_order(entry_id) <= id_order(self._one_by_one_to)
 
-    def are_spent(self, entry_id: str) -> bool:
-        """Return whether an entry has reached the maximum number of failures alone."""
-        return entry_id == self._failing and self._n_alone >= MAX_TRIES
+    @property
+    def spent_id(self) -> str:
+        """The entry that has reached the maximum number of failures alone; empty if there is none."""
+        return self._failing if self._n_alone >= MAX_TRIES else ""
 
     def succeeded(self) -> None:
         """Reset the count after a written commit."""

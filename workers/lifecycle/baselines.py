@@ -12,10 +12,11 @@ from typing import Any
 from calibrant_server.workers.ingest.commit_group import Item, set_aside
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
-from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks, baseline_slice
 from calibrant_server.workers.store.windows import Window
@@ -86,13 +87,8 @@ class Baselines:
         spec = self._ground.spec(config)
         merged = self._ground.pane(spec)
         for start in panes_in(found, marks.widened(window)):
-            fields = self._node.hgetall(self._keys.pane(PaneKey(*model, slice_, start)))
-            named = {field.decode(): value for field, value in fields.items()}
-            parts = {
-                field: value for field, value in named.items() if not field.startswith(SOURCE_FIELD)
-            }
-            if parts:
-                merged.merge(self._ground.pane.from_parts(spec, parts))
+            key = PaneKey(*model, slice_, start)
+            merged.merge(read_pane(self._node, self._keys, self._ground, config, key)[0])
         return merged
 
     def _remove(self, config: ModelConfig, name: str, commit: Commit) -> None:

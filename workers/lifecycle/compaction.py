@@ -3,6 +3,8 @@
 One commit merges a day of a slice. It removes the hours, writes the day and moves the slice's watermark, before which panes
 are days. A kill before or after the commit leaves nothing half done. Results before and after depend on the same sums; only
 fewer window boundaries are available.
+
+Rows that are not sums yet become sums first, since they feed panes of all slices.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.pane_cache import total_field
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
@@ -25,18 +28,26 @@ from calibrant_server.workers.store.watermarks import (
     daily_to,
     is_baseline,
 )
+from calibrant_server.workers.store.windows import ALL_ROWS
 
 log = logging.getLogger(__name__)
 
 
 class Compaction:
-    """Compactor of the old panes of one partition's models."""
+    """Compactor of the old panes of one partition's models.
+
+    Attributes
+    ----------
+    n_folded : time slices whose rows became sums so far
+    """
 
     def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._node = node
         self._keys = keys
         self._chain = chain
         self._ground = ground
+        self.n_folded = 0
+        self._folding = TailFolding(node, keys, chain, ground)
 
     def merge_days(
         self, config: ModelConfig, until_s: float, progress: Callable[[], None] = lambda: None
@@ -48,28 +59,45 @@ class Compaction:
         marks = self._node.hgetall(self._keys.marks(*model))
         if config.label_horizon_s is not None:
             until_s = min(until_s, int(marks.get(SEALED_TO.encode(), 0)))
-        n_days = 0
+        n_days, to_s = 0, self._fold(config, marks, int(until_s // DAY_S) * DAY_S, progress)
         for member in sorted(self._node.smembers(self._keys.slices(*model))):
             slice_ = member.decode()
             if is_baseline(slice_):
                 continue
             from_s = Watermarks.of(slice_, marks).daily_to
-            for day_s, starts in self._days(config, slice_, from_s, int(until_s // DAY_S) * DAY_S):
+            for day_s, hours in self._days(config, slice_, from_s, to_s):
                 progress()
-                if not self._merge(config, slice_, day_s, starts):
+                if not self._merge(config, slice_, day_s, hours):
                     break
                 n_days += 1
         return n_days
+
+    def _fold(
+        self,
+        config: ModelConfig,
+        marks: dict[bytes, bytes],
+        to_s: int,
+        progress: Callable[[], None],
+    ) -> int:
+        """Make sums of the rows before `to_s`; return the end of the last day without rows."""
+        from_s = Watermarks.of(ALL_ROWS, marks).daily_to
+        starts = [each for each in self._starts(config, ALL_ROWS) if from_s <= each < to_s]
+        n_folded, damaged_s = self._folding.fold(config, starts, progress)
+        self.n_folded += n_folded
+        return to_s if damaged_s is None else damaged_s - damaged_s % DAY_S
+
+    def _starts(self, config: ModelConfig, slice_: str) -> list[int]:
+        """Return the starts of a slice's panes, oldest first."""
+        versions = self._keys.versions(config.key, config.generation, slice_)
+        found = (name.decode() for name in self._node.hkeys(versions))
+        return sorted(int(start) for start in found if start != LAST_CHANGE)
 
     def _days(
         self, config: ModelConfig, slice_: str, from_s: int, until_s: int
     ) -> Iterator[tuple[int, list[int]]]:
         """Return days with hourly panes, oldest first, each with the starts of its panes."""
-        versions = self._keys.versions(config.key, config.generation, slice_)
-        found = (name.decode() for name in self._node.hkeys(versions))
-        starts = sorted(int(start) for start in found if start != LAST_CHANGE)
         days: dict[int, list[int]] = {}
-        for start in starts:
+        for start in self._starts(config, slice_):
             if from_s <= start < until_s:
                 days.setdefault(start - start % DAY_S, []).append(start)
         yield from days.items()

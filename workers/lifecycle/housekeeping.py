@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered
 from calibrant_server.workers.alarm.removal import remove_alarm
@@ -28,6 +30,7 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.transient_errors import is_transient, store_message
 from calibrant_server.workers.store.watermarks import KEPT_FROM, Watermarks, is_baseline
 from calibrant_server.workers.store.windows import ALL_ROWS
 
@@ -67,9 +70,10 @@ class Housekeeping:
         # Also if this pass fails: entries continue meanwhile.
         pause_s = self._settings.housekeeping_s
         self.due_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
-        n_changed = 0
+        n_changed, n_folded = 0, self._compaction.n_folded
         if self._walk is None:
             self.drop_spent_buckets()
+            self._forget_gone_models()
             n_changed = (
                 self.seal(progress) + self.merge_days(progress) + self.drop_old_panes(progress)
             )
@@ -79,19 +83,38 @@ class Housekeeping:
         self.due_at = time.monotonic() + (
             min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s
         )
-        return n_changed > 0
+        return n_changed > 0 or self._compaction.n_folded > n_folded
 
     def seal(self, progress: Callable[[], None] = lambda: None) -> int:
         """Seal the cohorts that reached their model's label horizon; return their number."""
         now_s = self._seen_to_s()
-        n_sealed = 0
-        for config in self._configs():
-            n_sealed += self._sealing.seal(config, now_s, progress)
-            try:
-                self._close_gathered(config, now_s)
-            except (PackingError, RecordError) as error:
-                log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
+        return self._of_each(lambda config: self._seal(config, now_s, progress))
+
+    def _seal(self, config: ModelConfig, now_s: float, progress: Callable[[], None]) -> int:
+        try:
+            n_sealed = self._sealing.seal(config, now_s, progress)
+        except ResponseError as error:
+            if not is_transient(error):
+                self._sealing.note_damage(config, store_message(error))
+            raise
+        try:
+            self._close_gathered(config, now_s)
+        except (PackingError, RecordError) as error:
+            log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
         return n_sealed
+
+    def _of_each(self, work: Callable[[ModelConfig], int]) -> int:
+        """Do the same for each model; return the sum.
+
+        A rejection by the store that lasts, such as a key of another type, belongs to one model: the others go on.
+        """
+        total = 0
+        for config in self._configs():
+            try:
+                total += work(config)
+            except ResponseError as error:
+                _report(config, error)
+        return total
 
     def _close_gathered(self, config: ModelConfig, now_s: float) -> None:
         """Advance detectors by a cohort that no further pane will complete."""
@@ -116,9 +139,7 @@ class Housekeeping:
         if not age_s:
             return 0
         until_s = time.time() - age_s
-        return sum(
-            self._compaction.merge_days(config, until_s, progress) for config in self._configs()
-        )
+        return self._of_each(lambda config: self._compaction.merge_days(config, until_s, progress))
 
     def _configs(self) -> list[ModelConfig]:
         """Return complete models; a partly imported one does not age."""
@@ -138,14 +159,26 @@ class Housekeeping:
     def old_records(self) -> Iterator[None]:
         """Remove retained records whose panes are gone, in steps; each model a few times per retention."""
         for config in self._configs():
-            if config.retention_s is None:
-                continue
-            name = (config.key, config.generation)
-            kept_from = int(self._node.hget(self._keys.marks(*name), KEPT_FROM) or 0)
-            step_s = max(config.pane_s, config.retention_s // _WALKS_A_RETENTION)
-            if kept_from >= self._walked.get(name, 0) + step_s:
-                yield from old_records(self._node, self._keys, self._chain, config, kept_from)
-                self._walked[name] = kept_from
+            try:
+                yield from self._old_records(config)
+            except ResponseError as error:
+                _report(config, error)
+
+    def _old_records(self, config: ModelConfig) -> Iterator[None]:
+        if config.retention_s is None:
+            return
+        name = (config.key, config.generation)
+        kept_from = int(self._node.hget(self._keys.marks(*name), KEPT_FROM) or 0)
+        step_s = max(config.pane_s, config.retention_s // _WALKS_A_RETENTION)
+        if kept_from >= self._walked.get(name, 0) + step_s:
+            yield from old_records(self._node, self._keys, self._chain, config, kept_from)
+            self._walked[name] = kept_from
+
+    def _forget_gone_models(self) -> None:
+        names = {(config.key, config.generation) for config in self._configs()}
+        for known in (self._looked, self._walked):
+            for name in known.keys() - names:
+                del known[name]
 
     def drop_spent_buckets(self) -> None:
         """Drop the counts of expired batch records."""
@@ -161,25 +194,27 @@ class Housekeeping:
 
         The model's watermark moves first: from then on, no label changes or restores a pane that is being removed.
         """
+        return self._of_each(lambda config: self._drop_old_panes(config, progress))
+
+    def _drop_old_panes(self, config: ModelConfig, progress: Callable[[], None]) -> int:
+        if config.retention_s is None:
+            return 0
+        # Panes expire at their boundaries; between two boundaries there is nothing to find.
+        boundary = int((time.time() - config.retention_s) // config.pane_s) * config.pane_s
+        name = (config.key, config.generation)
+        if self._looked.get(name) == boundary:
+            return 0
+        found = self._node.hgetall(self._keys.marks(*name))
+        if boundary > int(found.get(KEPT_FROM.encode(), 0)):
+            self._mark_kept(config, boundary)
         n_removed = 0
-        for config in self._configs():
-            if config.retention_s is None:
-                continue
-            # Panes expire at their boundaries; between two boundaries there is nothing to find.
-            boundary = int((time.time() - config.retention_s) // config.pane_s) * config.pane_s
-            name = (config.key, config.generation)
-            if self._looked.get(name) == boundary:
-                continue
-            found = self._node.hgetall(self._keys.marks(*name))
-            if boundary > int(found.get(KEPT_FROM.encode(), 0)):
-                self._mark_kept(config, boundary)
-            for some in _in_runs(self._panes_before(config, found, boundary)):
-                progress()
-                self._remove(some)
-                n_removed += len(some)
-            if n_removed:
-                self._drop_empty_slices(config)
-            self._looked[name] = boundary
+        for some in _in_runs(self._panes_before(config, found, boundary)):
+            progress()
+            self._remove(some)
+            n_removed += len(some)
+        if n_removed:
+            self._drop_empty_slices(config)
+        self._looked[name] = boundary
         return n_removed
 
     def _mark_kept(self, config: ModelConfig, boundary: int) -> None:
@@ -238,7 +273,10 @@ class Housekeeping:
             self._chain.send(commit, self._chain.new_token())
 
     def _panes(self, model: str, generation: str) -> Iterator[PaneKey]:
-        for member in self._node.smembers(self._keys.slices(model, generation)):
+        # The panes of all rows last: the rows of their time slices, which feed the others too, go with them.
+        for member in sorted(
+            self._node.smembers(self._keys.slices(model, generation)), reverse=True
+        ):
             slice_ = member.decode()
             for start in self._node.hkeys(self._keys.versions(model, generation, slice_)):
                 if start.decode() != LAST_CHANGE:
@@ -251,10 +289,18 @@ class Housekeeping:
             versions = self._keys.versions(pane.model, pane.generation, pane.slice)
             commit.unlink(self._keys.pane(pane))
             if pane.slice == ALL_ROWS:
+                commit.unlink(self._keys.tail(pane))
                 commit.unlink(self._keys.unsealed(pane.model, pane.generation, pane.start_s))
             commit.drop_fields(versions, [str(pane.start_s)])
             commit.set_fields(versions, {LAST_CHANGE: token})
         self._chain.send(commit, token)
+
+
+def _report(config: ModelConfig, error: ResponseError) -> None:
+    """Log a lasting rejection by the store; raise a state of the store, which concerns every model."""
+    if is_transient(error):
+        raise error
+    log.error("housekeeping_failed model=%s error=%s", config.key, store_message(error))
 
 
 def _in_runs(things: Iterable[Any]) -> Iterator[list[Any]]:

@@ -18,10 +18,11 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
+from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.fencing_token import FencingToken
-from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import (
     SEALED_TO,
@@ -62,7 +63,7 @@ class Sealing:
         now_s : everything received before this time is in the panes
         """
         if config.label_horizon_s is None:
-            self._note_damage(config, None)
+            self.note_damage(config, None)
             return 0
         model = (config.key, config.generation)
         marks = self._node.hgetall(self._keys.marks(*model))
@@ -74,10 +75,10 @@ class Sealing:
                 self._seal(config, marks, cohort, panes_by_slice)
             except (PackingError, RecordError) as error:
                 # Later cohorts wait as well: detectors process them in order.
-                self._note_damage(config, f"{cohort.start_s}: {error}")
+                self.note_damage(config, f"{cohort.start_s}: {error}")
                 return n_cohorts
             n_cohorts += 1
-        self._note_damage(config, None)
+        self.note_damage(config, None)
         return n_cohorts
 
     def is_blocked(self, config: ModelConfig) -> bool:
@@ -85,7 +86,7 @@ class Sealing:
         field = f"{config.key}|{config.generation}"
         return bool(self._node.hexists(self._keys.unsealable, field))
 
-    def _note_damage(self, config: ModelConfig, why: str | None) -> None:
+    def note_damage(self, config: ModelConfig, why: str | None) -> None:
         """Record in the store that a model's cohorts cannot be sealed, or can be again."""
         name, field = self._keys.unsealable, f"{config.key}|{config.generation}"
         known = self._node.hget(name, field)
@@ -167,13 +168,6 @@ class Sealing:
         spec = self._ground.spec(config)
         merged = self._ground.pane(spec)
         for start in starts:
-            found = self._node.hgetall(
-                self._keys.pane(PaneKey(config.key, config.generation, slice_, start))
-            )
-            named = {name.decode(): value for name, value in found.items()}
-            parts = {
-                name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)
-            }
-            if parts:
-                merged.merge(self._ground.pane.from_parts(spec, parts))
+            key = PaneKey(config.key, config.generation, slice_, start)
+            merged.merge(read_pane(self._node, self._keys, self._ground, config, key)[0])
         return merged

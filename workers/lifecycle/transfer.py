@@ -2,7 +2,8 @@
 
 Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `baseline`, `map`, `current_map`, those of the alarm
 (`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, last `end`. Bytes of the store are base64. The
-versions of panes are included, so that the results of the other store are the same to the last digit.
+versions of panes are included, so that the results of the other store are the same to the last digit. A pane is exported as
+sums: rows that are not sums yet are filled.
 
 The export reads in pieces while entries continue to be merged. `end` reports whether everything belongs to one state.
 """
@@ -10,11 +11,14 @@ The export reads in pieces while entries continue to be merged. `end` reports wh
 from __future__ import annotations
 
 import json
+from asyncio import to_thread
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
 from calibrant_server.workers.alarm.alarm_transfer import alarm_lines, episodes_of
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.stored_panes import divided, whole_pane
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
@@ -25,6 +29,7 @@ from calibrant_server.workers.store.keys import (
 )
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import is_live
 
 FORMAT = 1
 MODEL, MARKS, PANE, BASELINE, MAP, CURRENT_MAP, RECORD, UNIT, TALLY, END = (
@@ -47,10 +52,14 @@ CARRIED = ("conflicts", "duplicates", "expired", "expired_unlabelled")
 
 
 async def export_lines(
-    client: Any, keys: Keys, config: ModelConfig, with_records: bool
+    client: Any,
+    keys: Keys,
+    config: ModelConfig,
+    with_records: bool,
+    ground: Numerics = Numerics(),  # noqa: B008
 ) -> AsyncIterator[dict[str, Any]]:
     """Return all lines of a model; the last one is `end`."""
-    source = _Source(client, keys.of_model(config.key), config)
+    source = _Source(client, keys.of_model(config.key), config, ground)
     before = await source.stamp()
     yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(config.to_json())}
     yield {"type": MARKS, "marks": await source.texts(source.keys.marks(*source.name))}
@@ -73,7 +82,8 @@ async def export_lines(
 class _Source:
     """One model in a store, for the event loop."""
 
-    def __init__(self, client: Any, keys: PartitionKeys, config: ModelConfig):
+    def __init__(self, client: Any, keys: PartitionKeys, config: ModelConfig, ground: Numerics):
+        self.ground = ground
         self.client = client
         self.keys = keys
         self.config = config
@@ -109,15 +119,23 @@ class _Source:
         for slice_ in await self.slices():
             versions = await self.texts(self.keys.versions(*self.name, slice_))
             for start in sorted(int(each) for each in versions if each != LAST_CHANGE):
-                fields = await self.client.hgetall(
-                    self.keys.pane(PaneKey(*self.name, slice_, start))
-                )
-                packed = {
-                    name.decode(): b64encode(value).decode() for name, value in fields.items()
-                }
+                fields = await self._pane(PaneKey(*self.name, slice_, start))
+                packed = {name: b64encode(value).decode() for name, value in fields.items()}
                 yield {
                     "type": PANE, "slice": slice_, "start": start, "version": versions[str(start)], "packed": packed,
                 }  # fmt: skip
+
+    async def _pane(self, key: PaneKey) -> dict[str, bytes]:
+        """Return a pane's sums and running totals. Rows that are not sums yet are filled in a thread."""
+        reads = ReadTogether()
+        reads.hgetall(self.keys.pane(key))
+        reads.hgetall(self.keys.tail(key))
+        fields, tail = await reads.run_async(self.client)
+        parts, sources = divided(fields)
+        if tail and is_live(key.slice):
+            pane = await to_thread(whole_pane, self.ground, self.config, key.slice, parts, tail)
+            parts = await to_thread(pane.parts)
+        return parts | sources
 
     async def baselines(self) -> AsyncIterator[dict[str, Any]]:
         for name, text in sorted((await self.texts(self.keys.baselines(*self.name))).items()):

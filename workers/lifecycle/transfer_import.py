@@ -86,9 +86,8 @@ class Restoring:
         with self._node.pipeline(transaction=False) as pipe:
             for line in lines:
                 if line["type"] == PANE:
-                    pipe.exists(
-                        self._keys.pane(PaneKey(*self._name, line["slice"], int(line["start"])))
-                    )
+                    key = PaneKey(*self._name, line["slice"], int(line["start"]))
+                    pipe.exists(self._keys.pane(key), self._keys.tail(key))
                 elif line["type"] == RECORD:
                     pipe.hexists(self._keys.facts_of(*self._name, line["id"]), line["id"])
             return not any(pipe.execute())

@@ -4,6 +4,9 @@ Panes are read in runs. Each run also reads the versions of all panes; panes tha
 read again, until all loaded panes have the versions of the last run. Panes are merged in groups of
 neighbours that start at fixed times, and merges are cached by the versions of their panes. If one pane has changed or
 the window has moved on, the other groups are available and their panes need not be read.
+
+A pane is its stored sums together with the rows of its time slice that are not sums yet. Both are read at one moment. The
+fold of the rows stays in memory.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from typing import Any, NamedTuple
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.stored_panes import divided, whole_pane
 from calibrant_server.workers.queries.versions import name_state, panes_in
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
+from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.lru_cache import LruCache
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
@@ -253,39 +257,39 @@ class WindowPanes:
         reads.hgetall(keys.versions(config.key, config.generation, place.slice))
         reads.hmget(keys.marks(config.key, config.generation), fields_of(place.slice))
         for start in run:
-            name = keys.pane(PaneKey(config.key, config.generation, place.slice, start))
-            _read_parts(reads, name, place.wanted)
+            key = PaneKey(config.key, config.generation, place.slice, start)
+            _read_parts(reads, keys.pane(key), place.wanted)
+            reads.hgetall(keys.tail(key))
         found, values, *replies = reads.run(node)
         marks = Watermarks.read(values)
         window = marks.widened(place.window)
         versions = panes_in(found, window)
         damaged = []
-        for start, reply in zip(run, replies, strict=True):
+        for start, reply, tail in zip(run, replies[::2], replies[1::2], strict=True):
             if start not in versions:
                 continue
             try:
-                loaded[start] = (versions[start], self._decode(place, reply))
+                loaded[start] = (versions[start], self._decode(place, reply, tail))
             except PackingError as error:
                 damaged.append(_described(place, start, marks.length(start, config.pane_s), error))
         if damaged:
             raise PanesDamaged(damaged)
         return _Seen(window, versions, marks)
 
-    def _decode(self, place: _Place, reply: Any) -> LoadedPane:
+    def _decode(self, place: _Place, reply: Any, tail: dict[bytes, bytes]) -> LoadedPane:
         if place.wanted is None:
-            named = {name.decode(): value for name, value in reply.items()}
-            parts = {
-                name: value for name, value in named.items() if not name.startswith(SOURCE_FIELD)
-            }
+            parts = divided(reply)[0]
         else:
             parts = {
                 name: value
                 for name, value in zip(place.wanted, reply, strict=True)
                 if value is not None
             }
-        spec = self._ground.spec(place.config)
-        pane = self._ground.pane.from_parts(spec, parts, only=place.wanted)
-        return LoadedPane(pane, sum(map(len, parts.values())) + _PANE_OVERHEAD_BYTES)
+        pane = whole_pane(self._ground, place.config, place.slice, parts, tail, place.wanted)
+        n_bytes = sum(map(len, parts.values()))
+        if tail:
+            n_bytes = max(n_bytes, pane.tighten().memory_bytes)
+        return LoadedPane(pane, n_bytes + _PANE_OVERHEAD_BYTES)
 
 
 def _described(place: _Place, start_s: int, length_s: int, error: Exception) -> dict[str, str]:

@@ -18,6 +18,7 @@ T:m                   hash    tenant/model -> JSON of its configuration         
 T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
 T:dn                  hash    expiry bucket -> bytes of batch records that end in it    inbox, housekeeping
 T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running totals  commit
+T:t:G|start           hash    the rows of a time slice that are not sums yet: number -> packed rows  commit
 T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
 T:l:G                 set     slices that have panes                                    commit
 T:r:G|shard           hash    prediction id -> retained record (`calibrant_server.workers.ingest.retained_record`)        commit
@@ -63,7 +64,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 
-SCHEMA = 1
+SCHEMA = 2
 SOURCE_FIELD = "src:"
 LAST_CHANGE = "*"
 MAP_IN_FORCE = "map"
@@ -144,6 +145,10 @@ class PartitionKeys:
 
     def pane(self, key: PaneKey) -> str:
         return f"{self.tag}:s:{key.model}|{key.generation}|{key.slice}|{key.start_s}"
+
+    def tail(self, key: PaneKey) -> str:
+        """Return the hash of the rows that feed a pane and all panes of its time slice."""
+        return f"{self.tag}:t:{key.model}|{key.generation}|{key.start_s}"
 
     def versions(self, model: str, generation: str, slice_: str) -> str:
         return f"{self.tag}:v:{model}|{generation}|{slice_}"

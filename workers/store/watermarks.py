@@ -23,6 +23,19 @@ def daily_to(slice_: str) -> str:
     return f"d|{slice_}"
 
 
+def latest_day(found: Mapping[bytes, bytes]) -> int:
+    """Return up to where any slice that batches fill is merged into days, from all watermarks of a model."""
+    head = daily_to("").encode()
+    return max(
+        (
+            int(value)
+            for name, value in found.items()
+            if name.startswith(head) and is_live(name.removeprefix(head).decode())
+        ),
+        default=0,
+    )
+
+
 def sealed_slice(slice_: str) -> str:
     """Return the slice name of sealed cohorts; no client can use it."""
     return _SEALED + slice_

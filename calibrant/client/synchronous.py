@@ -1,0 +1,257 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from calibrant.client import operations, processes
+from calibrant.client.current_map import CurrentMap
+from calibrant.client.extra import imported
+from calibrant.client.operations import Operation
+from calibrant.client.outbox import LogStatistics
+from calibrant.client.results import Alarm, Drift, Maps, Receipt
+from calibrant.client.row_log import LogOptions, RowLog
+from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
+
+if TYPE_CHECKING:
+    from calibrant.client.transport import Address, Transport
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to the service.
+
+    Parameters
+    ----------
+    url : address of the service, such as "https://calibrant.example.org"
+    key : key of your tenant, None for a service without keys
+    timeout : seconds after which a request without a response is given up or sent again
+
+    Raises
+    ------
+    ImportError
+        The extra `client` is not installed.
+    ValueError
+        `url` has no scheme.
+    """
+
+    def __init__(self, url: str, key: str | None = None, *, timeout: float = 30.0) -> None:
+        self._address = address(url, key, timeout)
+        self._models: dict[str, Model] = {}
+        self.after_fork()
+        processes.watch(self)
+
+    def model(self, name: str, **options: Any) -> Model:
+        """Return a model; the same object for the same name.
+
+        Parameters
+        ----------
+        name : of the model
+        options : of `log`, given with the first call for a model: `reduce`, `max_bytes`, `linger`, `retry_for`,
+            `exit_timeout`, as in `LogOptions`
+        """
+        found: Model = once(self._models, name, options, lambda given: Model(self, name, given))
+        return found
+
+    def close(self, timeout: float | None = 10.0) -> bool:
+        """Send the rows that wait, for at most `timeout` seconds; return whether all were sent."""
+        done = [each.close(timeout) for each in self._models.values()]
+        self._transport.close()
+        return all(done)
+
+    def connect(self) -> Transport:
+        """Return new connections with the address and key of this client."""
+        found: Transport = imported("transport").Transport(self._address)
+        return found
+
+    def run(self, operation: Operation[T]) -> T:
+        """Send a request, again where that may help, and return what its response says."""
+        return self._transport.run(operation)
+
+    def pages(self, first: Operation[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Yield the pages of a list."""
+        page = self.run(first)
+        yield page
+        while page["next"]:
+            page = self.run(first.after(page["next"]))
+            yield page
+
+    def after_fork(self) -> None:
+        """Use connections of its own in a child process."""
+        self._transport = self.connect()
+
+    def at_exit(self) -> None:
+        """Do nothing: the logs of the models send what waits."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self._address.url!r})"
+
+
+class Model:
+    """A model of the service. Made by `Client.model`.
+
+    Parameters of a window are those of the API: `window="P7D"` or `from_` and `to`, `slice="site:A"`, `bins`, `binning`,
+    `edges`, `raters`, `scope`, `ci`, ... A time may be a datetime with a zone, a list takes the place of commas.
+    """
+
+    def __init__(self, client: Client, name: str, options: LogOptions) -> None:
+        self.name, self.options, self._client = name, options, client
+        self._log = RowLog(name, options, client.connect)
+        self._maps: list[CurrentMap] = []
+
+    def metrics(self, metrics: str | Iterable[str] | None = None, **query: Any) -> Report:
+        """Return metrics of a window: slugs, as a list or with commas between. Default: 12 metrics."""
+        return self._client.run(operations.metrics(self.name, metrics, query))
+
+    def reliability(self, **query: Any) -> ReliabilityTable:
+        """Return the reliability table of a window."""
+        return self._client.run(operations.reliability(self.name, query))
+
+    def temperature(self, **query: Any) -> Temperature:
+        """Return the temperature that fits a window."""
+        return self._client.run(operations.temperature(self.name, query))
+
+    def calibration_map(self, **query: Any) -> CalibrationMap:
+        """Return a map fitted to a window: `method="isotonic"`, ..."""
+        return self._client.run(operations.calibration_map(self.name, query))
+
+    def drift(self, **query: Any) -> Drift:
+        """Return the verdict of the drift alarm."""
+        return self._client.run(operations.drift(self.name, query))
+
+    def alarms(self, **query: Any) -> list[Alarm]:
+        """Return the alarms of the model, newest first: `state="open"`, `acknowledged=False`."""
+        first = operations.alarm_pages(self.name, query)
+        return operations.alarms_of(self._client.pages(first))
+
+    def maps(self) -> Maps:
+        """Return the summaries of the frozen maps."""
+        return operations.maps_of(list(self._client.pages(operations.map_pages(self.name))))
+
+    def frozen_map(self, version: int) -> CalibrationMap:
+        """Return a frozen map."""
+        return self._client.run(operations.frozen_map(self.name, version))
+
+    def map(self, refresh: float = 30.0) -> CurrentMap:
+        """Return a function that applies the promoted map, and reads it again every `refresh` seconds."""
+        found = CurrentMap(self.name, self._client.connect, refresh)
+        self._maps.append(found)
+        return found
+
+    def log(
+        self,
+        probabilities: Any = None,
+        labels: Any = None,
+        *,
+        logits: Any = None,
+        label_counts: Any = None,
+        ids: Any = None,
+        units: Any = None,
+        cases: Any = None,
+        event_times: Any = None,
+        slices: Mapping[str, Any] | None = None,
+        weights: Any = None,
+    ) -> int:
+        """Send predictions in the background. Never waits, and raises nothing because of the data.
+
+        Parameters
+        ----------
+        probabilities : (n, n_classes), or (n,), the probability of class 1 of two
+        labels : a class per row, or a list with one class per rater; None for a row without label, which then needs an id
+        logits, label_counts, ids, units, cases, weights : (n, ...), as in `calibrant.evaluate`
+        event_times : (n,), datetimes with a zone, datetime64 (UTC) or RFC 3339 texts. Default: the time of this call.
+        slices : key to (n,) texts
+
+        Returns
+        -------
+        Number of rows that found room. `log_statistics` has the outcome of every row.
+        """
+        return self._log.log(
+            {
+                "probabilities": probabilities, "labels": labels, "logits": logits, "label_counts": label_counts,
+                "ids": ids, "units": units, "cases": cases, "event_times": event_times, "slices": slices,
+                "weights": weights,
+            }
+        )  # fmt: skip
+
+    @property
+    def log_statistics(self) -> LogStatistics:
+        """Outcome of every row that was given to `log`."""
+        return self._log.statistics
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until every logged row is sent or given up; return False if `timeout` seconds did not suffice."""
+        return self._log.flush(timeout)
+
+    def send(
+        self, *, batch_id: str | None = None, partial: bool = False, wait: float = 0, **columns: Any
+    ) -> Receipt:
+        """Send predictions now, and return the receipt.
+
+        Parameters
+        ----------
+        batch_id : id under which the batch counts once. Default: a new one, the same for all repeats of this call.
+        partial : accept the valid rows; otherwise one invalid row rejects the batch
+        wait : seconds to wait until the batch is merged
+        columns : as in `log`; rows without event time get the service's
+        """
+        return self._client.run(operations.predictions(self.name, columns, batch_id, partial, wait))
+
+    def label(
+        self,
+        ids: Any,
+        labels: Any,
+        *,
+        raters: Any = None,
+        revision: Any = None,
+        batch_id: str | None = None,
+        wait: float = 0,
+    ) -> Receipt:
+        """Send labels of predictions by id, and return the receipt.
+
+        Parameters
+        ----------
+        ids : ids of the predictions, sent before or later
+        labels : a class per id, or a list with one class per rater; None withdraws a named rater's rating
+        raters : names, in the shape of `labels`: a later rating of a named rater replaces the earlier one
+        revision : integers in the shape of `labels`: the higher one wins, whichever came first
+        batch_id, wait : as in `send`
+        """
+        return self._client.run(
+            operations.labels(self.name, ids, labels, raters, revision, batch_id, wait)
+        )
+
+    def close(self, timeout: float | None = 10.0) -> bool:
+        """Send the rows that wait, for at most `timeout` seconds; return whether all were sent."""
+        for each in self._maps:
+            each.close()
+        return self._log.close(timeout)
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r} of {self._client!r})"
+
+
+def address(url: str, key: str | None, timeout: float) -> Address:
+    """Return the address of a service, checked."""
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"Received url={url!r}; expected an address with http:// or https://.")
+    found: Address = imported("transport").Address(url, key, timeout)
+    return found
+
+
+def once(models: dict[str, Any], name: str, options: dict[str, Any], make: Any) -> Any:
+    """Return the model of a name, made with the first call; later ones may not change its options."""
+    found = models.get(name)
+    if found is None:
+        found = models.setdefault(name, make(LogOptions(**options)))
+    elif options and found.options != LogOptions(**options):
+        raise ValueError(f"The model {name!r} is in use with other options: {found.options}.")
+    return found

@@ -1,0 +1,155 @@
+"""HTTP requests by httpx, repeated by stamina: the only module that imports either."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+import stamina
+
+from calibrant.client.errors import ClientError, ServiceError, ServiceUnreachable
+from calibrant.client.operations import Operation
+
+T = TypeVar("T")
+READ_RETRIES_S = 30.0
+# Clients that were told to wait for the same time do not come back together.
+JITTER = 0.25
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the service is, with which key, and how long a response may take."""
+
+    url: str
+    key: str | None
+    timeout_s: float
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of an httpx client."""
+        headers = {"Accept": "application/json"}
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        return {"base_url": self.url, "headers": headers, "timeout": self.timeout_s}
+
+
+class Transport:
+    """Sends requests and waits for the responses."""
+
+    def __init__(self, address: Address) -> None:
+        self._http = httpx.Client(**address.options())
+
+    def once(self, operation: Operation[T]) -> T:
+        """Send a request once."""
+        return operation.read(self.response(operation)[1])
+
+    def response(self, operation: Operation[Any]) -> tuple[Mapping[str, str], Any]:
+        """Send a request once; return the headers and the JSON of the response, None for 304."""
+        try:
+            found = self._http.send(_request(self._http, operation))
+        except httpx.TransportError as error:
+            raise _unreachable(error) from error
+        return found.headers, _checked(found)
+
+    def run(self, operation: Operation[T]) -> T:
+        """Send a request, and again while that may help and the time for it lasts."""
+        for attempt in stamina.retry_context(retry_wait, timeout=READ_RETRIES_S):
+            with attempt:
+                return self.once(operation)
+        raise AssertionError("a retry returns or raises")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+
+class AsyncTransport:
+    """Sends requests and awaits the responses."""
+
+    def __init__(self, address: Address) -> None:
+        self._http = httpx.AsyncClient(**address.options())
+
+    async def once(self, operation: Operation[T]) -> T:
+        """Send a request once."""
+        try:
+            found = await self._http.send(_request(self._http, operation))
+        except httpx.TransportError as error:
+            raise _unreachable(error) from error
+        return operation.read(_checked(found))
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Send a request, and again while that may help and the time for it lasts."""
+        async for attempt in stamina.retry_context(retry_wait, timeout=READ_RETRIES_S):
+            with attempt:
+                return await self.once(operation)
+        raise AssertionError("a retry returns or raises")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+def retry_wait(error: Exception) -> bool | float:
+    """Return whether a request that failed is sent again, and after how many seconds if the service named them."""
+    if isinstance(error, ServiceUnreachable):
+        return True
+    if not isinstance(error, ServiceError) or not error.retryable:
+        return False
+    if not error.retry_after_s:
+        return True
+    return error.retry_after_s * (1.0 + JITTER * random.random())
+
+
+def retried(
+    send: Callable[[], T], wait: Callable[[Exception], bool | float], timeout_s: float
+) -> T:
+    """Return what `send` returns, called again for as long as `wait` and the timeout allow."""
+    for attempt in stamina.retry_context(
+        wait, attempts=None, timeout=timeout_s, wait_initial=0.1, wait_max=10.0, wait_jitter=0.5
+    ):
+        with attempt:
+            return send()
+    raise AssertionError("a retry returns or raises")
+
+
+def _request(http: httpx.Client | httpx.AsyncClient, operation: Operation[Any]) -> httpx.Request:
+    return http.build_request(
+        operation.method,
+        operation.path,
+        params=dict(operation.query),
+        content=operation.body,
+        headers=dict(operation.headers),
+    )
+
+
+def _checked(response: httpx.Response) -> Any:
+    """Return the JSON of a response, or raise the problem that it describes."""
+    if response.status_code == 304:
+        return None
+    try:
+        found = json.loads(response.content)
+    except ValueError as error:
+        found = None
+        if response.is_success:
+            kind = response.headers.get("content-type", "no content type")
+            raise ServiceUnreachable(
+                f"Received {kind} from {response.url}; expected JSON. Is this the address of the service?"
+            ) from error
+    if response.is_success:
+        return found
+    problem = found if isinstance(found, dict) else {}
+    raise ServiceError(response.status_code, problem, response.headers.get("retry-after"))
+
+
+def _unreachable(error: httpx.TransportError) -> ClientError:
+    try:
+        where = f" ({error.request.method} {error.request.url})"
+    except RuntimeError:
+        where = ""
+    never_sent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+    return ServiceUnreachable(
+        f"{type(error).__name__}: {error}{where}", not isinstance(error, never_sent)
+    )

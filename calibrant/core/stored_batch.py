@@ -1,0 +1,83 @@
+"""Rows of committed batches, filled again: a batch with hashes instead of names.
+
+A unit's rows share one weight within their batch. Rows of several batches can be filled together, because each row carries
+the number of its batch: a unit that occurs in two of them has two keys and counts twice, as if each batch were filled alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.hashing import U64, mix
+
+
+@dataclass(frozen=True, eq=False)
+class StoredBatch(Batch):
+    """Predictions of one or more committed batches.
+
+    Attributes
+    ----------
+    hashes, unit_hashes : uint64 (n,), of the predictions and their units as committed
+    source : origin of the units, as `Batch.unit_source`
+    parts : int64 (n,), number of the batch in which each row was committed
+
+    Examples
+    --------
+    >>> one = Batch.from_columns({"confidences": [0.9, 0.2], "labels": [1, 0], "units": ["a", "a"]}).batch
+    >>> StoredBatch.of(one, np.array([0, 0])).unit_key.tolist() == [one.unit_hash[0]] * 2
+    True
+    >>> len(set(StoredBatch.of(one, np.array([0, 1])).unit_key.tolist()))
+    2
+    """
+
+    hashes: U64 | None = None
+    unit_hashes: U64 | None = None
+    source: str = "row"
+    parts: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, batch: Batch, parts: NDArray[np.int64]) -> StoredBatch:
+        """Return a batch with its hashes and these batch numbers."""
+        return cls(
+            batch.task, batch.scores, batch.is_logits, batch.votes, batch.weights, cases=batch.cases, delays=batch.delays,
+            hashes=batch.prediction_hash, unit_hashes=batch.unit_hash, source=batch.unit_source, parts=parts,
+        )  # fmt: skip
+
+    @property
+    def prediction_hash(self) -> U64:
+        assert self.hashes is not None
+        return self.hashes
+
+    @property
+    def unit_hash(self) -> U64:
+        assert self.unit_hashes is not None
+        return self.unit_hashes
+
+    @property
+    def unit_source(self) -> str:
+        """Origin of units, as it was committed."""
+        return self.source
+
+    @cached_property
+    def unit_key(self) -> U64:
+        """Key of the unit of each row in its batch; uint64 (n,)."""
+        assert self.parts is not None
+        if not self.n or (self.parts == self.parts[0]).all():
+            return self.unit_hash
+        return mix(self.unit_hash ^ mix(self.parts.astype(np.uint64)))
+
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> StoredBatch:
+        """Select rows by index, with their hashes and batch numbers."""
+        rows = np.arange(self.n)[index]
+        columns: dict[str, Any] = {
+            name: getattr(self, name)[rows] for name in ("hashes", "unit_hashes", "parts")
+        }
+        taken = super().take(index)
+        assert isinstance(taken, StoredBatch)
+        return replace(taken, **columns)

@@ -1,0 +1,80 @@
+"""One model whose keys the store rejects does not keep the others from ageing, and what is remembered of models is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import redis
+
+from calibrant_server.workers.store.registry import Registry
+from tests.workers.driving import MODEL, delivery
+
+AGEING = replace(MODEL, retention_s=7200)
+
+
+@pytest.fixture
+def loop(bench):
+    """A loop with old panes of two models of one partition."""
+    partition_of = bench.store.keys.partition_of
+    others = (replace(AGEING, model=f"a{number}", generation="g2") for number in range(50))
+    other = next(each for each in others if partition_of(each.key) == partition_of(AGEING.key))
+    bench.other = bench.put_model(other)
+    bench.put_model(AGEING)
+    loop = bench.loop()
+    loop._housekeeping.due_at = float("inf")
+    for batch_id, model in (("b1", AGEING), ("b2", other)):
+        bench.deliver(delivery(batch_id, [1], model=model, event_times=np.array([0])))
+    while bench.client.xlen(loop.keys.stream):
+        loop.step()
+    return loop
+
+
+def spoil(bench, loop, model):
+    name = loop.keys.marks(model.key, model.generation)
+    bench.client.delete(name)
+    bench.client.set(name, "of another type")
+
+
+@pytest.mark.parametrize("spoilt", ["other", "model"])
+def test_a_lasting_rejection_concerns_its_model_alone(bench, loop, spoilt, caplog):
+    bad, good = (bench.other, AGEING) if spoilt == "other" else (AGEING, bench.other)
+    spoil(bench, loop, bad)
+    assert loop._housekeeping.run()
+    assert bench.starts(model=good) == [] and bench.starts(model=bad) != []
+    assert f"housekeeping_failed model={bad.key} error=WRONGTYPE" in caplog.text
+    bench.client.delete(loop.keys.marks(bad.key, bad.generation))
+    loop._housekeeping.due_at = 0.0
+    loop._housekeeping._walk = None
+    assert loop._housekeeping.run() and bench.starts(model=bad) == []
+
+
+def test_one_that_cannot_be_sealed_is_reported(bench, loop):
+    sealed = replace(AGEING, label_horizon_s=60)
+    bench.put_model(sealed)
+    spoil(bench, loop, sealed)
+    loop._housekeeping.run()
+    assert bench.run(bench.inbox.troubles()).unsealed_models == 1
+
+
+def test_a_state_of_the_store_ends_the_pass(bench, loop, monkeypatch):
+    def read_only(*args):
+        raise redis.exceptions.ReadOnlyError("You can't write against a read only replica.")
+
+    monkeypatch.setattr(loop._housekeeping, "_drop_old_panes", read_only)
+    with pytest.raises(redis.exceptions.ReadOnlyError):
+        loop._housekeeping.run()
+
+
+def test_a_deleted_model_is_forgotten(bench, loop):
+    keeper = loop._housekeeping
+    keeper.run()
+    assert len(keeper._looked) == 2
+    bench.run(Registry(bench.inbox.client, bench.inbox.keys).delete(AGEING))
+    while bench.client.xlen(loop.keys.stream):
+        loop.step()
+    keeper._walk = None
+    keeper.run()
+    assert {name for name, _ in keeper._looked} == {bench.other.key}
+    assert {name for name, _ in keeper._walked} <= {bench.other.key}

@@ -1,0 +1,343 @@
+"""Rows that are not sums yet: a pane means its sums and its rows, whenever rows become sums."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+
+from calibrant import Batch, Pane
+from calibrant.input.labels import LabelRow
+from calibrant_server.workers.ingest import pane_cache
+from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, REMOVAL
+from calibrant_server.workers.ingest.inbox import IngestBatch
+from calibrant_server.workers.ingest.payloads import Update, pack_labels, pack_updates
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.tail_cache import (
+    MAX_TAIL_BYTES,
+    CachedTail,
+    estimated_pane_bytes,
+)
+from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.lifecycle.tail_folding import TailFolding
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.windows import Window
+from tests.calibrant.panes import SPECS, assert_same
+from tests.workers.driving import MODEL, SUMS, stored_pane
+
+EVER = Window(0, 1 << 32)
+START = 1_767_225_600
+SLICES = ("", "site:A", "site:B")
+OTHER = replace(MODEL, model="sums")
+
+
+def sent(model, batch_id, kind, payload, n=1):
+    digest = blake2b(payload, digest_size=16).digest()
+    return IngestBatch.of(model, batch_id, kind, payload, digest, n)
+
+
+def predictions(model, batch_id, columns):
+    batch = Batch.from_columns(columns).batch
+    return sent(model, batch_id, PREDICTIONS, batch.pack(), batch.n)
+
+
+def steps(rng):
+    """Units split over batches, with ids and without, labels that come later, corrections and deletions; as functions of a model."""
+    found = []
+    for i in range(20):
+        n = int(rng.integers(1, 5))
+        columns = {
+            "units": [f"u{u}" for u in rng.integers(0, 6, n)],
+            "event_times": [f"2026-01-01T0{h}:10:00Z" for h in rng.integers(0, 2, n)],
+            "slices": {"site": [str(site) for site in rng.choice(["A", "B"], n)]},
+        }
+        scores = rng.normal(size=(n, 3))
+        if i % 3 == 1:
+            columns["logits"] = scores.tolist()
+        else:
+            columns["probabilities"] = (
+                np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+            ).tolist()
+        if i % 4 == 0:
+            columns["weights"] = rng.uniform(0.5, 2, n).tolist()
+        if i % 2:
+            columns["ids"] = [f"i{i}.{j}" for j in range(n)]
+        if i % 3:
+            columns["labels"] = rng.integers(0, 3, n).tolist()
+        found.append(lambda model, i=i, columns=columns: predictions(model, f"p{i}", columns))
+        if i % 2:
+            rows = [
+                LabelRow(f"i{i}.{j}", {}, [("r", int(rng.integers(0, 3)), v)])
+                for j in range(n)
+                for v in (1, 2)
+            ]
+            for k, row in enumerate(rows):
+                payload = pack_labels([row])
+                found.append(
+                    lambda model, name=f"l{i}.{k}", payload=payload: sent(
+                        model, name, LABELS, payload
+                    )
+                )
+        if i % 6 == 5:
+            payload = json.dumps({"id": f"i{i}.0"}).encode()
+            found.append(
+                lambda model, name=f"d{i}", payload=payload: sent(model, name, REMOVAL, payload)
+            )
+    return [found[at] for at in rng.permutation(len(found))]
+
+
+def versions(bench, model=MODEL):
+    keys = bench.store.keys.of_model(model.key)
+    return {
+        slice_: bench.client.hgetall(keys.versions(model.key, model.generation, slice_))
+        for slice_ in SLICES
+    }
+
+
+def tail_key(loop, model=MODEL, start=START):
+    return loop.keys.tail(PaneKey(model.key, model.generation, "", start))
+
+
+def drained(bench, loop):
+    while bench.client.xlen(loop.keys.stream):
+        loop.step()
+
+
+@pytest.fixture
+def loop(bench):
+    bench.ground = Numerics()
+    bench.put_model()
+    loop = bench.loop()
+    loop._housekeeping.due_at = float("inf")
+    return loop
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_pane_does_not_depend_on_when_rows_become_sums(bench, seed):
+    """Counts and digests to the bit, sums to 1e-12 of the column's largest; the other model writes sums in every commit."""
+    rng, chance = np.random.default_rng(seed), random.Random(seed)
+    limits = [0, 400, 10_000, 1 << 30]
+    bench.ground = Numerics(pane_bytes=lambda spec, n: chance.choice(limits))
+    loops = []
+    for model, ground in ((MODEL, bench.ground), (OTHER, SUMS)):
+        bench.put_model(model)
+        bench.ground = ground
+        loops.append(bench.loop(model=model))
+        loops[-1]._housekeeping.due_at = float("inf")
+    n_tails = set()
+    for step in steps(rng):
+        for model, loop in zip((MODEL, OTHER), loops, strict=True):
+            bench.deliver(step(model))
+            loop.step()
+            if chance.random() < 0.1:
+                loop._shelf.forget()
+        n_tails.add(bench.client.exists(tail_key(loops[0])))
+    assert n_tails == {0, 1} and not bench.client.exists(tail_key(loops[1], OTHER))
+    for slice_ in SLICES:
+        for start in bench.starts(slice_):
+            found, expected = (stored_pane(bench, slice_, start, model) for model in (MODEL, OTHER))
+            assert found.counts == expected.counts and found.digest() == expected.digest()
+            assert found.units_split == expected.units_split
+            assert_same(found, expected, tolerance=1e-12)
+
+
+def rows_at(hour=0, n=3, sites="AAB", **more):
+    return {
+        "probabilities": [[0.2, 0.5, 0.3]] * n,
+        "labels": [1] * n,
+        "event_times": [f"2026-01-01T0{hour}:10:00Z"] * n,
+        "slices": {"site": list(sites[:n])},
+    } | more
+
+
+def test_a_small_commit_appends_rows_and_reads_no_pane(bench, loop, monkeypatch):
+    def unused(*args, **kwargs):
+        raise AssertionError("a pane was read or packed")
+
+    monkeypatch.setattr(Pane, "from_parts", unused)
+    monkeypatch.setattr(Pane, "parts", unused)
+    for i in range(3):
+        bench.deliver(predictions(MODEL, f"b{i}", rows_at()))
+        loop.step()
+    keys = {name.decode().split("|")[0].rsplit(":", 2)[1] for name in bench.keys_of()}
+    assert {"t", "v", "l"} <= keys and "s" not in keys
+    assert bench.client.hlen(tail_key(loop)) == 1
+
+
+def test_a_fold_changes_no_result_version_or_slice(bench, loop):
+    for i in range(3):
+        bench.deliver(predictions(MODEL, f"b{i}", rows_at(units=["u", "u", "v"])))
+    drained(bench, loop)
+    panes, state = WindowPanes(bench.store, bench.ground), versions(bench)
+    before = [panes.merged(MODEL, slice_, EVER, None) for slice_ in SLICES]
+    folding = TailFolding(bench.client, loop.keys, loop._chain, bench.ground)
+    assert folding.fold(MODEL, [START], lambda: None) == (1, None)
+    assert folding.fold(MODEL, [START], lambda: None) == (0, None)
+    assert not bench.client.exists(tail_key(loop)) and versions(bench) == state
+    again = WindowPanes(bench.store, bench.ground)
+    for slice_, one in zip(SLICES, before, strict=True):
+        other = again.merged(MODEL, slice_, EVER, None)
+        assert one.version == other.version
+        assert one.merged.parts() == other.merged.parts()
+
+
+def test_a_fold_of_a_commit_writes_every_pane_and_renews_the_versions_of_touched_ones(bench, loop):
+    bench.deliver(predictions(MODEL, "b0", rows_at()))
+    loop.step()
+    before = versions(bench)
+    loop._shelf._ground = SUMS
+    bench.deliver(predictions(MODEL, "b1", rows_at(n=1, sites="A")))
+    loop.step()
+    after = versions(bench)
+    assert [before[slice_] == after[slice_] for slice_ in SLICES] == [False, False, True]
+    assert not bench.client.exists(tail_key(loop))
+    assert [stored_pane(bench, slice_, START).counts["n_predictions"] for slice_ in SLICES] == [
+        4,
+        3,
+        1,
+    ]
+
+
+def test_a_tail_becomes_sums_beyond_the_panes_that_it_feeds(bench, loop):
+    bench.ground = Numerics(pane_bytes=lambda spec, n: 1500)
+    loop = bench.loop()
+    sizes = []
+    for i, scores in enumerate(np.random.default_rng(1).dirichlet(np.ones(3), (12, 20))):
+        rows = rows_at(n=20, sites="A" * 20, probabilities=scores.tolist())
+        bench.deliver(predictions(MODEL, f"b{i}", rows))
+        loop.step()
+        held = bench.client.hgetall(tail_key(loop))
+        sizes.append(sum(map(len, held.values())))
+    assert 0 in sizes and max(sizes) <= 2 * 1500  # of all rows and of site A
+    assert stored_pane(bench, "", START).counts["n_predictions"] == 240
+
+
+def test_posted_panes_are_sums_beside_rows(bench, loop):
+    posted = Pane(MODEL.spec())
+    batch = Batch.from_columns({"probabilities": [[0.1, 0.2, 0.7]], "labels": [2]}).batch
+    posted.fill_batch(batch)
+    update = Update(posted.pack(), event_time_us=START * 1_000_000)
+    bench.deliver(
+        predictions(MODEL, "b0", rows_at()), sent(MODEL, "p", PANE, pack_updates([update]))
+    )
+    drained(bench, loop)
+    key = PaneKey(MODEL.key, MODEL.generation, "", START)
+    assert bench.client.exists(loop.keys.pane(key), loop.keys.tail(key)) == 2
+    assert stored_pane(bench, "", START).counts["n_predictions"] == 4
+
+
+def test_rows_and_their_removal_leave_nothing(bench, loop):
+    bench.deliver(predictions(MODEL, "b0", rows_at(n=1, ids=["i"])))
+    loop.step()
+    bench.deliver(sent(MODEL, "d", REMOVAL, json.dumps({"id": "i"}).encode()))
+    loop.step()
+    assert not bench.client.exists(tail_key(loop))
+    assert stored_pane(bench, "", START).is_empty
+
+
+def test_labels_for_damaged_rows_are_parked_alone(bench, loop):
+    """The entry names no pane; its records do. Other entries of the group are merged."""
+    bench.deliver(predictions(MODEL, "b0", rows_at(n=1, ids=["i"])))
+    loop.step()
+    bench.client.hset(tail_key(loop), "0", b"damaged")
+    loop._shelf.forget()
+    bench.deliver(
+        sent(MODEL, "l", LABELS, pack_labels([LabelRow("i", {}, [("r", 2, 1)])])),
+        predictions(MODEL, "b1", rows_at(hour=1)),
+    )
+    drained(bench, loop)
+    assert bench.run(bench.inbox.record(MODEL.key, "l")).status == "parked"
+    assert bench.merged("b1").status == "merged"
+    assert stored_pane(bench, "", START + 3600).counts["n_predictions"] == 3
+    assert bench.client.hgetall(tail_key(loop)) == {b"0": b"damaged"}
+
+
+def test_windows_read_the_rows_of_the_accumulators_they_want(bench, loop):
+    bench.deliver(predictions(MODEL, "b0", rows_at()))
+    loop.step()
+    for wanted in (("counts",), ("scores", "counts", "sample"), ("sample",)):
+        [dated] = WindowPanes(bench.store, bench.ground).each(MODEL, "site:A", EVER, wanted).panes
+        found = dated.pane
+        assert set(found.names) == set(wanted)
+        for name in wanted:
+            whole = stored_pane(bench, "site:A", START)
+            assert found[name].pack() == whole[name].pack()
+
+
+def test_small_models_take_little_memory(bench):
+    """1,000 models of one row take at most 100 MB."""
+    bench.ground = Numerics()
+    models = [replace(MODEL, model=f"m{i}") for i in range(40)]
+    loops = {}
+    for model in models:
+        bench.put_model(model)
+        bench.deliver(predictions(model, "b", rows_at(n=1)))
+        partition = bench.store.keys.partition_of(model.key)
+        loops.setdefault(partition, bench.loop(model=model))
+    for loop in loops.values():
+        loop._housekeeping.due_at = float("inf")
+        drained(bench, loop)
+    held = sum(loop._shelf._budget.total_bytes for loop in loops.values())
+    assert sum(len(loop._shelf._tails) for loop in loops.values()) == len(models)
+    assert held <= len(models) * 100_000
+
+
+@pytest.mark.parametrize("spec", [SPECS["two"], SPECS["ten"], SPECS["hundred"]], ids=str)
+def test_estimated_sizes_are_near_measured_ones(spec):
+    rng = np.random.default_rng(1)
+    for n in (1, 30, 1000):
+        p = rng.dirichlet(np.full(spec.n_classes, 0.3), n)
+        batch = Batch.from_columns(
+            {"probabilities": p, "labels": rng.integers(0, spec.n_classes, n)}, task=spec.task
+        ).batch
+        pane = Pane(spec)
+        pane.fill_batch(batch)
+        assert 0.4 < estimated_pane_bytes(spec, n) / len(pane.pack()) < 2.5
+
+
+def test_pieces_are_few_and_keep_the_order_of_rows():
+    tail, every = CachedTail(TailRows), []
+    rng = np.random.default_rng(2)
+    for i in range(300):
+        p = rng.dirichlet(np.ones(10), int(rng.integers(1, 9)))
+        rows = TailRows.of_batch(Batch.from_columns({"probabilities": p}).batch, tail.next_part)
+        every.append(rows)
+        tail.append(rows)
+        assert tail.next_part == i + 1
+    whole = TailRows.together(every)
+    assert tail.all_rows().scores.tobytes() == whole.scores.tobytes()
+    assert tail.n_by_slice({"": 1}) == {"": len(whole) + 1}
+    assert len(tail.pieces) <= 10
+    read = CachedTail.read(
+        TailRows, {str(k).encode(): piece.data for k, piece in tail.pieces.items()}
+    )
+    assert read.all_rows().part.tolist() == whole.part.tolist() and read.next_part == 300
+
+
+def test_no_tail_exceeds_four_mebibytes():
+    assert MAX_TAIL_BYTES == 4 << 20
+    assert pane_cache.MAX_TAIL_BYTES is MAX_TAIL_BYTES
+
+
+def test_a_worker_that_stops_between_fold_and_reply_counts_once(bench, loop):
+    """The commit that folds is written, its reply is lost, and the entries are read again."""
+    loop._shelf._ground = SUMS
+    send, lost = loop._chain.send, []
+
+    def losing(*args, **kwargs):
+        send(*args, **kwargs)
+        if not lost:
+            lost.append(1)
+            raise ConnectionError("the reply is lost")
+
+    loop._chain.send = losing
+    bench.deliver(predictions(MODEL, "b0", rows_at()))
+    loop._step_or_reload()
+    loop._chain.send = send
+    loop._step_or_reload()
+    assert stored_pane(bench, "", START).counts["n_predictions"] == 3

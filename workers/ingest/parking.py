@@ -1,0 +1,73 @@
+"""Parking of one entry: a commit stores it for a replay, leaves its id open and advances the cursor."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from redis.exceptions import ResponseError
+
+from calibrant_server.workers.ingest.commit_group import release
+from calibrant_server.workers.ingest.dead_letters import EntryHead
+from calibrant_server.workers.ingest.entries import queued, reservation
+from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import PartitionKeys
+
+log = logging.getLogger(__name__)
+
+
+class LoneEntryError(RuntimeError):
+    """An entry that is committed alone failed with an unexpected error; it is retried, then parked."""
+
+
+class Parking:
+    """Parks entries of one partition within a bound on their bytes."""
+
+    def __init__(self, store: Store, keys: PartitionKeys, chain: FencingToken):
+        self._node = store.node(keys.partition)
+        self._keys = keys
+        self._chain = chain
+        self._limit_bytes = store.settings.parked_bytes
+
+    def park(self, head: EntryHead, why: str) -> None:
+        """Park an entry by its head: its payload stays in the store."""
+        self.check_room(head.n_bytes)
+        commit = Commit(self._keys)
+        commit.park(head.id, why, int(time.time() * 1000))
+        # The replay reserves room for its records again.
+        reserved = reservation(head.fields, head.payload_bytes) | queued(head.fields, head.n_bytes)
+        release(reserved, commit, self._keys)
+        self._leave_open(head, commit)
+        log.error("entry_parked entry_id=%s error=%s", head.id, why)
+        self._chain.send(commit, self._chain.new_token(), head.id, 0, head.n_bytes)
+
+    def check_room(self, n_bytes: int) -> None:
+        """Raise LoneEntryError if the parked entries would exceed their bound: the partition then waits for an operator."""
+        try:
+            held = self._node.memory_usage(self._keys.parked) or 0
+        except ResponseError:
+            # A managed server may hide the command; it then bounds its memory itself.
+            return
+        if held + n_bytes > self._limit_bytes:
+            raise LoneEntryError(
+                f"{held} bytes are parked, of {self._limit_bytes} at most: replay or discard parked entries"
+            )
+
+    def _leave_open(self, head: EntryHead, commit: Commit) -> None:
+        """Write the record of the batch id: not final, and without a time to live."""
+        model, generation, batch_id = (
+            head.fields.get(name, b"").decode(errors="replace") for name in (b"m", b"g", b"i")
+        )
+        if not (model and generation and batch_id):
+            return
+        key = self._keys.record(model, generation, batch_id)
+        text = self._node.get(key)
+        if text is None:
+            record = BatchRecord(ACCEPTED, head.fields.get(b"h", b"").hex())
+        else:
+            record = BatchRecord.from_json(text)
+        if not record.is_final:
+            commit.record(key, record.ended(PARKED).to_json(), 0)

@@ -1,0 +1,152 @@
+"""A cached tail: its packed pieces as stored, and when it becomes sums.
+
+Pieces are appended by commits and merged like the runs of a log-structured tree: a commit rewrites the last pieces while
+they are small, so that a tail has few pieces and each row is rewritten a few times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import log10
+from sys import getsizeof
+from typing import Any
+
+import numpy as np
+
+from calibrant.core.routing import ALL_ROWS
+from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.store.commit import Commit
+
+MAX_TAIL_BYTES = 4 << 20
+# Pieces below this size are always merged with the rows that come next.
+SMALL_PIECE_BYTES = 8 << 10
+# Packed bytes of a pane by the decimal logarithm of its rows, measured (docs/state.md, "Rows while small").
+_LOG_ROWS = (0, 1, 2, 3, 4, 5)
+_PANE_BYTES = (9_000, 15_000, 48_000, 150_000, 300_000, 390_000)
+_MANY_CLASSES_BYTES = (9_000, 17_000, 44_000, 55_000, 65_000, 80_000)
+_MANY_CLASSES = 64
+
+
+def estimated_pane_bytes(spec: PaneSpec, n_rows: int) -> int:
+    """Return about how many bytes a pane takes packed.
+
+    >>> estimated_pane_bytes(PaneSpec("multiclass", 10), 1)
+    9000
+    """
+    sizes = _PANE_BYTES if spec.n_classes <= _MANY_CLASSES else _MANY_CLASSES_BYTES
+    return int(np.interp(log10(max(n_rows, 1)), _LOG_ROWS, sizes))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Packed rows, and their number in each slice; all rows are `""`."""
+
+    data: bytes
+    n_by_slice: dict[str, int]
+
+    @classmethod
+    def of(cls, rows: Any, data: bytes | None = None) -> Piece:
+        """Return rows as a piece; `data` are its bytes, if they are known."""
+        return cls(rows.pack() if data is None else data, rows.n_by_slice)
+
+    @property
+    def n_rows(self) -> int:
+        return self.n_by_slice[ALL_ROWS]
+
+
+@dataclass
+class CachedTail:
+    """The pieces of a tail by the field that stores each, oldest first.
+
+    Attributes
+    ----------
+    rows : class of the rows (`calibrant_server.workers.ingest.tail_rows.TailRows`)
+    next_part : number of the next batch
+    """
+
+    rows: Any
+    pieces: dict[int, Piece] = field(default_factory=dict)
+    next_part: int = 0
+    _stored: dict[int, Piece] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, rows: Any, fields: dict[bytes, bytes]) -> CachedTail:
+        """Return a tail as it is stored.
+
+        Raises
+        ------
+        PackingError
+            A piece is damaged.
+        """
+        tail = cls(rows)
+        for name, data in sorted_pieces(fields):
+            piece = rows.unpack(data)
+            tail.pieces[name] = Piece.of(piece, data)
+            tail.next_part = max(tail.next_part, int(piece.part.max()) + 1)
+        tail._stored = dict(tail.pieces)
+        return tail
+
+    @property
+    def n_bytes(self) -> int:
+        """Packed bytes."""
+        return sum(len(piece.data) for piece in self.pieces.values())
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes in memory."""
+        return 1000 + sum(
+            getsizeof(piece.data) + 500 + sum(getsizeof(name) + 100 for name in piece.n_by_slice)
+            for piece in self.pieces.values()
+        )
+
+    def n_by_slice(self, more: Mapping[str, int]) -> dict[str, int]:
+        """Return the rows of either sign by slice, together with `more`."""
+        found = dict(more)
+        for piece in self.pieces.values():
+            for slice_, n in piece.n_by_slice.items():
+                found[slice_] = found.get(slice_, 0) + n
+        return found
+
+    def append(self, added: Any) -> None:
+        """Append rows, merging them with the last pieces while those are small."""
+        self.next_part = max(self.next_part, int(added.part.max()) + 1)
+        merged, name = added, max(self.pieces, default=-1) + 1
+        while self.pieces:
+            last = max(self.pieces)
+            piece = self.pieces[last]
+            if len(piece.data) > SMALL_PIECE_BYTES and piece.n_rows > 2 * len(merged):
+                break
+            merged, name = self.rows.together([self.rows.unpack(piece.data), merged]), last
+            del self.pieces[last]
+        merged = merged.net
+        if len(merged):
+            self.pieces[name] = Piece.of(merged)
+
+    def all_rows(self) -> Any:
+        """Return the rows of all pieces; None without any."""
+        pieces = [self.rows.unpack(self.pieces[name].data) for name in sorted(self.pieces)]
+        return self.rows.together(pieces) if pieces else None
+
+    def clear(self) -> None:
+        """Drop all rows: they are in the sums."""
+        self.pieces, self.next_part = {}, 0
+
+    def write(self, key: str, commit: Commit) -> None:
+        """Write the changes into a commit."""
+        changed = {
+            str(name): piece.data
+            for name, piece in sorted(self.pieces.items())
+            if self._stored.get(name) is not piece
+        }
+        gone = [str(name) for name in sorted(self._stored.keys() - self.pieces.keys())]
+        if changed:
+            commit.set_fields(key, changed)
+        if gone:
+            commit.drop_fields(key, gone)
+        self._stored = dict(self.pieces)
+
+
+def sorted_pieces(fields: dict[bytes, bytes]) -> list[tuple[int, bytes]]:
+    """Return the pieces of a stored tail, oldest first."""
+    return sorted((int(name), data) for name, data in fields.items())

@@ -1,0 +1,82 @@
+"""Rows of a tail that cancel: a row and its removal, with equal content and equal rows of the same unit and batch.
+
+A row's share depends on the other rows of its unit, so that two rows cancel only if their units' rows are equal as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.hashing import U64, fmix, hash_names, hash_rows, mix
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.ingest.tail_rows import TailRows
+
+
+def uncancelled(rows: TailRows) -> NDArray[np.int64]:
+    """Return the rows that remain, in order; of several equal rows the first ones cancel."""
+    high, low = _keys(rows)
+    order = np.lexsort((np.arange(len(rows)), low, high))
+    first = np.append(True, (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0))
+    group = np.empty(len(rows), np.int64)
+    group[order] = np.cumsum(first) - 1
+    n_pairs = np.minimum(
+        np.bincount(group[rows.sign > 0], minlength=first.sum()),
+        np.bincount(group[rows.sign < 0], minlength=first.sum()),
+    )
+    keep = np.ones(len(rows), np.bool_)
+    for sign in (1, -1):
+        index = order[rows.sign[order] == sign]
+        groups = group[index]
+        start = np.searchsorted(groups, groups)  # groups increase along `order`
+        keep[index[np.arange(len(index)) - start < n_pairs[groups]]] = False
+    return np.flatnonzero(keep)
+
+
+def _keys(rows: TailRows) -> tuple[U64, U64]:
+    """Return 128 bits for each row that equal rows of equal units share, whatever their sign and batch."""
+    content = _content(rows)
+    pairs = np.stack(
+        [rows.unit_hashes, (rows.part * 2 + (rows.sign > 0)).astype(np.uint64), rows.source.astype(np.uint64)]
+    )  # fmt: skip
+    unit = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
+    keys = []
+    for lane in (mix, fmix):
+        own = lane(content ^ lane(np.full(1, 0x5851F42D4C957F2D, np.uint64)))
+        of_unit = np.zeros(int(unit.max(initial=-1)) + 1, np.uint64)
+        np.add.at(of_unit, unit, own)
+        shared = np.where(rows.source >= 2, of_unit[unit], np.uint64(0))
+        keys.append(lane(own + lane(shared)))
+    return keys[0], keys[1]
+
+
+def _content(rows: TailRows) -> U64:
+    """Hash everything of a row but its sign and batch."""
+    numbers = np.column_stack(
+        [rows.scores, rows.weights, rows.logits, rows.source, rows.named, rows.delays]
+    ).astype(np.float64)
+    state = mix(mix(hash_rows(numbers) ^ rows.hashes) ^ rows.unit_hashes)
+    votes = rows.votes
+    each = mix(
+        votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5) + votes.count.astype(np.uint64)
+    )
+    total = np.zeros(len(rows), np.uint64)
+    np.add.at(total, votes.row, each)
+    state = mix(state ^ total)
+    state = mix(state ^ _names(rows.cases))
+    for key, values in sorted(rows.slices.items()):
+        hashed = _names(values)
+        label = hash_names([key])
+        state = np.where(hashed > 0, mix(state ^ mix(hashed ^ label)), state)
+    return state
+
+
+def _names(values: NDArray[Any]) -> U64:
+    """Hash names; 0 where there is none."""
+    found = np.zeros(len(values), np.uint64)
+    named = np.flatnonzero([value is not None for value in values])
+    found[named] = hash_names([values[row] for row in named])
+    return found

@@ -1,0 +1,308 @@
+"""Rows of a tail: what a small pane holds instead of sums.
+
+A tail belongs to a model and a time slice. Its rows feed the pane of all rows and the pane of each of their slices. Every
+row carries what a later fill cannot know: its sign, its weight, the number of the batch that it was committed in, the hashes
+of its prediction and unit, and the delay of its label. A unit's share in a pane is 1 over the number of its rows of one
+batch there. A batch is appended complete and folded complete, so each fill finds the share that was committed.
+
+Rows are added and taken away as they were filled: a delayed label, a correction and a deletion append the old rows of the
+unit with sign -1 and its new rows with sign +1. Equal rows of opposite sign cancel before a fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.delays import UNKNOWN
+from calibrant.core.batch import Batch, Votes
+from calibrant.core.hashing import U64, hash_names
+from calibrant.core.pane import Pane
+from calibrant.core.routing import ALL_ROWS, ROWS_TOGETHER
+from calibrant.core.stored_batch import StoredBatch
+from calibrant_server.workers.ingest.retained_record import RetainedRecord
+from calibrant_server.workers.ingest.tail_cancelling import uncancelled
+from calibrant_server.workers.ingest.tail_format import pack_rows, unpack_rows
+
+SOURCES = ("row", "id", "case", "unit")
+_NAMED = SOURCES.index("case")
+COLUMNS = (
+    "logits",
+    "sign",
+    "part",
+    "weights",
+    "source",
+    "named",
+    "delays",
+    "hashes",
+    "unit_hashes",
+)
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class TailRows:
+    """Signed rows of one model and time slice, in the order in which they were committed.
+
+    Attributes
+    ----------
+    task : of the model
+    scores : float64 (n, n_classes), as filled
+    votes : ratings, counted
+    logits : bool (n,); scores are logits, not probabilities
+    sign : int64 (n,), +1 or -1
+    part : int64 (n,), number of the batch
+    weights : float64 (n,)
+    source : int64 (n,), place in `SOURCES`
+    named : bool (n,); the prediction hash is of an id, not of the row
+    delays : int64 (n,), of the first label (`calibrant.accumulators.delays`)
+    hashes, unit_hashes : uint64 (n,)
+    cases : object (n,) of str or None
+    slices : key to object (n,) of str, None where a row has no value
+    """
+
+    task: str
+    scores: NDArray[np.float64]
+    votes: Votes
+    logits: Mask
+    sign: Ints
+    part: Ints
+    weights: NDArray[np.float64]
+    source: Ints
+    named: Mask
+    delays: Ints
+    hashes: U64
+    unit_hashes: U64
+    cases: NDArray[Any]
+    slices: dict[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @classmethod
+    def of_batch(cls, batch: Batch, part: int) -> TailRows:
+        """Return the rows that a batch adds."""
+        n = batch.n
+        return cls(
+            batch.task,
+            batch.scores,
+            batch.votes,
+            np.full(n, batch.is_logits),
+            np.ones(n, np.int64),
+            np.full(n, part),
+            np.ones(n) if batch.weights is None else batch.weights,
+            np.full(n, SOURCES.index(batch.unit_source)),
+            np.full(n, batch.ids is not None),
+            np.full(n, UNKNOWN) if batch.delays is None else batch.delays,
+            batch.prediction_hash,
+            batch.unit_hash,
+            np.full(n, None, dtype=object) if batch.cases is None else batch.cases,
+            dict(batch.slices or {}),
+        )
+
+    @classmethod
+    def of_facts(
+        cls, facts: Sequence[tuple[str, RetainedRecord]], task: str, sign: int, part: int
+    ) -> TailRows:
+        """Return the rows of retained predictions that count, all of one sign."""
+        rows = [(name, each, each.prediction) for name, each in facts if each.prediction]
+        n = len(rows)
+        entries = [
+            (i, klass, count)
+            for i, (_, each, _) in enumerate(rows)
+            for klass, count in sorted(each.totals.items())
+            if count
+        ]
+        votes = np.array(entries, np.int64).reshape(-1, 3).T
+        units = [one.unit if one.unit is not None else one.case for _, _, one in rows]
+        ids = hash_names([name for name, _, _ in rows])
+        unit_hashes = ids.copy()
+        grouped = np.flatnonzero([unit is not None for unit in units])
+        unit_hashes[grouped] = hash_names([str(units[row]) for row in grouped])
+        slices: dict[str, NDArray[Any]] = {}
+        for i, (_, _, one) in enumerate(rows):
+            for key, value in one.slices:
+                slices.setdefault(key, np.full(n, None, dtype=object))[i] = value
+        return cls(
+            task,
+            np.stack([one.scores for _, _, one in rows]),
+            Votes(*(np.ascontiguousarray(column) for column in votes)),
+            np.array([one.is_logits for _, _, one in rows]),
+            np.full(n, sign),
+            np.full(n, part),
+            np.array([1.0 if one.weight is None else one.weight for _, _, one in rows]),
+            np.array([_source(one.unit, one.case) for _, _, one in rows]),
+            np.ones(n, np.bool_),
+            np.array([UNKNOWN if each.delay is None else each.delay for _, each, _ in rows]),
+            ids,
+            unit_hashes,
+            np.array([one.case for _, _, one in rows] + [None], dtype=object)[:-1],
+            slices,
+        )
+
+    @classmethod
+    def together(cls, parts: Sequence[TailRows]) -> TailRows:
+        """Concatenate rows."""
+        if len(parts) == 1:
+            return parts[0]
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        votes = Votes(
+            np.concatenate([p.votes.row + at for p, at in zip(parts, starts, strict=False)]),
+            np.concatenate([p.votes.klass for p in parts]),
+            np.concatenate([p.votes.count for p in parts]),
+        )
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in (*COLUMNS, "scores", "cases")
+        }
+        keys = sorted({key for part in parts for key in part.slices})
+        slices = {
+            key: np.concatenate(
+                [part.slices.get(key, np.full(len(part), None, dtype=object)) for part in parts]
+            )
+            for key in keys
+        }
+        return cls(task=parts[0].task, votes=votes, slices=slices, **columns)
+
+    def take(self, index: Ints | Mask) -> TailRows:
+        """Select rows, keeping their order."""
+        rows = np.arange(len(self))[index]
+        votes = Batch(self.task, self.scores, False, self.votes).take(rows).votes
+        columns: dict[str, Any] = {
+            name: getattr(self, name)[rows] for name in (*COLUMNS, "scores", "cases")
+        }
+        slices = {key: values[rows] for key, values in self.slices.items()}
+        return replace(self, votes=votes, slices=slices, **columns)
+
+    def pack(self) -> bytes:
+        """Return the rows as bytes, exactly."""
+        return pack_rows(self)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> TailRows:
+        """Return the rows that `pack` wrote.
+
+        Raises
+        ------
+        PackingError
+            Damaged bytes, or bytes of a newer format.
+        """
+        return cls(**unpack_rows(data))
+
+    @cached_property
+    def n_by_slice(self) -> dict[str, int]:
+        """Rows of either sign by slice; all rows are `""`."""
+        found = {ALL_ROWS: len(self)}
+        for key, values in self.slices.items():
+            for value in values.tolist():
+                if value is not None:
+                    name = f"{key}:{value}"
+                    found[name] = found.get(name, 0) + 1
+        return found
+
+    @property
+    def least_bytes(self) -> int:
+        """Lower estimate of the packed size, without packing."""
+        return 4 * self.scores.size + len(self.votes.row) // 8
+
+    @cached_property
+    def net(self) -> TailRows:
+        """The rows without those that equal rows of opposite sign."""
+        if (self.sign > 0).all() or (self.sign < 0).all():
+            return self
+        return self.take(uncancelled(self))
+
+    def fill_into(self, pane: Pane, slice_: str, make: Callable[[], Pane]) -> None:
+        """Add the rows of a slice to a pane, then take away those of negative sign.
+
+        In this order no cell passes through a count of zero, at which its sums would be dropped.
+
+        Parameters
+        ----------
+        make : an empty pane of the same specification
+        """
+        rows = self.net._of_slice(slice_)
+        lost = rows.sign < 0
+        for batch in rows.take(~lost).batches():
+            pane.fill_batch(batch)
+        if lost.any():
+            delta = make()
+            for batch in rows.take(lost).batches():
+                delta.fill_batch(batch)
+            pane.subtract(delta)
+
+    def batches(self) -> Iterator[StoredBatch]:
+        """Yield the rows as batches of one kind of score and one source of units."""
+        rows = self._of_one_form()
+        for source, name in enumerate(SOURCES):
+            for is_logits in (False, True):
+                index = np.flatnonzero((rows.source == source) & (rows.logits == is_logits))
+                for some in _by_part(index, rows.part):
+                    yield rows._batch(some, is_logits, name)
+
+    def _batch(self, index: Ints, is_logits: bool, source: str) -> StoredBatch:
+        some = self.take(index)
+        cases = some.cases if any(case is not None for case in some.cases) else None
+        return StoredBatch(
+            self.task, some.scores, is_logits, some.votes,
+            None if (some.weights == 1.0).all() else some.weights,
+            cases=cases, delays=some.delays,
+            hashes=some.hashes, unit_hashes=some.unit_hashes, source=source, parts=some.part,
+        )  # fmt: skip
+
+    def _of_slice(self, slice_: str) -> TailRows:
+        if slice_ == ALL_ROWS:
+            return self
+        key, _, value = slice_.partition(":")
+        if key not in self.slices:
+            return self.take(np.zeros(0, np.int64))
+        return self.take(self.slices[key] == value)
+
+    def _of_one_form(self) -> TailRows:
+        """Return the rows with probabilities for the logits of units that were sent in both forms.
+
+        A unit's rows share its weight and are therefore filled together.
+        """
+        if self.logits.all() or not self.logits.any():
+            return self
+        logits, scores = self.logits.copy(), self.scores.copy()
+        for index in _mixed_units(self):
+            rows = index[self.logits[index]]
+            none = np.zeros(0, np.int64)
+            logits[rows] = False
+            scores[rows] = Batch(
+                self.task, self.scores[rows], True, Votes(none, none, none)
+            ).probabilities
+        return replace(self, logits=logits, scores=scores)
+
+
+def _source(unit: str | None, case: str | None) -> int:
+    return 3 if unit is not None else 1 if case is None else _NAMED
+
+
+def _mixed_units(rows: TailRows) -> Iterator[Ints]:
+    """Yield the rows of each named unit of a batch that has both logits and probabilities."""
+    named = np.flatnonzero(rows.source >= _NAMED)
+    keys = np.stack([rows.unit_hashes[named].view(np.int64), rows.part[named], rows.source[named]])
+    units, unit_of = np.unique(keys, axis=1, return_inverse=True)
+    unit_of = unit_of.reshape(-1)
+    n_logits = np.bincount(unit_of, rows.logits[named], units.shape[1])
+    n_rows = np.bincount(unit_of, minlength=units.shape[1])
+    for unit in np.flatnonzero((n_logits > 0) & (n_logits < n_rows)):
+        yield named[unit_of == unit]
+
+
+def _by_part(index: Ints, part: Ints) -> Iterable[Ints]:
+    """Divide rows where a batch ends, into pieces of the size that is filled fastest."""
+    if len(index) <= ROWS_TOGETHER:
+        return [index] if len(index) else []
+    order = index[np.argsort(part[index], kind="stable")]
+    numbers = part[order]
+    cuts = np.searchsorted(numbers, numbers[np.arange(ROWS_TOGETHER, len(order), ROWS_TOGETHER)])
+    return [some for some in np.split(order, np.unique(cuts[cuts > 0])) if len(some)]

@@ -1,0 +1,74 @@
+"""Rows of old time slices made into sums, before their panes are merged into days.
+
+One commit removes the rows of a time slice and writes every pane that they feed. A kill before or after it leaves nothing
+half done. Panes keep their versions, because their content is the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.stored_panes import divided, read_rows
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+
+log = logging.getLogger(__name__)
+
+
+class TailFolding:
+    """Maker of sums of the rows of one partition's models."""
+
+    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+        self._node = node
+        self._keys = keys
+        self._chain = chain
+        self._ground = ground
+
+    def fold(
+        self, config: ModelConfig, starts: list[int], progress: Callable[[], None]
+    ) -> tuple[int, int | None]:
+        """Make sums of the rows of time slices; return the number of time slices that had rows.
+
+        Returns
+        -------
+        number of time slices whose rows became sums; start of the first one that is damaged, which ends the work, or None
+        """
+        n_folded = 0
+        for start in starts:
+            progress()
+            try:
+                n_folded += self._fold(config, start)
+            except PackingError:
+                log.exception("rows_not_folded model=%s start_s=%d", config.key, start)
+                return n_folded, start
+        return n_folded, None
+
+    def _fold(self, config: ModelConfig, start_s: int) -> bool:
+        model = (config.key, config.generation)
+        tail = self._keys.tail(PaneKey(*model, "", start_s))
+        rows = read_rows(self._ground, self._node.hgetall(tail))
+        if rows is None:
+            return False
+        spec = self._ground.spec(config)
+        commit = Commit(self._keys)
+        commit.unlink(tail)
+        for slice_ in sorted(rows.n_by_slice):
+            name = self._keys.pane(PaneKey(*model, slice_, start_s))
+            held = divided(self._node.hgetall(name))[0]
+            pane = self._ground.pane.from_parts(spec, held) if held else self._ground.pane(spec)
+            rows.fill_into(pane, slice_, lambda: self._ground.pane(spec))
+            parts = pane.parts()
+            changed = {part: data for part, data in parts.items() if held.get(part) != data}
+            gone = [part for part in held if part not in parts]
+            if changed:
+                commit.set_fields(name, changed)
+            if gone:
+                commit.drop_fields(name, gone)
+        self._chain.send(commit, self._chain.new_token())
+        return True
