@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -107,8 +108,10 @@ def run_round(schemathesis: Path, server: Server, number: int, report: Path) -> 
         *("--workers=2", "--request-timeout=120", "--suppress-health-check=all", "--no-shrink"),
         *("--continue-on-failure", "--warnings=off", *left_out),
     ]
+    hooks = os.environ | {"SCHEMATHESIS_HOOKS": "scripts.fuzz_hooks", "PYTHONPATH": str(ROOT)}
     with report.open("wb") as out:
-        return subprocess.run(command, stdout=out, stderr=out, check=False).returncode == 0
+        ended = subprocess.run(command, stdout=out, stderr=out, env=hooks, cwd=ROOT, check=False)
+    return ended.returncode == 0
 
 
 def main() -> None:
@@ -119,6 +122,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--output", type=Path, default=Path("fuzz-output"))
     given = parser.parse_args()
+    given.schemathesis = given.schemathesis.absolute()
     given.output.mkdir(exist_ok=True)
     file = given.output / "progress.json"
     progress, started = Progress.read(file), time.monotonic()

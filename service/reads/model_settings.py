@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.input.name_columns import NAME, NAME_RULE
 from calibrant_server.service.http.identifiers import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import refuse_unknown
@@ -81,6 +82,7 @@ def named_or_numbered(value: Any) -> Any:
 
 MAX_SLICE_KEYS = 64
 MAX_SLICE_VALUES = 1000
+MAX_VALUES_DESCRIBED = 100  # values of a key whose errors are listed one by one
 
 
 def _bounded(name: str, n: int, limit: int, what: str) -> None:
@@ -89,15 +91,34 @@ def _bounded(name: str, n: int, limit: int, what: str) -> None:
         raise PydanticCustomError("too_many", "{detail}", {"detail": detail})
 
 
+def few(slices: Any) -> Any:
+    """Return slices unchanged; reject too many keys or values before each of them is checked."""
+    if isinstance(slices, dict):
+        _bounded("slices", len(slices), MAX_SLICE_KEYS, "keys")
+        for key, values in slices.items():
+            if isinstance(values, list):
+                _bounded(str(key)[:60], len(values), MAX_SLICE_VALUES, "values")
+                _refuse_invalid_value(str(key)[:60], values)
+    return slices
+
+
+def _refuse_invalid_value(key: str, values: list[Any]) -> None:
+    """Reject many values if one is invalid: pydantic would describe each of them, in a kilobyte."""
+    if len(values) <= MAX_VALUES_DESCRIBED:
+        return
+    for index, value in enumerate(values):
+        if not isinstance(value, str) or not NAME.fullmatch(value):
+            detail = f"Received an invalid value {index} of {key}; expected {NAME_RULE}."
+            raise PydanticCustomError("name", "{detail}", {"detail": detail})
+
+
 def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
-    """Return slices unchanged; reject too many, keys with a colon, and lists of values that are empty or have repeats."""
-    _bounded("slices", len(slices), MAX_SLICE_KEYS, "keys")
+    """Return slices unchanged; reject keys with a colon, and lists of values that are empty or have repeats."""
     for key, values in slices.items():
         if ":" in key:
             raise PydanticCustomError(
                 "name", "a slice key has no colon, which parts it from its value"
             )
-        _bounded(key, len(values or ()), MAX_SLICE_VALUES, "values")
         if values is not None and not 0 < len(set(values)) == len(values):
             detail = "{key} lists each value once, at least one; null stands for any"
             raise PydanticCustomError("slices", detail, {"key": key})
@@ -126,7 +147,11 @@ class ModelSettings(BaseModel):
     )
     retention: Lasting | None = Field(None, description="Panes older than this are dropped.")
     label_horizon: Lasting | None = Field(None, description="Age at which a cohort is sealed.")
-    slices: Annotated[dict[Name, list[Name] | None], AfterValidator(values_of)] = Field(
+    slices: Annotated[
+        dict[Name, list[Name] | None],
+        BeforeValidator(few),
+        AfterValidator(values_of),
+    ] = Field(
         {},
         description="Slice keys with their values, or null for any: others are then refused. Without any every key "
         "is taken. Values of an open key beyond a limit are counted as `other`.",

@@ -4,6 +4,7 @@ import base64
 import gzip
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import orjson
@@ -245,3 +246,17 @@ async def test_values_of_a_compressed_body_are_counted(client):
     headers = JSON | {"Content-Encoding": "gzip"}
     answer = await client.post(URL, content=gzip.compress(body), headers=headers)
     assert "values" in problem(answer, 413, "body-too-large")["detail"]
+
+
+@pytest.mark.parametrize(
+    "slices", [{"site": [1] * 100_000}, {f"k{i}": 1 for i in range(50_000)}, {"site": [1] * 1000}]
+)
+async def test_slices_of_settings_are_counted_before_each_is_checked(client, slices):
+    tracemalloc.start()
+    try:
+        answer = await client.put(MODEL, json={"task": "binary", "slices": slices})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    problem(answer, 422, "invalid-input")
+    assert peak < 25e6 and len(answer.content) < 1500
