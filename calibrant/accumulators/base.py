@@ -185,3 +185,11 @@ class Accumulator:
                 f"Received {cls.name} of another specification; fill the pane with the model's."
             )
         return arrays, about
+
+
+def fill_all(parts: Sequence[Accumulator], batch: Batch) -> None:
+    """Add a batch to accumulators, which share what several of them need."""
+    if parts:
+        filling = Filling(batch)
+        for part in parts:
+            part.fill(filling)

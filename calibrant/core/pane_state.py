@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Self
 
 from calibrant.accumulators import Accumulator, accumulators
+from calibrant.accumulators.base import fill_all
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
@@ -15,7 +16,6 @@ from calibrant.accumulators.sample import WINDOW_BYTES, Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.core.array_memory import held_bytes
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
 from calibrant.core.content_digest import (
     MODULUS,
     PART,
@@ -196,11 +196,7 @@ class PaneState:
             digest = filled.digest if filled else rows_digest(batch, with_cases=with_cases)
             self._add_digest(digest)
         names = names_beyond(self.spec, self._only, filled.names if filled else frozenset())
-        concerned = [name for name in names if accumulators()[name].concerns(batch)]
-        if concerned:
-            filling = Filling(batch)
-            for name in concerned:
-                self[name].fill(filling)
+        fill_all([self[name] for name in names if accumulators()[name].concerns(batch)], batch)
 
     def fill_histogram(self, histogram: Histogram) -> None:
         """Add a plain histogram."""
