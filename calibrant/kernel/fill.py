@@ -44,7 +44,7 @@ def fill(
     accumulator : returns the pane's accumulator of a name
     with_cases : whether a row's case is part of the content digest
     """
-    idle = idle_workspaces(spec, only)
+    idle = idle_workspaces(spec, only) if batch.n else None
     if idle is None:
         return None
     try:
