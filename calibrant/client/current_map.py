@@ -48,7 +48,11 @@ class CurrentMap:
         self._map: CalibrationMap | None = None
         self.last_error: ClientError | None = None
         transport = imported("transport")
-        transport.retried(self._read, transport.retry_wait, transport.READ_RETRIES_S)
+        try:
+            transport.retried(self._read, transport.retry_wait, transport.READ_RETRIES_S)
+        except ClientError:
+            self._transport.close()
+            raise
         self._start()
         processes.watch(self)
 
