@@ -105,7 +105,7 @@ def run_round(schemathesis: Path, server: Server, number: int, report: Path) -> 
     command = [
         *(str(schemathesis), "run", str(DOCUMENT), f"--url={server.url}", f"--seed={number}"),
         *(f"--checks={CHECKS}", f"--phases={phases}", f"--max-examples={EXAMPLES_OF_A_ROUND}"),
-        *("--workers=2", "--request-timeout=120", "--suppress-health-check=all", "--no-shrink"),
+        *("--workers=1", "--request-timeout=120", "--suppress-health-check=all", "--no-shrink"),
         *("--continue-on-failure", "--warnings=off", *left_out),
     ]
     hooks = os.environ | {"SCHEMATHESIS_HOOKS": "scripts.fuzz_hooks", "PYTHONPATH": str(ROOT)}

@@ -54,6 +54,14 @@ def unordered_share(
     return float(pairs / right.sum() / wrong.sum() / 2.0)
 
 
+def unordered_deviation(
+    right: Floats, wrong: Floats, divisible: NDArray[np.bool_] | bool = True
+) -> float:
+    """Return the standard deviation of the area if the hits and misses of a cell are in random order (Mann and Whitney)."""
+    pairs = np.where(divisible, right * wrong * (right + wrong + 1.0), 0.0).sum() / 12.0
+    return float(np.sqrt(pairs) / right.sum() / wrong.sum())
+
+
 def rates(right: Floats, wrong: Floats) -> tuple[Floats, Floats]:
     """Return true and false positive rate above each cell's lower bound, from the highest cell down; (n_cells + 1,) each.
 
@@ -139,6 +147,7 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
     return result | {
         "auc": float(area(right, wrong)),
         "error_bound": unordered_share(right, wrong, divisible),
+        "error_estimate": unordered_deviation(right, wrong, divisible),
         "positives": float(right.sum()),
         "negatives": float(wrong.sum()),
         "threshold": [None if np.isnan(each) else float(each) for each in lower[kept]],

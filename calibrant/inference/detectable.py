@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.gap_uncertainty import design_effect_of, has_named_units
+from calibrant.inference.null_reference import few
 
 POWER, LEVEL = 0.80, 0.05
 _EDGE = 1e-9
@@ -44,7 +45,7 @@ def detectable(view: View, times: float = 1.0) -> dict[str, Any]:
         table = view.table().cells
     except NotAnswerable as refusal:
         return nothing | {"reason": refusal.reason}
-    cells = cells.kept(cells.weight > 0)
+    cells = few(cells.kept(cells.weight > 0))
     if not len(cells):
         return nothing | {"reason": "no_data"}
     factor = effect / times

@@ -44,7 +44,7 @@ def fill(
     accumulator : returns the pane's accumulator of a name
     with_cases : whether a row's case is part of the content digest
     """
-    idle = idle_workspaces(spec, only)
+    idle = idle_workspaces(spec, only) if batch.n else None
     if idle is None:
         return None
     try:
@@ -67,10 +67,12 @@ def fill(
 def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, tuple[NDArray[Any] | None, ...]]:
     """Return the batch as a structure, and the arrays that it points to, in its order."""
     hashes_rows = _hashes_rows(batch)
-    prediction_hash = np.empty(batch.n, np.uint64) if hashes_rows else batch.prediction_hash
+    prediction_hash = (
+        np.empty(batch.n, np.uint64) if hashes_rows else _hashes(batch.prediction_hash)
+    )
     source = batch.unit_source
     has_units = source in ("unit", "case")
-    unit_hash = prediction_hash if hashes_rows and not has_units else batch.unit_hash
+    unit_hash = prediction_hash if hashes_rows and not has_units else _hashes(batch.unit_hash)
     votes = batch.votes
     arrays = (
         _doubles(batch.scores),
@@ -81,7 +83,7 @@ def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, tuple[NDArray[Any] | No
         None if batch.weights is None else _doubles(batch.weights),
         prediction_hash,
         unit_hash,
-        getattr(batch, "unit_key", unit_hash) if has_units else None,
+        _hashes(batch.unit_key) if has_units else None,
         case_hashes(batch) if with_cases and batch.cases is not None else None,
     )
     rows = Rows(
@@ -100,6 +102,10 @@ def _hashes_rows(batch: Batch) -> bool:
 
 def _doubles(array: NDArray[Any]) -> NDArray[np.float64]:
     return np.ascontiguousarray(array, np.float64)
+
+
+def _hashes(array: NDArray[Any]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(array, np.uint64)
 
 
 def _integers(array: NDArray[Any]) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from calibrant.kernel.structures import (
 )
 
 # Workspaces of one specification that wait for the next fill; as many fills may run at the same time without making a new one.
-MAX_IDLE = 4
+MAX_IDLE = 2
 
 
 class Workspace:

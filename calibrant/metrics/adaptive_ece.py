@@ -1,6 +1,7 @@
 """Adaptive ECE: the weighted mean gap over bins of equal mass, ties never split.
 
-From stored state, cuts are at limits of cells. `error_bound` is the largest difference from the value over raw rows.
+From stored state, cuts are at limits of cells. `error_bound` is the largest difference from the value over raw rows,
+`error_estimate` a typical one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 
 from calibrant.core.cells import Cells, cuts_inside
 from calibrant.core.view import View
+from calibrant.estimators.cut_error import cut_error, power_mean_gap
 from calibrant.metrics.base import Estimate, GapMetric
 from calibrant.metrics.ece import ece_statistic
 
@@ -39,10 +41,14 @@ class AdaptiveMetric(GapMetric):
         whole = super().estimate(view, seed)
         if view.is_raw or whole.value is None:
             return whole
-        cells = view.cells()
-        return replace(
-            whole, extra=dict(whole.extra) | {"error_bound": cut_bound(cells, view.question.bins)}
-        )
+        cells, bins = view.cells(), view.question.bins
+        error: dict[str, float | None] = {
+            "error_bound": cut_bound(cells, bins),
+            "error_estimate": None,
+        }
+        if not view.question.min_count:
+            error["error_estimate"] = cut_error(cells, bins, whole.value, power_mean_gap(1.0))
+        return replace(whole, extra=dict(whole.extra) | error)
 
 
 METRIC = AdaptiveMetric(

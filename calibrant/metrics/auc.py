@@ -10,7 +10,13 @@ import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.view import NotAnswerable, View
-from calibrant.estimators.roc import area, hits_and_misses, roc_cells, unordered_share
+from calibrant.estimators.roc import (
+    area,
+    hits_and_misses,
+    roc_cells,
+    unordered_deviation,
+    unordered_share,
+)
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import (
     DRAWN,
@@ -44,6 +50,7 @@ def read(view: View) -> MetricValue | None:
     }
     if not view.is_raw:
         extra["error_bound"] = unordered_share(right, wrong, divisible)
+        extra["error_estimate"] = unordered_deviation(right, wrong, divisible)
     if view.scope == "top_label" and view.spec.keeps_all_classes:
         extra |= _classes(view)
     return MetricValue(float(area(right, wrong)), extra | view.histogram_counts(view.scope))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells, cuts_inside
 from calibrant.core.options import NORM, TIES
 from calibrant.core.view import NotAnswerable, View
+from calibrant.estimators.cut_error import cut_error, power_mean_gap
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.base import share
@@ -113,6 +114,7 @@ def read(view: View) -> MetricValue | None:
     }
     if not view.is_raw:
         extra["error_bound"] = error_bound(cells, ended.bins, norm, value)
+        extra["error_estimate"] = cut_error(cells, ended.bins, value, power_mean_gap(float(norm)))
         extra["error_bound_of"] = "bins_chosen"
     return MetricValue(value, extra)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.cells import Cells
 from calibrant.core.view import View
 from calibrant.estimators.cumulative import (
     ks_statistic,
@@ -18,11 +19,13 @@ from calibrant.estimators.cumulative import (
     kuiper_statistic,
     kuiper_survival,
 )
+from calibrant.estimators.cut_error import N_DRAWS
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import NullReference, few, gap_null, independent
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, scored_cells
 
 Floats = NDArray[np.float64]
+_CONTINUITY = 0.5826
 
 
 def _reader(
@@ -44,9 +47,32 @@ def _reader(
         }
         if not view.is_raw:
             extra["error_bound"] = sides * float(np.maximum(*cells.largest_shift).max()) / total
+            extra["error_estimate"] = excursion_error(cells, value, sides)
         return MetricValue(value, extra)
 
     return read
+
+
+def excursion_error(cells: Cells, value: float, sides: int) -> float:
+    """Return the root mean square difference from the value where the rows of a cell are in random order.
+
+    Between a cell's limits the curve is then a Brownian bridge, whose extremes have a known distribution.
+    """
+    total = float(cells.weight.sum())
+    curve = np.concatenate([[0.0], np.cumsum(cells.correct - cells.confidence)])
+    divisible = (cells.upper > cells.lower) & (cells.predictions > 1)
+    rate = np.clip(np.nan_to_num(cells.rate), 0.0, 1.0)
+    variance = np.where(divisible, cells.weight_squared * rate * (1.0 - rate), 0.0)
+    middle, width = (curve[1:] + curve[:-1]) / 2.0, np.diff(curve)
+    draws = -2.0 * np.log(1.0 - np.random.default_rng(7).random((2, N_DRAWS, len(cells))))
+    high, low = (np.sqrt(width**2 + variance * each) / 2.0 for each in draws)
+    # A walk of so many steps stays below the extremes of the bridge (Siegmund's continuity correction).
+    steps = _CONTINUITY * np.sqrt(variance / np.maximum(cells.predictions, 1))
+    ends = np.maximum(curve[1:], curve[:-1]), np.minimum(curve[1:], curve[:-1])
+    top = np.maximum(np.maximum(middle + high - steps, ends[0]).max(axis=1), 0.0)
+    bottom = np.minimum(np.minimum(middle - low + steps, ends[1]).min(axis=1), 0.0)
+    found = top - bottom if sides == 2 else np.maximum(top, -bottom)
+    return float(np.sqrt(np.mean((found / total - value) ** 2)))
 
 
 def _of_bins(statistic: GapStatistic) -> Callable[[View, MetricValue], OfBins]:

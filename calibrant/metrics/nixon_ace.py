@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from calibrant.core.cells import Cells, rank_groups
 from calibrant.core.options import TIES, Option
 from calibrant.core.view import NotAnswerable, View
+from calibrant.estimators.cut_error import cut_error, plain_mean_gap
 from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.ace import mean_gap
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
@@ -32,6 +33,7 @@ class Ranges:
     gap: Floats
     null_variance: Floats
     error_bound: float
+    error_estimate: float = 0.0
 
 
 def by_rank(cells: Cells, bins: int) -> Ranges:
@@ -43,8 +45,10 @@ def by_rank(cells: Cells, bins: int) -> Ranges:
     return Ranges(found.weight, found.gap, found.null_variance, 0.0)
 
 
-def by_mass(cells: Cells, bins: int) -> Ranges:
+def by_mass(cells: Cells, bins: int, deviation: float = 0.0) -> Ranges:
     """Divide cells into ranges of equal mass.
+
+    `deviation` is the standard deviation of what a threshold inside a cell leaves in or out.
 
     A cut inside a cell of one score is placed after it, so that ties stay together. Inside any other cell, the cut divides it in
     proportion.
@@ -63,9 +67,11 @@ def by_mass(cells: Cells, bins: int) -> Ranges:
         for column in (cells.weight, cells.correct - cells.confidence, cells.null_variance)
     )
     cut = np.unique(inside[divisible[inside]])
-    return Ranges(
-        weight, difference / weight, variance, _proportion_bound(cells, cut, weight, difference)
-    )
+    gap = difference / weight
+    bound = _proportion_bound(cells, cut, weight, difference)
+    value = float(np.abs(gap).mean())
+    estimate = cut_error(cells, bins, value, plain_mean_gap, deviation)
+    return Ranges(weight, gap, variance, bound, estimate)
 
 
 def _proportion_bound(
@@ -85,14 +91,20 @@ def _proportion_bound(
     return min(off / (least * len(weight)), 1.0)
 
 
-def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float]:
-    """Return the cells whose mean score exceeds epsilon, all where it is None, and the weight of the cell that contains it."""
+def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float, float]:
+    """Return the cells whose mean score exceeds epsilon, all where it is None, and the weight of the cell that contains it.
+
+    The last is the standard deviation of correct minus scores that half of that cell holds.
+    """
     if epsilon is None:
-        return cells, 0.0
+        return cells, 0.0, 0.0
     astride = (cells.lower < epsilon) & (cells.upper > epsilon)
     # A mean of equal scores is rounded; the score itself is not.
     score = np.where(cells.upper > cells.lower, cells.mean, cells.lower)
-    return cells.kept(score > epsilon), float(cells.weight[astride].sum())
+    rate = np.nan_to_num(cells.rate)
+    half = 0.25 * (cells.weight_squared * rate * (1.0 - rate) + cells.weight**2 * cells.gap**2)
+    deviation = float(np.sqrt(np.maximum(half[astride], 0.0).sum()))
+    return cells.kept(score > epsilon), float(cells.weight[astride].sum()), deviation
 
 
 def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
@@ -118,8 +130,8 @@ def _class_ranges(view: View, class_index: int, epsilon: float | None, split: bo
     if split:
         rows = view.row_cells(scope)
         return by_rank(above(rows.kept(rows.weight > 0), epsilon)[0], bins)
-    cells, astride = above(view.cells_of(scope).together(), epsilon)
-    found = by_mass(cells, bins)
+    cells, astride, deviation = above(view.cells_of(scope).together(), epsilon)
+    found = by_mass(cells, bins, deviation)
     if not astride or not len(found.weight):
         return replace(found, error_bound=1.0) if astride else found
     # Without that cell, or with all of it, every cut moves by at most its weight.
@@ -160,6 +172,9 @@ def _reader(thresholded: bool) -> Callable[[View], MetricValue | None]:
             extra["epsilon"] = epsilon
         if not view.is_raw:
             extra["error_bound"] = float(np.mean([table.error_bound for table in tables]))
+            # Orders of rows in cells of different classes are independent.
+            squares = [table.error_estimate**2 for table in tables]
+            extra["error_estimate"] = float(np.sqrt(np.sum(squares)) / len(tables))
         return MetricValue(float(by_class.mean()), extra)
 
     return read

@@ -57,7 +57,8 @@ class Estimate(BaseModel):
     n: int | None = None
     n_ratings: int | None = None
     reason: str | None = None
-    error_bound: float | None = None
+    error_bound: float | None = Field(None, description="Worst case over rows inside cells.")
+    error_estimate: float | None = Field(None, description="Typical error of cells.")
     error_bound_reason: str | None = Field(None, description="Why cells give no `error_bound`.")
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators import accumulators
+from calibrant.core.stored_batch import StoredBatch
 from calibrant.kernel import fill, library, status
 from calibrant.kernel.structures import BLOCKS, Destination, Model, Rows, Shape, shapes_of
 
@@ -167,6 +168,24 @@ def example(n: int = 300, n_classes: int = 10) -> Batch:
         "labels": ratings(rng, n, n_classes, "ragged"),
     }
     return Batch.from_columns(columns, task="multiclass", n_classes=n_classes).batch
+
+
+@needs_kernel
+def test_stored_rows_of_several_batches_are_filled_as_numpy_does() -> None:
+    """A unit that occurs in two of the batches has two keys; hashes are the committed ones."""
+    rng, spec = np.random.default_rng(5), PaneSpec("multiclass", 10)
+    columns = {
+        "probabilities": rows(rng, 90, 10, "plain"),
+        "labels": ratings(rng, 90, 10, "missing"),
+        "units": [f"u{i}" for i in rng.integers(0, 20, 90)],
+        "weights": rng.random(90),
+    }
+    batch = Batch.from_columns(columns, task="multiclass", n_classes=10).batch
+    parts = rng.integers(0, 3, 90)
+    stored = StoredBatch.of(batch, parts)
+    assert_equal_panes(filled(spec, stored), by_numpy(spec, stored))
+    apart = [StoredBatch.of(batch.take(parts == i), parts[parts == i]) for i in range(3)]
+    assert_equal_panes(filled(spec, stored), filled(spec, *apart))
 
 
 @needs_kernel

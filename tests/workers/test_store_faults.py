@@ -292,3 +292,31 @@ def test_the_stores_file_has_a_torn_tail(settings, server_binary, tmp_path):
         worker._process.kill()
         worker._process.wait()
         server.close()
+
+
+@pytest.mark.slow
+def test_another_worker_takes_over_within_the_documented_time(settings, tmp_path):
+    """`CALIBRANT_LEASE`, 4 s by default: with half a lease for a busy machine."""
+    settings = settings.replace(lease_s=4.0, namespace="takeover", partitions=4)
+    workers = [WorkerProcess(settings) for _ in range(2)]
+    try:
+        with Bench(settings) as bench:
+            for each in workers:
+                each.start()
+            sent = Sent(bench)
+            sent.send(1)
+            sent.check()
+            leases = [bench.store.keys.partition(number).lease for number in range(4)]
+            # Each serves its share.
+            eventually(lambda: len({*map(bench.client.get, leases)}) == 2, pause_s=0.1)
+            time.sleep(1.0)
+            killed = time.monotonic()
+            workers[0]._process.kill()
+            workers[0]._process.wait()
+            sent.send(2)
+            sent.check()
+            assert time.monotonic() - killed < 1.5 * settings.lease_s
+    finally:
+        for each in workers:
+            each._process.kill()
+            each._process.wait()

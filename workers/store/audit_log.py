@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from calibrant_server.workers.store.connection import run_async
 from calibrant_server.workers.store.keys import Keys
 
 MAX_ENTRIES = 100_000  # per tenant
@@ -32,7 +33,7 @@ class AuditLog:
         """Append one entry."""
         name, text = self._keys.audit(tenant), json.dumps(entry, separators=(",", ":"))
         await self._kept_up(
-            lambda: self._client.xadd(name, {"e": text}, maxlen=MAX_ENTRIES, approximate=False)
+            lambda: run_async(self._client, "append_audit", [name], [MAX_ENTRIES, text])
         )
 
     async def newest(self, tenant: str, before: str | None, limit: int) -> list[Entry]:

@@ -67,13 +67,26 @@ EXPORTED int64_t calibrant_kernel_avx2(int64_t choice)
     return uses_avx2;
 }
 
+/* Aligned memory of zeros. Its pages are taken when they are first written to: a fill of few rows uses few of them. */
 static void *zeroed(size_t n, size_t size)
 {
-    size_t bytes = (n * size + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
-    void *memory = aligned_alloc(ALIGNMENT, bytes);
-    if (memory)
-        memset(memory, 0, bytes);
-    return memory;
+    char *memory = calloc(n * size + sizeof memory + ALIGNMENT, 1);
+    if (!memory)
+        return NULL;
+    uintptr_t after_address = (uintptr_t)(memory + sizeof memory);
+    char *aligned = memory + sizeof memory + (ALIGNMENT - after_address % ALIGNMENT) % ALIGNMENT;
+    memcpy(aligned - sizeof memory, &memory, sizeof memory);
+    return aligned;
+}
+
+/* Free what `zeroed` returned. */
+static void release(void *aligned)
+{
+    char *memory;
+    if (!aligned)
+        return;
+    memcpy(&memory, (char *)aligned - sizeof memory, sizeof memory);
+    free(memory);
 }
 
 EXPORTED void calibrant_kernel_free(Workspace *workspace)
@@ -81,25 +94,25 @@ EXPORTED void calibrant_kernel_free(Workspace *workspace)
     if (!workspace)
         return;
     for (int block = 0; block < N_BLOCKS; block++) {
-        free(workspace->tables[block].records);
-        free(workspace->tables[block].touched);
+        release(workspace->tables[block].records);
+        release(workspace->tables[block].touched);
     }
-    free(workspace->tile.probability);
-    free(workspace->tile.zed);
-    free(workspace->tile.is_possible);
-    free(workspace->tile.log_probability);
-    free(workspace->powers);
-    free(workspace->rated);
-    free(workspace->share);
-    free(workspace->position);
-    free(workspace->unit_bins);
-    free(workspace->word_keys[0]);
-    free(workspace->word_keys[1]);
+    release(workspace->tile.probability);
+    release(workspace->tile.zed);
+    release(workspace->tile.is_possible);
+    release(workspace->tile.log_probability);
+    release(workspace->powers);
+    release(workspace->rated);
+    release(workspace->share);
+    release(workspace->position);
+    release(workspace->unit_bins);
+    release(workspace->word_keys[0]);
+    release(workspace->word_keys[1]);
     free(workspace->first_entry);
     free(workspace->order);
     free(workspace->row_digest[0]);
     free(workspace->row_digest[1]);
-    free(workspace);
+    release(workspace);
 }
 
 static int make_tables(Workspace *workspace, const Shape *shapes)

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Report spent tokens of one subject, and return a fair part of its bucket.
 --
 -- KEYS  1 bucket (ns:rl:SUBJECT): level, at (seconds), p:PROCESS -> time of its last report
@@ -7,7 +7,7 @@
 -- Reply {millionths of tokens, processes that have reported within three leases}
 --
 -- One step, because the reports of concurrent processes would overwrite each other. The level may be negative: tokens that
--- were spent before they were reported are paid back at the rate.
+-- were spent before they were reported are paid back at the rate. Allowed when memory is full: reads and deletions go on then.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1e6
