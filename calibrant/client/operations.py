@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from calibrant.client.results import Alarm, Drift, Maps, MapVersion, Receipt, report_of
 from calibrant.client.rows import body_of, pieces
+from calibrant.core.errors import CalibrationInputError
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 
 T = TypeVar("T")
@@ -106,7 +107,9 @@ def predictions(
     model: str, columns: Mapping[str, Any], batch_id: str | None, partial: bool, wait: float
 ) -> Operation[Receipt]:
     """Send a batch of predictions, under an id that is made here."""
-    found = pieces(columns, n_rows=None, stamped_at=None)
+    found = pieces(columns)
+    if not found:
+        raise CalibrationInputError.at("/probabilities", "empty", "Received no rows.")
     return batch(model, "predictions", body_of(found, batch_id or new_batch_id()), partial, wait)
 
 

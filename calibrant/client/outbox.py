@@ -143,6 +143,13 @@ class Outbox:
             self._changed.notify_all()
             return True
 
+    def abandon(self) -> None:
+        """Count rows that were taken as dropped; the service may have counted them."""
+        with self._changed:
+            self._dropped["unconfirmed"] += self._taken_rows
+            self._taken_rows = self._taken_bytes = 0
+            self._changed.notify_all()
+
     def flush(self, timeout_s: float | None) -> bool:
         """Wait until nothing is pending; return whether that is so."""
         with self._changed:

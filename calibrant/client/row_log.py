@@ -69,7 +69,7 @@ class RowLog:
     def log(self, columns: Mapping[str, Any]) -> int:
         """Copy rows into the outbox; return the number of rows that found room."""
         try:
-            found = pieces(columns, n_rows=MAX_ROWS, stamped_at=time.time())
+            found = pieces(columns, MAX_ROWS, self._outbox.batch_bytes // 2, time.time())
         except (
             CalibrationInputError,
             AttributeError,

@@ -23,7 +23,6 @@ NUMBERS = (*SCORES, "weights", "label_counts")
 PIECE_OVERHEAD = 800
 COLUMN_OVERHEAD = 300
 MAX_ROWS = 1000
-MAX_SCORES_BYTES = 256 * 1024
 # Rows that are converted to text together: bounds what the conversion takes in memory.
 ROWS_TOGETHER = 64
 
@@ -76,13 +75,19 @@ class Piece:
         return Piece(end - start, columns, self.stamped_at)
 
 
-def pieces(given: Mapping[str, Any], n_rows: int | None, stamped_at: float | None) -> list[Piece]:
-    """Copy the columns of a call as pieces of at most `n_rows` rows; None for one piece.
+def pieces(
+    given: Mapping[str, Any],
+    n_rows: int | None = None,
+    n_bytes: int | None = None,
+    stamped_at: float | None = None,
+) -> list[Piece]:
+    """Copy the columns of a call as pieces; none for no rows.
 
     Parameters
     ----------
     given : by name, None for a column that is absent; `slices` maps keys to columns
-    n_rows : of one piece
+    n_rows : most rows of one piece. Default: all rows in one piece.
+    n_bytes : most bytes of the scores of one piece, if it has more than one row
     stamped_at : event time of rows without one
 
     Raises
@@ -102,9 +107,9 @@ def pieces(given: Mapping[str, Any], n_rows: int | None, stamped_at: float | Non
         if len(column) != n:
             detail = f"Received {len(column)} values; expected {n}, one per row."
             raise CalibrationInputError.at(f"/{name}", "length", detail)
-    size = (
-        max(1, n) if n_rows is None else min(n_rows, max(1, MAX_SCORES_BYTES // row_bytes(scores)))
-    )
+    size = max(1, n if n_rows is None else n_rows)
+    if n_bytes is not None and n:
+        size = min(size, max(1, n_bytes // max(1, scores[0].nbytes)))
     at = None if "event_times" in columns else stamped_at
     return [
         Piece(
@@ -117,11 +122,6 @@ def pieces(given: Mapping[str, Any], n_rows: int | None, stamped_at: float | Non
         )
         for start in range(0, n, size)
     ]
-
-
-def row_bytes(scores: Any) -> int:
-    """Return the bytes of a row of scores."""
-    return max(8, scores[0].nbytes if len(scores) and hasattr(scores[0], "nbytes") else 8)
 
 
 def n_rows_of(given: Mapping[str, Any]) -> int:
@@ -173,7 +173,7 @@ def _scores(columns: dict[str, Any]) -> Any:
         if name in NUMBERS:
             columns[name] = _array(name, column)
         elif not isinstance(column, list | tuple):
-            columns[name] = np.asarray(column)
+            columns[name] = np.asarray(_local(column))
     scores = columns[found[0]]
     if scores.ndim not in (1, 2):
         detail = f"Received an array of shape {scores.shape}; expected (n, n_classes) or (n,)."
@@ -182,11 +182,9 @@ def _scores(columns: dict[str, Any]) -> Any:
 
 
 def _array(name: str, column: Any) -> Any:
-    """Return numbers as an array; of a tensor that is tracked for gradients, or on a device, its values."""
-    if hasattr(column, "detach"):
-        column = column.detach().cpu()
+    """Return numbers as an array."""
     try:
-        found = np.asarray(column)
+        found = np.asarray(_local(column))
     except ValueError:
         found = np.asarray(None)
     if found.dtype.kind not in "biuf" or not found.ndim:
@@ -195,6 +193,11 @@ def _array(name: str, column: Any) -> Any:
         )
         raise CalibrationInputError.at(f"/{name}", "number", detail)
     return found
+
+
+def _local(column: Any) -> Any:
+    """Return the values of a tensor that is tracked for gradients, or on a device; anything else as it is."""
+    return column.detach().cpu() if hasattr(column, "detach") else column
 
 
 def _content(name: str, column: Any) -> Content:

@@ -108,13 +108,16 @@ class Sender:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread unless it runs."""
-        if self._thread is None:
+        """Start the thread unless it runs; again after an error of the client's own, whose traceback was printed."""
+        if not self._is_running():
             with self._starting:
-                if self._thread is None:
+                if not self._is_running():
                     name = f"calibrant-log-{self.name}"
                     self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                     self._thread.start()
+
+    def _is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def after_fork(self) -> None:
         """Forget, in a child process, what the parent sends."""
@@ -142,6 +145,7 @@ class Sender:
         except Abandoned:
             pass
         finally:
+            self.outbox.abandon()
             transport.close()
 
     def _deliver(self, transport: Any, pieces: Sequence[Piece]) -> None:
@@ -161,7 +165,10 @@ class Sender:
                         self._deliver(transport, half)
         except ClientError as error:
             # What the packer had to fetch could not be fetched; nothing of the rest was sent.
-            self._settle(n_left, dropped="expired", error=str(error))
+            if Patience().retries(error) is False:
+                self._settle(n_left, rejected=n_left, error=str(error))
+            else:
+                self._settle(n_left, dropped="expired", error=str(error))
 
     def _ship(
         self, transport: Any, operation: Operation[Receipt], n: int, pieces: Sequence[Piece]

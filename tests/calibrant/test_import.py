@@ -30,3 +30,13 @@ def test_an_import_loads_neither_numpy_nor_scipy() -> None:
     command = [sys.executable, "-c", loaded]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
     assert found.stdout.strip() == ""
+
+
+def test_naming_the_client_loads_neither_httpx_nor_stamina() -> None:
+    """They are loaded when a client is made: without the extra, the names exist and say what to install."""
+    loaded = (
+        "import calibrant, sys; calibrant.Client; print(*{'httpx', 'stamina'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", loaded]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert found.stdout.strip() == ""

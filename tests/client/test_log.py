@@ -380,3 +380,39 @@ def test_an_unreachable_service_is_waited_for():
         assert log.flush(PATIENCE_S)
         assert service.accepted_ids == ["a"]
     assert log.close(PATIENCE_S)
+
+
+def test_an_error_of_the_client_itself_is_counted_and_shown(monkeypatch):
+    shown: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: shown.append(args.exc_type))
+    answers: Iterator[Any] = iter([RuntimeError("a defect"), accepted(1)])
+
+    def respond(operation: Operation[Any]) -> Receipt:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    log = RowLog("m", LogOptions(linger=0.0), Wire(respond))
+    log.log({"probabilities": [0.5], "labels": [1]})
+    assert log.flush(PATIENCE_S)
+    assert log.statistics.dropped == {"unconfirmed": 1}
+    eventually(lambda: shown == [RuntimeError])
+    eventually(lambda: not log._sender._is_running())
+    log.log({"probabilities": [0.5], "labels": [1]})
+    assert log.flush(PATIENCE_S)
+    assert log.statistics.acknowledged == 1
+    log.close(PATIENCE_S)
+
+
+def test_large_calls_are_divided():
+    with Service() as service:
+        log = service.log(linger=PATIENCE_S)
+        ids = [f"p{i}" for i in range(2500)]
+        assert log.log({"probabilities": np.full(2500, 0.5), "ids": ids}) == 2500
+        assert log.log({"probabilities": np.full((90, 1000), 1e-3), "ids": ids[:90]}) == 90
+        assert log.log({"probabilities": [], "labels": []}) == 0
+        assert log.flush(PATIENCE_S)
+        assert service.accepted_ids == ids + ids[:90]
+        sizes = [len(body["ids"]) for body in service.bodies]
+        assert sizes[:3] == [1000, 1000, 500] and len(sizes) > 3

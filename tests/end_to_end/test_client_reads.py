@@ -111,6 +111,11 @@ def test_errors_carry_pointer_and_rule(model):
     assert caught.value.violations[0].rule == "row_sum"
 
 
+def test_no_rows_are_rejected_here(model):
+    with pytest.raises(cal.CalibrationInputError, match="no rows"):
+        model.send(probabilities=[], labels=[])
+
+
 def test_the_same_batch_id_counts_once(client):
     model = client.model("client-repeats")
     first = model.send(probabilities=[0.9], labels=[1], batch_id="one", wait=60)
