@@ -179,7 +179,9 @@ class Accumulator:
         arrays, about = unpack(data, largest=largest)
         number = about.get("format")
         if about.get("accumulator") != cls.name or number not in cls._read_formats():
-            raise PackingError(f"Received other bytes; expected {cls.name} in format {cls.format}.")
+            raise PackingError(
+                f"Received other bytes; expected {cls.name} in a format from 1 to {cls.format}."
+            )
         if about.get("spec") != spec.digest:
             raise PackingError(
                 f"Received {cls.name} of another specification; fill the pane with the model's."

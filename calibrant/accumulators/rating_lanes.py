@@ -1,6 +1,7 @@
-"""Ratings of rows as *lanes*: a few classes of each row, so that nothing is collected by index.
+"""Lanes: ratings of rows as dense arrays with one slot per rated class, so that sums over ratings need no index.
 
-Policies differ by one weight per row.
+There is one lane for all ratings, one for the majority class and one for the single rating. A label policy is a lane and
+one weight per row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bounded sample of named units with the number of batches that contained each, to estimate how many units were split.
+"""A bounded sample of named units with each one's number of batches, to estimate how many units were split between batches.
 
 A unit counts as one only if it is complete in one batch. Sums cannot show whether clients comply, and storing every unit's name
 would grow with the data. Therefore unit hashes below a threshold are stored. The threshold is halved until the sample fits, and
@@ -117,11 +117,11 @@ class UnitSample(Accumulator):
             )
         except KeyError as missing:
             raise PackingError(
-                f"Expected a unit sample with {missing}; the bytes have none."
+                f"Received a unit sample without {missing}; expected hashes, batches and halvings."
             ) from missing
         if not whole._is_sound():
             raise PackingError(
-                "Received a unit sample that is not sorted, or not below its threshold."
+                "Received a unit sample that is not valid; expected sorted hashes below its threshold, with batches."
             )
         return whole
 

@@ -1,4 +1,4 @@
-"""Logistic regression on a small number of weighted points, to rounding error: the solver of Platt, beta and related maps."""
+"""Solver of Platt, beta and related maps: logistic regression on few weighted points, accurate to rounding error."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def cell_error(
 ) -> float:
     """Bound the error of a fit to cell means, as the largest change of a probability over the cells.
 
-    The sum of two parts: the change when every cell's weight moves to its two bounds with the mean unchanged, the other
-    extreme from all at the mean; and three standard deviations of the random positions of positives within their cell.
+    The bound is the sum of two parts. The first is the change if each cell's weight is at its two bounds, mean unchanged,
+    instead of at its mean. The second is three standard deviations due to random positions of positives within their cell.
 
     Parameters
     ----------

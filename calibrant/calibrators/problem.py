@@ -18,14 +18,14 @@ from calibrant.calibrators.rows import LabelledRows
 
 Floats = NDArray[np.float64]
 Change = Callable[[Floats], Floats]
-STILL = 1e-14
-NEARER = (1e-4, 1e-6, 1e-8, 1e-10)
-SHORT = 1e-3
-FLAT = 1e-8
+STILL = 1e-14  # largest slope at which Newton steps end
+NEARER = (1e-4, 1e-6, 1e-8, 1e-10)  # the same for the rounds of `quickly`
+SHORT = 1e-3  # longest final step of `quickly`, in standardised parameters
+FLAT = 1e-8  # curvature, in standardised parameters, below which a direction counts as flat
 MAX_NEWTON = 40
 MIN_NEWTON = 4
 MAX_HALVINGS = 20
-ARMIJO = 1e-4
+ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
 
 
 class Points:
@@ -67,7 +67,10 @@ class Quick(NamedTuple):
 
 
 class Problem:
-    """One form on some points. `diagonal_objective` overrides methods for forms with `own`."""
+    """Fit of one form to some points: its penalised mean NLL with derivatives, and Newton steps.
+
+    `OwnProblem` in `diagonal_objective` overrides methods for forms with `own`.
+    """
 
     def __init__(self, points: Points, form: LinearForm) -> None:
         self.points, self.form = points, form

@@ -1,4 +1,4 @@
-"""Imports of the extra `client`, with an error that names it."""
+"""Import of modules that need the optional dependencies `calibrant[client]`; the error names what to install."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 def imported(name: str) -> ModuleType:
-    """Return a module of this package that needs the extra.
+    """Return a module of this package that needs those dependencies.
 
     Raises
     ------

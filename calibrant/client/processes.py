@@ -1,4 +1,4 @@
-"""Ends and forks of the process: what waits is sent before the end, and a forked child does not send it again."""
+"""Hooks for the end and forks of the process: waiting rows are sent before the end, and a forked child does not send them again."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Protocol
 
 
 class Watched(Protocol):
-    """Something with a thread."""
+    """Object with threads or connections, which a forked child does not share."""
 
     def at_exit(self) -> None:
         """Finish before the process ends."""
 
     def after_fork(self) -> None:
-        """Start again in a child process."""
+        """Replace threads and connections in a child process."""
 
 
 _watched: weakref.WeakSet[Watched] = weakref.WeakSet()
 
 
 def watch(each: Watched) -> None:
-    """Call an object at the end and after a fork of the process; a running thread keeps it alive until then."""
+    """Register an object for both hooks. The reference is weak; a running thread keeps its object alive."""
     _watched.add(each)
 
 

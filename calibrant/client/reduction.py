@@ -1,4 +1,4 @@
-"""Rows of the log as packed panes: no row leaves the process.
+"""Reduction of logged predictions to packed panes before they are sent: no row leaves the process.
 
 A pane that is sent belongs to one time slice of the model and to one combination of slice values, because the service adds it to
 the pane of all rows and to that of each value. Its specification is the model's, which is read from the service.
@@ -73,7 +73,11 @@ class PanePacker:
                 yield Shipment(n, None, str(error))
             return
         if labelled.n < n:
-            yield Shipment(n - labelled.n, None, "rows are invalid, or have no label")
+            yield Shipment(
+                n - labelled.n,
+                None,
+                "Received rows that are invalid or have no label; expected valid rows with labels.",
+            )
         if not labelled.n:
             return
         spec = _spec(labelled, model)

@@ -129,9 +129,13 @@ class UnitTable:
         columns = self.columns
         slack = SUM_TOLERANCE * np.maximum(self.weight, 1.0)
         if not np.isfinite(columns).all() or (columns < -slack).any():
-            raise ValueError("sums of a table are finite and not negative")
+            raise ValueError(
+                "Received a table with a sum that is negative or not finite; expected finite sums of at least 0."
+            )
         if (columns[1:3] > self.weight + slack).any():
-            raise ValueError("a bin's confidence and correct labels are at most its weight")
+            raise ValueError(
+                "Received a bin with confidence or correct labels above its weight; expected at most its weight."
+            )
         return self
 
 
@@ -200,7 +204,7 @@ def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) ->
 def unit_tables(
     pane: Pane, policies: Iterable[str] = POLICIES, bins: int = DRIFT_BINS
 ) -> dict[str, UnitTable]:
-    """The tables of a pane by label policy."""
+    """Return the tables of a pane by label policy."""
     return {raters: unit_table(pane, raters, bins) for raters in policies}
 
 
@@ -220,13 +224,15 @@ def unpack_tables(data: bytes) -> dict[str, UnitTable]:
     """
     arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("tables") != FORMAT:
-        raise PackingError(f"these are not tables in format {FORMAT}")
+        raise PackingError(f"Received other bytes; expected tables in format {FORMAT}.")
     return {name: _table_of(columns) for name, columns in arrays.items()}
 
 
 def _table_of(columns: NDArray[Any]) -> UnitTable:
     if columns.dtype != np.float64 or columns.ndim != 2 or len(columns) != len(fields(UnitTable)):
-        raise PackingError("a table has five columns of numbers")
+        raise PackingError(
+            f"Received an array {columns.dtype} {columns.shape}; expected float64 ({len(fields(UnitTable))}, n_bins)."
+        )
     try:
         return UnitTable(*columns).check()
     except ValueError as fault:

@@ -1,4 +1,4 @@
-"""Ratings of a request, as lists of classes or as counts: ratings by row and class, or a violation where they are invalid."""
+"""Ratings of a request, sent as lists of classes or as counts: read to numbers by row and class; invalid rows are violations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RatingColumns:
         self.violations = violations
 
     def read(self, n: int, k: int, class_names: Sequence[str] | None) -> Votes:
-        """Read row, class and number of ratings, by row, then class. Errors of rows are noted."""
+        """Read row, class and number of ratings, by row, then class. Invalid rows become violations."""
         if "labels" in self.columns and "label_counts" in self.columns:
             raise CalibrationInputError.at(
                 "/label_counts",
@@ -86,7 +86,7 @@ class RatingColumns:
                     "label_counts",
                     i,
                     "n_classes",
-                    f"Received another number of counts; expected one for each of {k} classes.",
+                    f"Received {_length(row)}; expected one count for each of {k} classes.",
                 )
             elif not all(is_whole(value) for value in row):
                 self.violations.row(
@@ -181,8 +181,12 @@ def _class_detail(rating: Any, index: Mapping[str, int]) -> str:
     if rating is None:
         return "Received null inside a list of ratings; leave the rating out."
     if isinstance(rating, str) and index:
-        return f"Received class {rating[:40]!r}; expected a class of this model."
-    return "Received a rating that is not a class; expected a class index."
+        return f"Received class {rating[:40]!r}; expected a class of this model. Correct the label."
+    return "Received a rating that is not a class; expected a class index. Correct the label."
+
+
+def _length(counts: Any) -> str:
+    return f"{len(counts)} counts" if isinstance(counts, list) else "no list of counts"
 
 
 def _bounded(values: NDArray[Any], high: int) -> NDArray[np.int64]:

@@ -1,7 +1,8 @@
 """Interface of a metric: its name, what it reads, how it is computed.
 
 Most metrics are one of three: a statistic of the bins' gaps, the mean of such a statistic over classes, or a ratio of stored sums.
-Each gives value, interval and null reference from one formula. The others define `estimate`.
+Each gives value, interval and null reference from one formula. For the others, `FunctionMetric` takes a function, or a subclass
+defines `estimate`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Metric:
         NotAnswerable
             The state cannot give the number.
         """
-        raise NotImplementedError(f"{self.slug} computes its estimate")
+        raise NotImplementedError(f"{type(self).__name__} must compute its estimate")
 
 
 @dataclass(frozen=True)

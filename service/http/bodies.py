@@ -125,7 +125,9 @@ def announced_length(request: Request, limit: int) -> int:
 
 def too_large(limit: int) -> BodyTooLarge:
     """Return the problem of a body over `limit` bytes."""
-    return BodyTooLarge(f"The body is over the limit of {limit} bytes; send it in several batches.")
+    return BodyTooLarge(
+        f"Received a body of more than {limit} bytes; expected at most {limit}. Send it in several batches."
+    )
 
 
 async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
@@ -179,21 +181,23 @@ def decompressed(
         for _ in range(MAX_FRAMES):
             data = step(data, whole, limit, reserve)
             if len(whole) > limit:
-                detail = f"What was sent may become {limit} bytes when decompressed, and becomes more; send several batches."
+                detail = f"Received a body of more than {limit} bytes when decompressed; expected at most {limit}. Send several batches."
                 raise BodyTooLarge(detail)
             if not data:
                 return _of_bounded_values(whole, max_values)
     except (zlib.error, zstandard.ZstdError) as error:
         raise undecodable(
-            coding, f"The body cannot be decompressed as {coding}: {error}."
+            coding,
+            f"Received a body that is not valid {coding} ({error}). Compress it again or correct Content-Encoding.",
         ) from error
-    raise undecodable(coding, f"The body has more than {MAX_FRAMES} {coding} frames.")
+    detail = f"Received more than {MAX_FRAMES} {coding} frames; expected at most {MAX_FRAMES}. Compress the body as one frame."
+    raise undecodable(coding, detail)
 
 
 def _of_bounded_values(whole: bytearray, max_values: int) -> bytes:
     """Return the bytes, or reject them if they hold too many values for what was sent."""
     if whole.count(b",") > max_values:
-        detail = f"What was sent may hold {max_values} values when decompressed, and holds more; send several batches."
+        detail = f"Received more than {max_values} values when decompressed; expected at most {max_values}. Send several batches."
         raise BodyTooLarge(detail)
     return bytes(whole)
 
@@ -213,7 +217,10 @@ def _gzip_member(
         reserve(len(whole) + size)
         piece = member.decompress(data, size)
         if not piece and not member.eof:
-            raise undecodable("gzip", "The gzip body ends early.")
+            raise undecodable(
+                "gzip",
+                "Received a gzip body that ends early; expected a complete one. Send it again.",
+            )
         whole += piece
         data = member.unconsumed_tail
     return member.unused_data
@@ -232,4 +239,6 @@ def _zstd_frame(data: bytes, whole: bytearray, limit: int, reserve: Callable[[in
             return frame.unused_data + data[start + ZSTD_STEP :]
         if len(whole) > limit:
             return b""
-    raise undecodable("zstd", "The zstd body ends early.")
+    raise undecodable(
+        "zstd", "Received a zstd body that ends early; expected a complete one. Send it again."
+    )

@@ -1,4 +1,4 @@
-"""One file a noun; every module here that has a `router` is found and served."""
+"""One file per subject. Every module of this folder must define `router`: it is discovered and served."""
 
 from collections.abc import Iterator
 from importlib import import_module

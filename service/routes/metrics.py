@@ -1,4 +1,4 @@
-"""Metrics over a window: which, over which data, binned and weighed how."""
+"""Metrics of a model over a window, as one result, as a series, or by slice value."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""The temperature that the window's labels ask for."""
+"""The temperature fitted to the labels of a window."""
 
 from typing import Annotated, Any
 

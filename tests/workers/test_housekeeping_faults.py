@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import redis
 
+from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
-from tests.workers.driving import MODEL, delivery
+from tests.workers.driving import MODEL, SUMS, delivery, stored_pane
+from tests.workers.test_tails import START, predictions, rows_at
 
 AGEING = replace(MODEL, retention_s=7200)
 
@@ -48,6 +50,28 @@ def test_a_lasting_rejection_concerns_its_model_alone(bench, loop, spoilt, caplo
     loop._housekeeping.due_at = 0.0
     loop._housekeeping._walk = None
     assert loop._housekeeping.run() and bench.starts(model=bad) == []
+
+
+def test_panes_merged_into_a_day_before_a_rejection_are_not_filled_from_the_cache(bench):
+    """The store rejects the second slice of the day; the first is a day by then, and its hour is cached no more."""
+    bench.settings = bench.settings.replace(compact_after_s=3600)
+    bench.ground = SUMS
+    bench.put_model()
+    loop = bench.loop()
+    loop._housekeeping.due_at = float("inf")
+    bench.deliver(predictions(MODEL, "b0", rows_at(hour=3)))
+    loop.step()
+    hour = loop.keys.pane(PaneKey(MODEL.key, MODEL.generation, "site:A", START + 3 * 3600))
+    bench.client.delete(hour)
+    bench.client.set(hour, "of another type")
+    loop._housekeeping.due_at = 0.0
+    columns = rows_at(hour=3, n=1)
+    del columns["slices"]
+    bench.deliver(predictions(MODEL, "b1", columns))
+    while bench.client.xlen(loop.keys.stream):
+        loop.step()
+    assert bench.starts() == [START]
+    assert stored_pane(bench, "", START).counts["n_predictions"] == 4
 
 
 def test_one_that_cannot_be_sealed_is_reported(bench, loop):

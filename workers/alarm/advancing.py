@@ -1,4 +1,4 @@
-"""A sealed cohort, written into the commit that it is sealed in.
+"""Advance of a model's drift detectors by a cohort, added to the commit that seals the cohort.
 
 Functions here only add to a commit. Detectors, cohort results, episodes and deliveries change together with the seal of
 the cohort, or not at all.
@@ -56,7 +56,7 @@ def advance_detectors(
     ----------
     commit : the commit that seals the cohort
     config : the model, with a label horizon
-    cohort : its start in seconds since the epoch; cohorts come in order, and one that came before changes nothing
+    cohort : its start in seconds since the epoch. Cohorts come in order; one that was processed before changes nothing
     panes_by_slice : the sealed panes of the cohort merged, `""` for all rows
     held_states : the stored state
     token : token of the commit
@@ -64,7 +64,7 @@ def advance_detectors(
 
     Returns
     -------
-    alarms that were raised.
+    Episodes of the alarms that were raised.
     """
     writing = Writing(commit, config, held_states, token, now_s)
     tables = tables_of(writing.settings, cohort, panes_by_slice, held_states.in_force)
@@ -122,7 +122,7 @@ def _episodes(
 ) -> list[Episode]:
     """Close the episodes that ended and open those of alarms raised at this cohort."""
     raised: list[Episode] = []
-    reported = who_alarms({**before, **after})  # of those that are watched
+    reported = who_alarms({**before, **after})  # of the watched detectors only
     for name, each in after.items():
         if before[name].episode is not None and each.episode is None:
             writing.close(str(before[name].episode), "the settings of the alarm changed")

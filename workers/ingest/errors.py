@@ -1,4 +1,4 @@
-"""Reasons why the inbox does not take a batch, or cannot report on one."""
+"""Errors of the inbox: why it does not accept a batch, or cannot report on one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class BatchConflict(RuntimeError):
     """The batch id was used before with other content (409)."""
 
     def __init__(self, batch_id: str):
-        super().__init__(f"the batch id {batch_id} was used before with other content")
+        super().__init__(
+            f"received other content under batch id {batch_id}, which was used before; use another id"
+        )
         self.batch_id = batch_id
 
 
@@ -57,7 +59,7 @@ class StoreRefused(StoreUnavailable):
     """The store responds and rejects the request because of its own state (503); `reason` is its message."""
 
     def __init__(self, reason: str, retry_after_s: int = 5):
-        super().__init__(f"the store refused: {reason}", retry_after_s)
+        super().__init__(f"the store rejected the request: {reason}", retry_after_s)
         self.reason = reason
 
 
@@ -69,12 +71,12 @@ class ModelMismatch(RuntimeError):
     """The model is not the one that the batch was checked against; `current` is the registered one, or None."""
 
     def __init__(self, current: ModelConfig | None):
-        super().__init__("the model was changed, deleted or made again meanwhile")
+        super().__init__("the model was changed, deleted or created again since the check")
         self.current = current
 
 
 class ModelGone(RuntimeError):
-    """The model was deleted, or made again, while a request waited for a batch."""
+    """The model was deleted, or created again, while a request waited for a batch."""
 
 
 class UnknownBatch(LookupError):

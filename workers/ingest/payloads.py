@@ -36,7 +36,7 @@ def unpack_labels(payload: bytes) -> list[LabelRow]:
     try:
         found = json.loads(payload)
         if found["format"] != _FORMAT:
-            raise EntryError("the labels are not of a format that is known")
+            raise EntryError(f"received labels in another format; expected format {_FORMAT}")
         return [
             LabelRow(
                 str(name),
@@ -59,7 +59,7 @@ class Update:
     event_time_us : microseconds since the epoch; None for the histogram's own, else the time of receipt
     slices : key to value, None for the histogram's own; the update fills the slice of all rows and one of each pair
     source, epoch, sequence : given together for running totals (`mode: cumulative`), else None
-    at : pointer to it in the body that brought it, None for the body itself
+    at : pointer to the update in the request body, None for the body itself
     """
 
     packed: bytes
@@ -99,7 +99,7 @@ def unpack_updates(payload: bytes) -> list[Update]:
     try:
         magic, version, head_length = _HEAD.unpack_from(payload)
         if (magic, version) != (_MAGIC, _FORMAT):
-            raise EntryError("the updates are not of a format that is known")
+            raise EntryError(f"received updates in another format; expected format {_FORMAT}")
         at = _HEAD.size + head_length
         heads: list[dict[str, Any]] = json.loads(payload[_HEAD.size : at])
         updates = []
@@ -117,5 +117,5 @@ def unpack_updates(payload: bytes) -> list[Update]:
     ) as error:
         raise EntryError(f"the updates cannot be read: {error}") from error
     if at != len(payload):
-        raise EntryError("the updates do not end where they say")
+        raise EntryError(f"received {len(payload)} bytes of updates; expected {at}")
     return updates

@@ -34,19 +34,13 @@ log = logging.getLogger(__name__)
 
 
 class Compaction:
-    """Compactor of the old panes of one partition's models.
-
-    Attributes
-    ----------
-    n_folded : time slices whose rows became sums so far
-    """
+    """Compactor of the old panes of one partition's models."""
 
     def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
         self._node = node
         self._keys = keys
         self._chain = chain
         self._ground = ground
-        self.n_folded = 0
         self._folding = TailFolding(node, keys, chain, ground)
 
     def merge_days(
@@ -82,8 +76,7 @@ class Compaction:
         """Make sums of the rows before `to_s`; return the end of the last day without rows."""
         from_s = Watermarks.of(ALL_ROWS, marks).daily_to
         starts = [each for each in self._starts(config, ALL_ROWS) if from_s <= each < to_s]
-        n_folded, damaged_s = self._folding.fold(config, starts, progress)
-        self.n_folded += n_folded
+        damaged_s = self._folding.fold(config, starts, progress)[1]
         return to_s if damaged_s is None else damaged_s - damaged_s % DAY_S
 
     def _starts(self, config: ModelConfig, slice_: str) -> list[int]:

@@ -66,24 +66,27 @@ class Housekeeping:
         self._compaction = Compaction(self._node, keys, chain, ground)
 
     def run(self, progress: Callable[[], None] = lambda: None) -> bool:
-        """Do one pass; return whether panes or watermarks changed."""
+        """Do one pass; return whether panes or watermarks may have changed."""
         # Also if this pass fails: entries continue meanwhile.
         pause_s = self._settings.housekeeping_s
         self.due_at = time.monotonic() + min(_AFTER_FAILURE_S, pause_s)
-        n_changed, n_folded = 0, self._compaction.n_folded
+        has_changed = False
         if self._walk is None:
             self.drop_spent_buckets()
             self._forget_gone_models()
-            n_changed = (
-                self.seal(progress) + self.merge_days(progress) + self.drop_old_panes(progress)
-            )
+            before = self._chain.cursor.token
+            self.seal(progress)
+            self.merge_days(progress)
+            self.drop_old_panes(progress)
+            # By the token: a model whose work was rejected half way has commits, but no number.
+            has_changed = self._chain.cursor.token != before
             self._walk = self.old_records()
         if self._walk_on(progress):
             self._walk = None
         self.due_at = time.monotonic() + (
             min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s
         )
-        return n_changed > 0 or self._compaction.n_folded > n_folded
+        return has_changed
 
     def seal(self, progress: Callable[[], None] = lambda: None) -> int:
         """Seal the cohorts that reached their model's label horizon; return their number."""

@@ -56,7 +56,7 @@ class FencingToken:
         n_batches: int = 0,
         n_bytes: int = 0,
     ) -> None:
-        """Write a commit and go on from it; raises Overtaken. Any other error: the outcome is unknown."""
+        """Write a commit and continue from it; raise StaleTokenError if the token is stale. Any other error: the outcome is unknown."""
         outcome = commit.send(self._store, self.cursor.token, token, cursor_id, n_batches, n_bytes)
         if outcome == OVERTAKEN:
             raise StaleTokenError

@@ -1,6 +1,7 @@
-"""Recommendations stored before drift, temperature and maps shared one vocabulary, read in the current form.
+"""Conversion of recommendations that older versions stored to the current form.
 
-Alarms stored `recommended_action` with a text. Frozen maps stored a word, its reason and its evidence in three fields.
+Drift, temperature and maps had different vocabularies. Alarms stored `recommended_action` with a text. Frozen maps stored action,
+reason and evidence in three fields.
 """
 
 from __future__ import annotations

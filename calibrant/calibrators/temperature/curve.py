@@ -191,7 +191,7 @@ class Curve:
         return found[1] if second <= lowest * (1.0 + PLATEAU) else None
 
     def _between(self, objective: str, a: int, b: int, rises: bool) -> list[Root]:
-        """Return the minima between two stored points, of which the slopes at others in between are 0."""
+        """Return the minima between stored points `a` and `b`; the slopes at all points between them are 0."""
         if b > a + 1:
             return [Root(float(BETAS[(a + b) // 2]), 0)] if rises else []
         if objective == "nll":
@@ -222,14 +222,14 @@ class Curve:
         return self.brier(beta) * self.weight_all
 
     def bend(self, objective: str, beta: float) -> float:
-        """Return the second derivative of that sum in beta."""
+        """Return the second derivative of `total` in beta."""
         if objective == "nll":
             return self.curvature(beta) * self.weight
         at = np.log(beta)
         return (self._brier(at, 2) - self._brier(at, 1)) / beta**2 * self.weight_all
 
     def squares(self, objective: str, beta: float) -> float | None:
-        """Return the sum by unit of the squared slope of that sum; None if the profile does not store its terms."""
+        """Return the sum over units of the squared derivative of `total` in beta; None if the profile does not store its terms."""
         name = f"{objective}_d1_squared"
         return _between_points(self.kept[name], beta) if name in self.kept else None
 
@@ -245,7 +245,7 @@ class Curve:
 
 
 def _between_points(squares: Floats, beta: float) -> float:
-    """Return a sum of squared slopes: polynomial in log beta of what is free of beta's unit."""
+    """Return a sum of squared slopes at `beta`: a polynomial in log beta interpolates beta² times the sum, which has no unit."""
     near = window(np.log(beta), NODES)
     scaled = (BETAS**2 * squares)[near]
     found = float(scipy.interpolate.KroghInterpolator(LOG_BETAS[near], scaled)(np.log(beta)))

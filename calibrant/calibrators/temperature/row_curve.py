@@ -119,7 +119,10 @@ class RowCurve(Curve):
         return self.eces(BETAS)
 
     def eces(self, betas: Floats) -> Floats:
-        """Return the ECE at each beta of an increasing array; many at once from each row's log normaliser between fine points."""
+        """Return the ECE at each beta of an increasing array.
+
+        For many betas, each row's log normaliser is interpolated between closely spaced points.
+        """
         weight, hits = self._row_weights
         result = np.empty(len(betas))
         for chosen, scores in self._scores(betas):
@@ -163,7 +166,7 @@ class RowCurve(Curve):
                 yield chosen, self._score(betas[chosen], basis @ np.concatenate([before, after]))
 
     def _score(self, betas: Floats, log_total: Floats) -> Floats:
-        """Return scores at each beta; as sent at 1, so that those on an edge stay there."""
+        """Return scores at each beta. At beta 1 they are the scores as sent, so that a score on an edge stays there."""
         log_score = -log_total
         if self.filling.batch.task == "binary":
             log_score += betas[:, None] * np.concatenate([part.zed[1] for part in self.parts])

@@ -2,9 +2,9 @@
 
     python tests/calibrant/golden/make.py
 
-writes the files that are missing and leaves the others alone: a file that is here was written by a version that
-somebody may still have data of. When a format number rises or an accumulator is added, raise `GENERATION`, and
-new files come to stand beside the old ones.
+writes the files that are missing and does not change the others: users may still have data of the versions that wrote
+them. When a format number rises or an accumulator is added, raise `GENERATION`, then run the command: it adds new files
+to the old ones.
 """
 
 from __future__ import annotations
