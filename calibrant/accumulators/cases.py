@@ -34,13 +34,9 @@ MAX_CELLS = 1 << 18
 MAX_HALVINGS = 63
 MAX_BINS = 1 << 20
 OTHER = ""
-_CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES = 150, 250, 150
+_CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES = 280, 250, 150
 Source = tuple[str, str]
 Floats = NDArray[np.float64]
-
-
-# A case's name and its places in the dicts.
-_NAME_BYTES = 130
 
 
 class Cases(Accumulator):
@@ -67,10 +63,6 @@ class Cases(Accumulator):
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.keeps_all_classes
-
-    @property
-    def object_bytes(self) -> int:
-        return super().object_bytes + _NAME_BYTES * len(self.tables)
 
     @property
     def layout(self) -> Layout:
