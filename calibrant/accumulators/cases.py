@@ -39,6 +39,10 @@ Source = tuple[str, str]
 Floats = NDArray[np.float64]
 
 
+# A case's name and its places in the dicts.
+_NAME_BYTES = 130
+
+
 class Cases(Accumulator):
     """Blocks by case name. The name "" holds all cases beyond the bound together.
 
@@ -63,6 +67,10 @@ class Cases(Accumulator):
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.keeps_all_classes
+
+    @property
+    def object_bytes(self) -> int:
+        return super().object_bytes + _NAME_BYTES * len(self.tables)
 
     @property
     def layout(self) -> Layout:
