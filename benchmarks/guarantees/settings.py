@@ -68,13 +68,14 @@ class Setting:
     @property
     def text(self) -> str:
         """The setting as a cell of the table."""
-        parts = [f"K = {self.n_classes}, {self.shape}, {self.curve}"]
+        shape = self.shape if self.n_classes == 2 else "dirichlet"
+        parts = [f"K = {self.n_classes}, {shape}, {self.curve}"]
         if self.units is None:
             parts.append(f"n = {self.n:,}")
         else:
             scores = "one score each" if self.units.one_score else "own scores"
             parts.append(
-                f"{self.units.n} units of {self.units.size:,}, {scores}, {self.units.shared:.0%} shared"
+                f"{self.units.n} units of {self.units.size:,}, {scores}, {100 * self.units.shared:.0f} % shared"
             )
         if self.weights:
             parts.append(f"weights lognormal({self.weights})")

@@ -15,24 +15,40 @@ INTRODUCTION = """# Guarantees
 
 What each stated number promises, and what simulations measured. `make guarantees` writes this page. Its rows are in
 `benchmarks/guarantees/rows_*.py`, with setting, runs and seed. It takes at most 45 minutes on two cores and continues where it was
-interrupted. Seeds differ from those that constants were chosen with. Score shapes marked * were used to choose constants; the
-others only judge them.
+interrupted. The terms are those of [README.md](README.md), the metrics those of [library.md](library.md#all-names).
 
-- **Intervals** (nominal .95): at least .93 contain the true value, where an interval is given. The true value is the population's value of
-  the same functional: for binned errors over the served bins, for `ace` over the bins with at least 5 samples. "Given" is the share
-  of runs with an interval. It must be given for `ece`, `rmsce`, `brier`, `nll` and `accuracy` with two classes from n = 300, 40
-  units and 200 effective samples (Kish's number: weights and dependent units lower it), and with ten classes from n = 300.
-- **Widths**: the mean width is at most 1.3 times that of an oracle. The oracle inverts the same statistic, and knows its noise from
-  2,000 fresh samples of the true model. "Range" is the width relative to the central 95 % of the fresh estimates. Near a true error
-  of 0 no interval with this coverage can be as short as that range.
-- **Nulls**: at most 7 % of calibrated models are above `null_q95`, also with dependent units, from 20 filled replicates. Power is the
-  share of miscalibrated models above it.
-- **Temperature**: the interval contains the true temperature in at least .93 of runs, where one is given.
-- **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years.
-- **Contradictions**: intervals that exclude 0 although the value is below `null_q95`.
+**Promises**
 
-A row *fails* when its 99.9 % Clopper-Pearson interval is on the wrong side of the promise. It is *undecided* when that interval is wider than
-.03. Otherwise it holds. SE is the standard error of the share.
+- **Intervals** (nominal .95): at least .93 of the intervals contain the true value: the metric's value in a very large population,
+  for binned errors with the same bins as the estimate, for `ace` over the bins with at least 5 samples. Runs without an interval do not
+  count. In some settings at least 99 % of runs must have one: for `ece`, `rmsce`, `brier`, `nll` and `accuracy` with two classes
+  from n = 300, 40 units and 200 effective samples (Kish's number: weights and dependent units lower it), and with ten classes from n = 300.
+- **Differences**: the same for the difference of two independent windows, written as "first minus second".
+- **Widths**: the mean width of the intervals is at most 1.3 times that of an oracle. The oracle computes its interval from the same
+  statistic, and knows the distribution of its noise from 2,000 further samples of the true model. "Range" is the mean width divided by the
+  width of the central 95 % of the estimates from these samples. Near a true error of 0 no interval with this coverage can be as short as that.
+  For means (`nll`) the oracle's width is that of the central 95 %.
+- **Nulls**: at most 7 % of calibrated models are above `null_q95`, also with dependent units, if at least 20 of the 64 replicates
+  contain units.
+- **Power**: the share of miscalibrated models above `null_q95` is at least the promise of the row.
+- **Contradictions**: no interval excludes 0 if the value is below `null_q95`.
+- **Temperature**: the interval contains the true temperature in at least .93 of the runs that have one.
+- **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years (the mean time between false alarms).
+
+**Settings**: K is the number of classes, n the number of predictions.
+
+- Scores of two classes: `beta` is Beta(0.7, 2.2), `u-shaped` Beta(0.5, 0.5), `uniform` between .05 and .95, `confident` mostly near 1,
+  `corner` uniform between .935 and .999. Rows of ten classes are from Dirichlet(0.4). Constants of the library were chosen with the shapes
+  marked *, but with other seeds. The other shapes only judge them.
+- Labels: `calibrated`, or with the log-odds (ten classes: log-probabilities) times .6 or .8 (`slope`), or at the rate .967 for every
+  score (`flat`).
+- Units: "100 units of 10" has 10 predictions per unit, with one score for the unit or own scores. The stated share of them has one
+  common random number for their labels, so that they are dependent.
+- Weights: lognormal, with the stated standard deviation of their logarithm.
+
+**Columns**: "Measured" is the share of runs, for widths the ratio. SE is its standard error. "Runs" is the number of runs that count, of all.
+A share *fails* when its 99.9 % Clopper-Pearson interval is on the wrong side of the promise. It is *undecided* when that interval is wider than
+.03, or when the row was not simulated yet. Otherwise it *holds*. A width holds when the ratio is at most the promise.
 """
 
 
@@ -96,7 +112,8 @@ def write(path: Path, totals: Sequence[tuple[Block, Counts | None]]) -> int:
     every = list(lines(totals))
     parts = [INTRODUCTION, _summary(every)]
     for section in dict.fromkeys(line.block.section for line in every):
-        parts.append(f"## {section}\n\n{_table([x for x in every if x.block.section == section])}")
+        title = section.partition(" ")[2]
+        parts.append(f"## {title}\n\n{_table([x for x in every if x.block.section == section])}")
     text = "\n".join(parts)
     path.write_text(text)
     print(text)
@@ -107,8 +124,8 @@ def _summary(every: list[Line]) -> str:
     counts = Counter(line.verdict for line in every)
     text = ", ".join(f"{counts[name]} {name}" for name in ("holds", "fails", "undecided"))
     bad = [line for line in every if line.verdict != "holds"]
-    text = f"Of {len(every)} rows: {text}.\n"
-    return text + ("\n" + _table(bad) if bad else "")
+    text = f"Verdicts of {len(every)} rows: {text}.\n"
+    return text + ("\nRows that do not hold:\n\n" + _table(bad) if bad else "")
 
 
 def _table(chosen: list[Line]) -> str:

@@ -34,7 +34,7 @@ MAX_CELLS = 1 << 18
 MAX_HALVINGS = 63
 MAX_BINS = 1 << 20
 OTHER = ""
-_CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES = 150, 250, 150
+_CASE_BYTES, _NOTES_BYTES, _NOTE_BYTES = 280, 250, 150
 Source = tuple[str, str]
 Floats = NDArray[np.float64]
 
