@@ -24,6 +24,7 @@ from calibrant_server.workers.ingest.tail_cache import (
 )
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
+from calibrant_server.workers.queries import window_panes
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.windows import Window
@@ -322,6 +323,11 @@ def test_pieces_are_few_and_keep_the_order_of_rows():
 def test_no_tail_exceeds_four_mebibytes():
     assert MAX_TAIL_BYTES == 4 << 20
     assert pane_cache.MAX_TAIL_BYTES is MAX_TAIL_BYTES
+
+
+def test_one_read_of_a_window_takes_a_bounded_number_of_bytes():
+    """Rows are up to twenty times as large as one pane of sums; a reader and the store have a run of them in memory."""
+    assert window_panes._PANES_A_RUN * 2 * MAX_TAIL_BYTES <= 128 << 20
 
 
 def test_a_worker_that_stops_between_fold_and_reply_counts_once(bench, loop):

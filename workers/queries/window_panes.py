@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 _TRIES = 20
 # Merged windows in the memory cache: a dashboard requests about 12 windows repeatedly.
 _WINDOWS_KEPT = 16
-_PANES_A_RUN = 64
+# Each pane comes with its tail, of at most `MAX_TAIL_BYTES`, or twice that while sums are damaged: 128 MiB in one reply.
+_PANES_A_RUN = 16
 _PANE_OVERHEAD_BYTES = 2000
 # A merge takes at most about four times the size of its largest pane: then all cells are filled.
 _FULLEST = 4
