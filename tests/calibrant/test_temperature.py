@@ -270,6 +270,32 @@ def test_all_right_has_no_finite_temperature(objective):
         assert chance**10 == pytest.approx(0.05, rel=1e-6)
 
 
+@pytest.mark.parametrize("large", ["unit", "weight", "ratings"])
+def test_limit_where_one_unit_is_larger_than_the_others(large):
+    margins = [0.5] + [6.0] * 59
+    logits, rows = [[margin, 0.0] for margin in margins], {"labels": [0] * 60}
+    if large == "unit":
+        logits = [logits[0]] * 999 + logits
+        rows = {"labels": [0] * 1059, "units": [f"u{max(0, i - 999)}" for i in range(1059)]}
+    elif large == "weight":
+        rows |= {"weights": [1000.0] + [1.0] * 59}
+    else:
+        rows = {"label_counts": [[100, 0]] + [[1, 0]] * 59}
+    limit = fit_temperature_exact(batch_of({"logits": logits} | rows))["at_most"]
+    # The rows of the large unit may depend on each other completely: one unit of sixty.
+    chance = np.prod([1.0 / (1.0 + np.exp(-margin / limit)) for margin in margins])
+    assert chance == pytest.approx(0.05, rel=1e-6)
+
+
+def test_limit_where_margins_are_small():
+    for answer in both({"logits": [[0.1, 0.0]] + [[5.0, 0.0]] * 59, "labels": [0] * 60}):
+        chances = 1.0 / (1.0 + np.exp(-np.array([0.1] + [5.0] * 59) / answer["at_most"]))
+        assert chances.prod() == pytest.approx(0.05, rel=1e-4)
+    for answer in both({"logits": [[0.001, 0.0]] * 60, "labels": [0] * 60}):
+        # The outcome has a probability below 5 % at every temperature.
+        assert answer["at_most"] in (None, answer["range"][0])
+
+
 def test_separable_clusters_allow_more():
     rows = {"logits": [[2.0, 0], [0, 3.0], [4.0, 0]] * 200, "labels": [0, 1, 0] * 200}
     alone = fit_temperature(pane_of(batch_of(rows)))

@@ -221,6 +221,10 @@ class Curve:
             return self.nll(beta) * self.weight
         return self.brier(beta) * self.weight_all
 
+    def unit_losses(self, beta: float, n_units: int) -> float:
+        """Return the sum over units of a unit's mean NLL; a profile has it for units of equal weight."""
+        return self.nll(beta) * n_units
+
     def bend(self, objective: str, beta: float) -> float:
         """Return the second derivative of `total` in beta."""
         if objective == "nll":

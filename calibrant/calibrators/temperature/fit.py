@@ -300,7 +300,7 @@ def _fitted(curve: Curve, profile: Curve, about: dict[str, Any]) -> dict[str, An
     if at is None:
         return None
     if at.bound == "lower" and _is_separable(curve, about):
-        limit = at_most(profile, n_units=about["n_units"], ci=about["ci"])
+        limit = at_most(curve, n_units=about["n_units"], ci=about["ci"])
         return without_temperature("separable") | {
             "at_bound": True,
             "bound": at.bound,

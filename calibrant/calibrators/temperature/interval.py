@@ -69,19 +69,19 @@ def at_most(curve: Curve, *, n_units: int, ci: float) -> float | None:
     """Return the one-sided upper limit of T where every rating is of the most probable class; None without one.
 
     At a temperature T that outcome has the probability exp(-L), where L is the sum of the units' losses, a unit's mean over its ratings:
-    its ratings may depend on each other completely. The limit is the T at which the outcome has the probability 1 - ci.
+    its ratings may depend on each other completely. The limit is the T at which the outcome has the probability 1 - ci, or the end of
+    the stored range where it is less probable at every T.
     """
     if n_units < MIN_UNITS:
         return None
-    per_unit = n_units / curve.weight
-    lowest = curve.total("nll", float(BETAS[-1]))
 
     def excess(log_beta: float) -> float:
-        above = curve.total("nll", float(np.exp(log_beta))) - lowest
-        return per_unit * above + float(np.log1p(-ci))
+        return curve.unit_losses(float(np.exp(log_beta)), n_units) + float(np.log1p(-ci))
 
     if excess(_LOG_BETAS[0]) <= 0.0:
         return None
+    if excess(_LOG_BETAS[-1]) >= 0.0:
+        return float(1.0 / BETAS[-1])
     root = scipy.optimize.brentq(excess, _LOG_BETAS[0], _LOG_BETAS[-1], xtol=1e-12)
     return float(np.exp(-root))
 

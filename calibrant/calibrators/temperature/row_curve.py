@@ -16,6 +16,7 @@ from calibrant.calibrators.temperature.tempered_rows import (
     brier,
     brier_slopes,
     nll,
+    nll_by_row,
     nll_slopes,
     rows_of,
     spread,
@@ -79,6 +80,14 @@ class RowCurve(Curve):
 
     def squares(self, objective: str, beta: float) -> float | None:
         return float((self._unit_slopes(objective, beta) ** 2).sum())
+
+    def unit_losses(self, beta: float, n_units: int) -> float:
+        loss, weight = np.zeros((2, self.filling.n_units))
+        for part in self.parts:
+            by_row = nll_by_row(part, self.policy, beta)
+            loss += np.bincount(part.unit, by_row[0], len(loss))
+            weight += np.bincount(part.unit, by_row[1], len(loss))
+        return float(np.divide(loss, weight, out=np.zeros_like(loss), where=weight > 0).sum())
 
     def _slope(self, objective: str, beta: float) -> float:
         if objective == "nll":

@@ -115,6 +115,12 @@ def nll(part: Rows, policy: int, beta: float) -> tuple[float, float, float]:
     )
 
 
+def nll_by_row(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
+    """Return the sum of NLL over each row's ratings, and their weight."""
+    weight, zed = part.by_row(np.stack([part.weight[policy], part.weight[policy] * part.entry_zed]))
+    return weight * np.log(spread(part, beta)[0]) - beta * zed, weight
+
+
 def nll_slopes(part: Rows, policy: int, beta: float) -> Floats:
     mean = spread(part, beta)[1]
     weight, zed = part.by_row(np.stack([part.weight[policy], part.weight[policy] * part.entry_zed]))
