@@ -38,7 +38,15 @@ def test_the_quick_view_answers_like_the_whole_one() -> None:
     p, q = rng.random((2, 300))
     columns = [(z, (rng.random(300) < z).astype(int), names(300)) for z in (p, q)]
     quick, whole = ([make(*each) for each in columns] for make in (quick_view_of, view_of))
-    assert differences(*quick, ["brier", "ece"]) == differences(*whole, ["brier", "ece"])
+    found, expected = (differences(*views, ["brier", "ece"]) for views in (quick, whole))
+    # The kernel fills whole panes, and numpy these parts: sums may differ in their last digits.
+    assert {slug: each.keys() for slug, each in found.items()} == {
+        slug: each.keys() for slug, each in expected.items()
+    }
+    for slug, each in expected.items():
+        for name, value in each.items():
+            is_number = isinstance(value, (float, list)) and value != []
+            assert found[slug][name] == (pytest.approx(value, rel=1e-12) if is_number else value)
 
 
 def names(n: int, prefix: str = "u") -> list[str]:

@@ -164,7 +164,7 @@ def test_what_is_retained_is_counted_by_model(embedded):
     assert embedded.get("/v1/models/counted")["records"].items() >= {
         "pending": 2, "joined": 1, "waiting": 1, "conflicts": 1, "expired": 0,
     }.items()  # fmt: skip
-    lines = embedded.client.get("/metrics").text.splitlines()
+    lines = embedded.client.get("/metrics/models").text.splitlines()
     found = {
         line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
         for line in lines

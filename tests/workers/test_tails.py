@@ -187,6 +187,18 @@ def test_a_fold_changes_no_result_version_or_slice(bench, loop):
         assert one.merged.parts() == other.merged.parts()
 
 
+def test_a_fold_restores_no_pane_that_is_removed(bench, loop):
+    """A worker stopped between the removal of a slice's pane and that of all rows, with which the rows go."""
+    bench.deliver(predictions(MODEL, "b0", rows_at()))
+    loop.step()
+    removed = PaneKey(MODEL.key, MODEL.generation, "site:A", START)
+    loop._housekeeping._remove([removed])
+    folding = TailFolding(bench.client, loop.keys, loop._chain, bench.ground)
+    assert folding.fold(MODEL, [START], lambda: None) == (1, None)
+    assert not bench.client.exists(loop.keys.pane(removed))
+    assert stored_pane(bench, "site:B", START).counts["n_predictions"] == 1
+
+
 def test_a_fold_of_a_commit_writes_every_pane_and_renews_the_versions_of_touched_ones(bench, loop):
     bench.deliver(predictions(MODEL, "b0", rows_at()))
     loop.step()

@@ -59,6 +59,9 @@ class TailFolding:
         commit = Commit(self._keys)
         commit.unlink(tail)
         for slice_ in sorted(rows.n_by_slice):
+            versions = self._keys.versions(*model, slice_)
+            if not self._node.hexists(versions, str(start_s)):
+                continue  # removed past its retention, before the pane of all rows: no list would name it any more
             name = self._keys.pane(PaneKey(*model, slice_, start_s))
             held = divided(self._node.hgetall(name))[0]
             pane = self._ground.pane.from_parts(spec, held) if held else self._ground.pane(spec)
