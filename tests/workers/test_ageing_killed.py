@@ -212,7 +212,6 @@ def test_a_deleted_model_leaves_no_key_whenever_workers_die(aged):
     assert aged.keys_of() == []
     assert sorted(aged.client.scan_iter(match="*default/other*")) == others
     keys = aged.store.keys.of_model(MODEL.key)
-    assert {name: int(n) for name, n in aged.client.hgetall(keys.retained).items()} == {
-        b"records": 0,
-        b"bytes": 0,
-    }
+    counts = {name: int(n) for name, n in aged.client.hgetall(keys.retained).items()}
+    # Totals of the partition and of the tenant, which has other models.
+    assert {b"records", b"bytes"} <= counts.keys() and set(counts.values()) == {0}
