@@ -25,6 +25,7 @@ def allocated(make: Callable[[], Any]) -> tuple[Any, int]:
     """What `make` returns, and the bytes that stay allocated for it once what only a first call makes is there."""
     # Python keeps freed dicts, lists, tuples and floats and hands them out untraced. A full collection drops those of
     # earlier tests; the first result lives until the end, so that only its temporaries are kept.
+    gc.freeze()  # a collection looks at what is made from here on
     gc.collect()
     first = make()
     tracemalloc.start()
@@ -34,6 +35,7 @@ def allocated(make: Callable[[], Any]) -> tuple[Any, int]:
         return made, tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
         del first
 
 
