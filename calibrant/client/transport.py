@@ -16,7 +16,7 @@ from calibrant.client.operations import Operation
 
 T = TypeVar("T")
 READ_RETRIES_S = 30.0
-# Clients that were told to wait for the same time do not come back together.
+# Clients that received the same Retry-After do not come back together.
 JITTER = 0.25
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, Votes
 from calibrant.core.hashing import U64, hash_rows, mix
+from calibrant.core.stored_batch import HashedBatch
 from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
 
 ROW_BYTES, VOTE_BYTES = 32, 4
@@ -22,27 +23,13 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class SampledBatch(Batch):
+class SampledBatch(HashedBatch):
     """Stored predictions as a batch. Among logits, probabilities are represented by their logarithms, minus infinity for 0.
 
     Attributes
     ----------
-    hashes, unit_hashes : uint64 (n,), of the predictions and their units as sent
     weights : float64 (n,), times the number of occurrences of the same prediction
     """
-
-    hashes: U64 | None = None
-    unit_hashes: U64 | None = None
-
-    @property
-    def prediction_hash(self) -> U64:
-        assert self.hashes is not None
-        return self.hashes
-
-    @property
-    def unit_hash(self) -> U64:
-        assert self.unit_hashes is not None
-        return self.unit_hashes
 
     @property
     def unit_source(self) -> str:

@@ -18,12 +18,34 @@ from calibrant.core.hashing import U64, mix
 
 
 @dataclass(frozen=True, eq=False)
-class StoredBatch(Batch):
+class HashedBatch(Batch):
+    """Predictions of which only the hashes of their names are known.
+
+    Attributes
+    ----------
+    hashes, unit_hashes : uint64 (n,), of the predictions and their units as sent
+    """
+
+    hashes: U64 | None = None
+    unit_hashes: U64 | None = None
+
+    @property
+    def prediction_hash(self) -> U64:
+        assert self.hashes is not None
+        return self.hashes
+
+    @property
+    def unit_hash(self) -> U64:
+        assert self.unit_hashes is not None
+        return self.unit_hashes
+
+
+@dataclass(frozen=True, eq=False)
+class StoredBatch(HashedBatch):
     """Predictions of one or more committed batches.
 
     Attributes
     ----------
-    hashes, unit_hashes : uint64 (n,), of the predictions and their units as committed
     source : origin of the units, as `Batch.unit_source`
     parts : int64 (n,), number of the batch in which each row was committed
 
@@ -36,8 +58,6 @@ class StoredBatch(Batch):
     2
     """
 
-    hashes: U64 | None = None
-    unit_hashes: U64 | None = None
     source: str = "row"
     parts: NDArray[np.int64] | None = None
 
@@ -48,16 +68,6 @@ class StoredBatch(Batch):
             batch.task, batch.scores, batch.is_logits, batch.votes, batch.weights, cases=batch.cases, delays=batch.delays,
             hashes=batch.prediction_hash, unit_hashes=batch.unit_hash, source=batch.unit_source, parts=parts,
         )  # fmt: skip
-
-    @property
-    def prediction_hash(self) -> U64:
-        assert self.hashes is not None
-        return self.hashes
-
-    @property
-    def unit_hash(self) -> U64:
-        assert self.unit_hashes is not None
-        return self.unit_hashes
 
     @property
     def unit_source(self) -> str:

@@ -69,10 +69,10 @@ def design_effect(tables: ReplicateTables, bins: BinMoments, least: float) -> De
     error = tables.difference - tables.weight * bins.gap
     replicates = _kish(tables.weight)
     model = _label_variance(bins) * bins.weight**2
-    told = (replicates >= _MIN_REPLICATES) & (model > 0)
+    counted = (replicates >= _MIN_REPLICATES) & (model > 0)
     seen = (error**2).sum(axis=0) * _correction(replicates)
     n = len(error)
-    within = _over(float(seen[told].sum()), float(model[told].sum()))
+    within = _over(float(seen[counted].sum()), float(model[counted].sum()))
     # Each table has every sample once, so that the mean over tables is the effect of one.
     whole = (error.sum(axis=2) ** 2).sum() * n / max(n - 1.0, 1.0)
     total = _over(float(whole), float(model.sum()))

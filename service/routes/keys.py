@@ -211,5 +211,5 @@ async def revoke_key(
 
 
 def _shown(key: Key, source: str) -> dict[str, Any]:
-    told = key.model_dump(mode="json", include=set(KeyResponse.model_fields) - {"id", "source"})
-    return {"id": key.id, **told, "source": source}
+    fields = key.model_dump(mode="json", include=set(KeyResponse.model_fields) - {"id", "source"})
+    return {"id": key.id, **fields, "source": source}

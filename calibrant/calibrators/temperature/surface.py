@@ -65,10 +65,10 @@ def loss_surface(
         for name in OBJECTIVES
     }
     lowest = {name: _lowest(value, along, up) for name, value in values.items()}
-    told = {
+    numbers = {
         name: [[_number(each) for each in row] for row in value] for name, value in values.items()
     }
-    return surface | told | {"lowest": lowest}
+    return surface | numbers | {"lowest": lowest}
 
 
 def _lowest(values: Floats, along: Floats, up: Floats) -> dict[str, float] | None:
