@@ -9,14 +9,21 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 OPENBLAS_NUM_THREADS ?= 1
 # Number of processes for the tests; each file runs in one of them. One more than two cores, because some tests only wait.
 PROCESSES ?= 3
+# Environments of `make test-adapters`, and what is installed there without a digest: builds of PyTorch for CPU and GPU differ.
+ADAPTERS ?= $(sort $(patsubst requirements/adapters-%.txt,%,$(wildcard requirements/adapters-*.txt)))
+TORCH ?= torch==2.13.0
+UNLOCKED_torch = $(TORCH) torchmetrics==1.9.0 monai==1.6.1 pytorch-ignite==0.5.5
+UNLOCKED_peers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow fuzz coverage check format wheels bench bench-drift guarantees openapi names dashboards lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-drift guarantees openapi names dashboards page-image docs lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
 	@echo "make run        serve on 127.0.0.1:$(PORT) and store the state in $(DATA_DIR)/"
 	@echo "make test       the tests        make test-slow  those that take minutes"
+	@echo "make test-adapters  the tests that need a framework, each in an environment of its own: $(ADAPTERS)"
+	@echo "make study-lambda  train with several weights of the average calibration loss; print the paper's table"
 	@echo "make fuzz       send 20,000 requests made of the API document; an interrupted run continues"
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
@@ -28,6 +35,8 @@ help:
 	@echo "make coverage   the tests, with the share of code that they run"
 	@echo "make names      write the type stub and the table of functions from the metrics"
 	@echo "make dashboards  write the Grafana dashboards into deploy/grafana"
+	@echo "make docs       build the documentation site into build/docs-site"
+	@echo "make page-image  write docs/images/model-page.png with Chromium and the data of a tutorial"
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
 # Stamps: installed once, and again only when a lock or the project's own description changes.
@@ -82,6 +91,21 @@ test-slow: $(VENV)/dev.stamp $(KERNEL)
 fuzz: .venv-fuzz/stamp
 	@$(BIN)/python -m scripts.fuzz_api $(ARGS)
 
+# Each framework has an environment of its own, so that none limits the versions of another or of the service. The lock
+# requirements/adapters-NAME.txt comes from the dependency group of that name; the tests are in tests/adapters/NAME.
+.venv-adapters/%/stamp: requirements/adapters-%.txt
+	@PYTHON="$(PYTHON)" sh scripts/make-venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+	@$(if $(UNLOCKED_$*),$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(UNLOCKED_$*))
+	@touch $@
+
+test-adapters: $(ADAPTERS:%=.venv-adapters/%/stamp) $(KERNEL)
+	@set -e; for name in $(ADAPTERS); do echo "adapters: $$name"; \
+		.venv-adapters/$$name/bin/python -m pytest -q -m "not soak" --confcutdir=tests/adapters tests/adapters/$$name $(ARGS); done
+
+study-lambda: .venv-adapters/torch/stamp
+	@.venv-adapters/torch/bin/python -m benchmarks.lambda_study $(ARGS)
+
 coverage: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
 
@@ -99,6 +123,7 @@ bench: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 	@$(BIN)/python -m benchmarks.retained 1e5
 	@$(BIN)/python -m benchmarks.end_to_end
+	@$(BIN)/python -m benchmarks.requests
 
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)
@@ -118,6 +143,21 @@ names: $(VENV)/dev.stamp
 dashboards: $(VENV)/dev.stamp
 	@$(BIN)/python -m scripts.grafana_dashboards
 
+# In an environment of its own, which needs none of the packages of the service.
+.venv-docs/stamp: requirements/docs.txt
+	@PYTHON="$(PYTHON)" sh scripts/make-venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.txt
+	@touch $@
+
+docs: .venv-docs/stamp $(VENV)/dev.stamp
+	@$(BIN)/python -m scripts.site_pages build/docs-pages
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+	@! grep -rlE '<(script|link|img)[^>]*(src|href)="?(https?:)?//' build/docs-site --include='*.html' || (echo "these pages load something from elsewhere" && exit 1)
+	@echo "open build/docs-site/index.html"
+
+page-image: $(VENV)/dev.stamp $(KERNEL)
+	@$(BIN)/python -m scripts.page_image
+
 sbom: $(VENV)/run.stamp
 	@mkdir -p dist
 	@$(BIN)/python -m scripts.sbom dist/sbom.cdx.json
@@ -128,4 +168,4 @@ lock: $(VENV)/venv.stamp
 	@sh scripts/lock $(BIN)/uv
 
 clean:
-	rm -rf $(VENV) .venv-fuzz fuzz-output calibrant/kernel/libcalibrant_kernel.* demo-output build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf $(VENV) .venv-fuzz .venv-adapters .venv-docs fuzz-output calibrant/kernel/libcalibrant_kernel.* demo-output build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache

@@ -15,13 +15,12 @@ import numpy as np
 
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
-from calibrant_server.workers.alarm.advancing import advance_detectors
 from calibrant_server.workers.alarm.alarm_state import AlarmState
+from calibrant_server.workers.alarm.detector_advance import advance_detectors
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.registry import ModelConfig
 
 DAY_S = 86_400

@@ -24,6 +24,7 @@ from calibrant.accumulators.units import UNIT_BINS
 from calibrant.core.grid import equal_width_bin
 from calibrant.drift.bets import bets_of
 from calibrant.drift.detector import DetectorState, advance, fresh
+from calibrant.drift.dispersion import Dispersion, standardised
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
 from calibrant.drift.expected_delay import ASKED, Change, expected_delay
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE, Tolerance
@@ -32,6 +33,7 @@ from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
 Floats = NDArray[np.float64]
 Rate = Callable[[Floats, int], Floats]
 Day = tuple[Floats, Floats, Floats]
+Pending = tuple[Floats, Floats, Floats, Floats]
 RUN_LENGTH = 3650.0
 N_DAYS, CHANGED_AT = 365, 90
 FORETOLD_DAYS = 500
@@ -42,10 +44,21 @@ SHARED = 0.7  # probability that a contribution's outcome is shared by its unit
 
 @dataclass(frozen=True)
 class Played:
-    """Days of the first alarm of each run, inf without one; each float64 (n_runs,)."""
+    """Days of the first alarm of each run, inf without one; each float64 (n_runs,).
+
+    `plain` is the change alarm without tempering and without pending labels, which is only a watch; `warned` whether the run
+    reported over-dispersion before its alarm, bool (n_runs,).
+    """
 
     change: Floats
     evidence: Floats
+    plain: Floats
+    warned: NDArray[np.bool_]
+
+    @property
+    def watch_rate(self) -> float:
+        """Share of runs in which only the plain statistic crossed, at some day, before any alarm."""
+        return float((self.plain < self.change).mean())
 
     def false_rate(self, method: str = "change", before: float = np.inf) -> float:
         """Share of runs with an alarm before a day."""
@@ -57,18 +70,34 @@ class Played:
         return float(np.median(day[day >= since]) - since + 1)
 
 
-def play(days: Iterable[Day], n_runs: int, delta: float = 0.0) -> Played:
-    """Both rules over all runs at once."""
+def play(days: Iterable[Day | Pending], n_runs: int, delta: float = 0.0) -> Played:
+    """Both rules over all runs at once, and the plain change statistic, as a detector computes them.
+
+    A day has the tables of labelled records, and possibly the pending ones.
+    """
     bets, tolerance = bets_of(DRIFT_BINS), Tolerance.within(delta)
     log_sr, log_evidence = np.full((n_runs, bets.n_bets), -np.inf), np.zeros((n_runs, bets.n_bets))
-    first = np.full((2, n_runs), np.inf)
-    for day, (weight, confidence, correct) in enumerate(days):
-        gain = log_bets(weight, confidence, correct, bets, tolerance)
+    plain_sr, dispersion = log_sr, Dispersion.none((n_runs,))
+    first, warned = np.full((3, n_runs), np.inf), np.zeros(n_runs, bool)
+    for day, (weight, confidence, correct, *more) in enumerate(days):
+        plain = log_bets(weight, confidence, correct, bets, tolerance)
+        gain = plain
+        if more:
+            gain = log_bets(weight, confidence, correct, bets, tolerance, more[0])
+        variance = standardised(weight, confidence, correct)[1]
+        factor = dispersion.phi(weight.sum(axis=-1), variance)
+        correlated = dispersion.is_correlated
+        gain = np.where(correlated[:, None], 0.0, gain / factor[:, None])
         log_sr, log_evidence = shiryaev_roberts(log_sr, gain), log_evidence + gain
-        change = log_mixture(log_sr, bets) >= np.log(RUN_LENGTH)
-        over = np.stack([change, log_mixture(log_evidence, bets) >= -np.log(ALPHA)])
+        plain_sr = shiryaev_roberts(plain_sr, plain)
+        change = (log_mixture(log_sr, bets) >= np.log(RUN_LENGTH)) & ~correlated
+        evidence = log_mixture(log_evidence, bets) >= -np.log(ALPHA)
+        over = np.stack([change, evidence, log_mixture(plain_sr, bets) >= np.log(RUN_LENGTH)])
         first[over & np.isinf(first)] = day
-    return Played(*first)
+        seen = dispersion.seen(weight, confidence, correct)
+        dispersion = seen.where(np.isinf(first[0]), dispersion)
+        warned |= seen.is_over & np.isinf(first[0])
+    return Played(first[0], first[1], first[2], warned)
 
 
 def calibrated(p: Floats, day: int) -> Floats:
@@ -149,6 +178,45 @@ def delayed(
     for day in range(N_DAYS):
         weight, confidence, correct = table[:, day]
         yield weight, confidence, correct
+
+
+def day_effects(
+    seed: int,
+    n_runs: int,
+    per_day: int,
+    spread: float,
+    correlation: float = 0.0,
+    rate: Rate = calibrated,
+) -> Iterator[Day]:
+    """Simulate days whose outcomes all move together by a normal effect on the log-odds, correlated between neighbours."""
+    rng = np.random.default_rng(seed)
+    effect = rng.normal(0.0, spread, (n_runs, 1))
+    for day in range(N_DAYS):
+        p = scores(rng, (n_runs, per_day))
+        truth = expit(logit(rate(p, day)) + effect)
+        yield daily(p, (rng.random(p.shape) < truth).astype(np.float64), np.ones(p.shape))
+        step = rng.normal(0.0, spread, (n_runs, 1))
+        effect = correlation * effect + (1.0 - correlation**2) ** 0.5 * step
+
+
+def pending_labels(
+    seed: int,
+    n_runs: int,
+    per_day: int,
+    horizon: int,
+    rate: Rate = calibrated,
+    slow: float = 20.0,
+    fast: float = 3.0,
+) -> Iterator[Pending]:
+    """Simulate cohorts sealed at a horizon; labels of positives arrive after `slow` days on average, of negatives after `fast`."""
+    rng = np.random.default_rng(seed)
+    for day in range(N_DAYS):
+        p = scores(rng, (n_runs, per_day))
+        positive = rng.random(p.shape) < rate(p, day)
+        known = (rng.exponential(np.where(positive, slow, fast)) <= horizon).astype(np.float64)
+        weight, confidence, correct = daily(p, positive.astype(np.float64), known)
+        pending, _, _ = daily(p, np.zeros(p.shape), 1.0 - known)
+        yield weight, confidence, correct, pending
 
 
 def fitted_temperature(seed: int, n_runs: int, per_day: int, n_fit: int = 1000) -> Iterator[Day]:
@@ -288,6 +356,7 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "positives' labels late, counted on arrival", "1.00", false(partial(late, True), some)
     yield "positives' labels late, sealed at 90 days", "0.047", false(partial(late, False), some)
     yield "every record twice", "-", false(partial(records, 6, some, 200, copies=2), some)
+    yield from _traps(some)
     fitted = partial(fitted_temperature, 7, many, 100)
     for delta, reported in ((0.0, "0.46-0.51"), (0.01, "0.11-0.13"), (DEFAULT_TOLERANCE, "0.017")):
         yield (
@@ -313,6 +382,57 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
                 "within 30%",
                 partial(measured_against_predicted, few, per_day, delta, change),
             )
+
+
+def _traps(n_runs: int) -> Iterator[tuple[str, str, Callable[[], str]]]:
+    """Rows of the traps: alarms in a calibrated year, years in which only the plain statistic crossed, and what detection costs."""
+    slope = changed(Change(slope=0.75))
+
+    def calm(days: Callable[[], Iterable[Day | Pending]], delta: float) -> Callable[[], str]:
+        def measure() -> str:
+            end = play(days(), n_runs, delta)
+            error = (end.false_rate() * (1.0 - end.false_rate()) / n_runs) ** 0.5
+            return (
+                f"alarm {end.false_rate():.3f} ± {error:.3f}, plain {end.false_rate('plain'):.3f}, "
+                f"watch {end.watch_rate:.2f}, warned {end.warned.mean():.2f}"
+            )
+
+        return measure
+
+    def cost(days: Callable[[], Iterable[Day | Pending]], delta: float) -> Callable[[], str]:
+        def measure() -> str:
+            end = play(days(), n_runs, delta)
+            missed = float(np.isinf(end.change).mean())
+            plain = end.median_delay("plain")
+            return f"{end.median_delay():.4g} d, plain {plain:.4g} d, missed {missed:.0%}"
+
+        return measure
+
+    for delta in (0.0, DEFAULT_TOLERANCE):
+        yield (
+            f"no trap, 200/day, tolerance {delta:g}",
+            "≤ 0.1",
+            calm(partial(records, 9, n_runs, 200), delta),
+        )
+        for spread, correlation in ((0.1, 0.0), (0.2, 0.0), (0.4, 0.0), (0.2, 0.8), (0.4, 0.8)):
+            days = partial(day_effects, 9, n_runs, 200, spread, correlation)
+            name = f"day effects {spread:g}, correlation {correlation:g}, tolerance {delta:g}"
+            yield name, "≤ 0.1 or watch", calm(days, delta)
+        for horizon in (14, 30):
+            days_ = partial(pending_labels, 9, n_runs, 200, horizon)
+            name = f"positives late, sealed at {horizon} days, tolerance {delta:g}"
+            yield name, "≤ 0.1 or watch", calm(days_, delta)
+        yield (
+            f"slope 0.75, day effects 0.2, tolerance {delta:g}",
+            "-",
+            cost(partial(day_effects, 9, n_runs, 200, 0.2, 0.0, slope), delta),
+        )
+        even = partial(pending_labels, 9, n_runs, 200, 30, slope, 3.0, 3.0)
+        yield (
+            f"slope 0.75, all labels after 3 days, sealed at 30, tolerance {delta:g}",
+            "-",
+            cost(even, delta),
+        )
 
 
 def measured_against_predicted(n_runs: int, per_day: int, delta: float, change: Change) -> str:

@@ -38,10 +38,11 @@ class Served:
 
     client: httpx.Client
     process: subprocess.Popen[bytes]
+    directory: Path
 
     def processor_s(self) -> float:
         """CPU seconds of the service and its store so far."""
-        return sum(_processor_s(pid) for pid in [self.process.pid, *_children(self.process.pid)])
+        return sum(_processor_s(pid) for pid in [self.process.pid, *children(self.process.pid)])
 
 
 def _processor_s(pid: int) -> float:
@@ -52,7 +53,7 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     """Return all descendants of process `pid`."""
     parents = {}
     for entry in Path("/proc").iterdir():
@@ -71,9 +72,10 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def served() -> Iterator[Served]:
-    """Start a service on a free port with its own empty store."""
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as directory:
+def served(data: str | None = None) -> Iterator[Served]:
+    """Start a service on a free port with its own empty store, or on the state in a directory."""
+    with socket.socket() as probe, tempfile.TemporaryDirectory() as empty:
+        directory = data or empty
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
@@ -89,7 +91,7 @@ def served() -> Iterator[Served]:
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 _wait_ready(client)
-                yield Served(client, process)
+                yield Served(client, process, Path(directory))
         finally:
             process.terminate()
             process.wait()

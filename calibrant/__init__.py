@@ -35,6 +35,7 @@ _PLACES = {
     "Report": "results",
     "SplitUnitsWarning": "core.panes_by_key",
     "Temperature": "results",
+    "compat": "library",
     "evaluate": "library",
     "fill_by": "core.panes_by_key",
     "fit_map": "library",

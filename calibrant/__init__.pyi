@@ -14,6 +14,7 @@ from calibrant.core.panes_by_key import PanesByKey as PanesByKey
 from calibrant.core.panes_by_key import SplitUnitsWarning as SplitUnitsWarning
 from calibrant.core.panes_by_key import fill_by as fill_by
 from calibrant.core.spec import PaneSpec as PaneSpec
+from calibrant.library import compat as compat
 from calibrant.library import evaluate as evaluate
 from calibrant.library import fit_map as fit_map
 from calibrant.library import fit_temperature as fit_temperature
@@ -102,6 +103,7 @@ def auc(
     probabilities: Any = None,
     labels: Any = None,
     *,
+    edges: str = "right",
     scope: str | None = None,
     raters: str = "pooled",
     ci: float = 0.95,
@@ -117,6 +119,25 @@ def brier(
     probabilities: Any = None,
     labels: Any = None,
     *,
+    raters: str = "pooled",
+    ci: float = 0.95,
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Any = None,
+) -> Estimate: ...
+def calibrated_disagreement_ce(
+    probabilities: Any = None,
+    labels: Any = None,
+    *,
+    bins: int = 15,
+    edges: str = "right",
+    loss_weight: str = "1",
+    concentration: float = 0.0,
+    temperature: float = 1.0,
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,
@@ -271,6 +292,8 @@ def disagreement_ce(
     bins: int = 15,
     edges: str = "right",
     loss_weight: str = "1",
+    concentration: float = 0.0,
+    temperature: float = 1.0,
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,
@@ -286,6 +309,8 @@ def disagreement_loss(
     labels: Any = None,
     *,
     loss_weight: str = "1",
+    concentration: float = 0.0,
+    temperature: float = 1.0,
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,
@@ -834,6 +859,8 @@ def zhang_kde_ece(
     labels: Any = None,
     *,
     scope: str | None = None,
+    bandwidth_from: str = "all",
+    kernel_sd: float = 0.0,
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,

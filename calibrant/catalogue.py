@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant.metrics.base import Metric
 from calibrant.metrics.requests import SHARED, options_of, plain
@@ -34,8 +34,8 @@ def catalogue(search: str | None = None) -> list[dict[str, object]]:
 
 
 def means(metric: Metric, search: str) -> bool:
-    """Tell whether a slug, a title or a search word of the metric contains what is searched for."""
-    texts = (metric.slug, metric.title, *metric.search_words)
+    """Tell whether a slug, a title, a search word or the source of the metric contains what is searched for."""
+    texts = (metric.slug, metric.title, *metric.search_words, metric.source)
     return any(plain(search) in plain(each) for each in texts)
 
 

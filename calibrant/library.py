@@ -21,7 +21,7 @@ from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.reliability_table import reliability as reliability_of
 from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
-from calibrant.core.view import View
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.detectable import detectable
 from calibrant.input.arrays import read_arrays
 from calibrant.metrics import (
@@ -33,6 +33,8 @@ from calibrant.metrics import (
     requested,
 )
 from calibrant.metrics.requests import takes
+from calibrant.peers.comparison import METRICS as COMPARED
+from calibrant.peers.comparison import compared
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 
 # The data of a call, in the order of its parameters; the first two may be given by position.
@@ -110,10 +112,10 @@ def evaluate(
     """
     slugs = _slugs(metrics, options)
     batch = _batch(locals())
-    pane = _filled(batch, accumulators_for(slugs))
+    pane = filled(batch, accumulators_for(slugs))
     question = PaneQuery(bins, binning, edges, raters, min_count, scope, ci, _taken(options, slugs))
     _refuse_unused_edges(question, slugs)
-    return _report(View(pane, question, batch), slugs)
+    return report_of(View(pane, question, batch), slugs)
 
 
 def reliability(
@@ -158,7 +160,7 @@ cases, classes : as in `evaluate`
     ([0.2, 0.85], [0.0, 1.0])
     """
     batch = _batch(locals())
-    pane = _filled(batch, accumulators_for(["ece"]))
+    pane = filled(batch, accumulators_for(["ece"]))
     return ReliabilityTable(
         reliability_of(
             View(pane, PaneQuery(bins, binning, edges, raters, min_count, scope, ci), batch)
@@ -275,6 +277,54 @@ def fit_map(
     return CalibrationMap(fit(method, View(pane, question, batch), options))
 
 
+def compat(
+    probabilities: Any = None,
+    labels: Any = None,
+    peer: str | None = None,
+    *,
+    bins: int = 15,
+    scope: str | None = None,
+    raters: str = "pooled",
+    logits: Any = None,
+    label_counts: Any = None,
+    weights: Any = None,
+    units: Any = None,
+    ids: Any = None,
+    cases: Any = None,
+    classes: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Compute metrics as another library does, next to ours, and state why they differ.
+
+    Parameters
+    ----------
+    peer : "monai", "netcal", "relplot", "scikit-learn", "torchmetrics" or "uncertainty-calibration". Default: all.
+    raters : "majority" or "single" if a row has several ratings; other libraries take one label per row
+    probabilities, labels, bins, scope, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
+
+    Returns
+    -------
+    dict by library: `version` and `values`; these by the library's function: `value` or None with a `reason`, `metric`
+    and `ours` (our metric of the same idea and its value), and `why` they differ
+
+    Raises
+    ------
+    CalibrationInputError
+        A value that is not allowed, with its argument, row and rule; rows with weights or several ratings.
+
+    Examples
+    --------
+    >>> found = compat([0.9, 0.8, 0.3, 1.0], [1, 1, 0, 0], "relplot", bins=2)["relplot"]
+    >>> round(found["values"]["binnedECE"]["value"], 9), round(found["values"]["binnedECE"]["ours"], 9)
+    (0.4, 0.25)
+    """
+    batch = _batch(locals())
+    pane = filled(batch, accumulators_for(COMPARED))
+    try:
+        return compared(View(pane, PaneQuery(bins=bins, scope=scope, raters=raters), batch), peer)
+    except NotAnswerable as refusal:
+        raise CalibrationInputError.at("/labels", refusal.reason, refusal.detail) from refusal
+
+
 def evaluate_pane(
     pane: Pane,
     metrics: str | Sequence[str] | None,
@@ -289,7 +339,7 @@ def evaluate_pane(
     question = PaneQuery(
         bins=_bins(pane, bins, scope), scope=scope, options=_taken(asked, slugs), **shared
     )
-    return _report(View(pane, question), slugs)
+    return report_of(View(pane, question), slugs)
 
 
 def reliability_of_pane(
@@ -369,7 +419,7 @@ def _batch(arguments: dict[str, Any]) -> Batch:
     return read_arrays(**data)
 
 
-def _filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
+def filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
     """Return a pane with the accumulators that a computation reads."""
     pane = Pane(PaneSpec(batch.task, batch.n_classes), {*accumulators, "unit_sample"})
     for part in apart(batch):
@@ -377,7 +427,8 @@ def _filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
     return pane
 
 
-def _report(view: View, slugs: Sequence[str]) -> Report:
+def report_of(view: View, slugs: Sequence[str]) -> Report:
+    """Return the report of metrics by their canonical keys."""
     split = view.pane.units_split
     about: dict[str, Any] = {
         **view.pane.counts,

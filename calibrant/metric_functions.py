@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from calibrant.core.options import TIES, Option
-from calibrant.core.query import PaneQuery
+from calibrant.core.query import TIES, Option, PaneQuery
 from calibrant.library import DATA, evaluate
 from calibrant.metrics import METRICS, Metric
 from calibrant.metrics.estimate import Estimate

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.metrics.estimate import number
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREY, FAINT = "#0072B2", "#D55E00", "#8A8A8A", "#E4E4E4"
 # Bins with fewer independent units are drawn as points that no line joins.
 MIN_JOINED = 5
+NORMAL_95 = 1.959963984540054
 HIGHEST = 0.3
 SCORES = {
     "top_label": "confidence of the top class",
@@ -36,13 +38,13 @@ def axes_of(ax: Axes | None, size: tuple[float, float]) -> Axes:
     ImportError
         matplotlib is not installed.
     """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "Plots need matplotlib, which is not installed. Install the extra: pip install 'calibrant[plot]'"
-        ) from error
     if ax is None:
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise ImportError(
+                "Plots need matplotlib, which is not installed. Install the extra: pip install 'calibrant[plot]'"
+            ) from error
         _, ax = plt.subplots(figsize=size, layout="constrained")
     ax.set_axisbelow(True)
     ax.grid(color=FAINT, linewidth=0.7)
@@ -71,6 +73,7 @@ def plot_reliability(table: ReliabilityTable, ax: Axes | None) -> Axes:
             label="calibrated",
             zorder=2,
         )
+        _draw_band(ax, table, filled)
         ax.vlines(
             x,
             *bounds.T,
@@ -103,6 +106,17 @@ def plot_reliability(table: ReliabilityTable, ax: Axes | None) -> Axes:
     ax.set_ylabel("accuracy" if scope == "top_label" else "observed frequency")
     ax.set_title(_title(table), fontsize=10, loc="left")
     return ax
+
+
+def _draw_band(ax: Axes, table: ReliabilityTable, filled: NDArray[np.bool_]) -> None:
+    """Draw where 95 % of calibrated models would be, bin by bin, given the independent units of the bin."""
+    p, units = table.bin_confidence[filled], np.maximum(table.column("n_effective")[filled], 1.0)
+    reach = NORMAL_95 * np.sqrt(np.clip(p * (1.0 - p), 0.0, None) / units)
+    low, high = np.clip(p - reach, 0.0, 1.0), np.clip(p + reach, 0.0, 1.0)
+    lower, width = table.lower[filled], (table.upper - table.lower)[filled]
+    ax.bar(
+        lower, high - low, width, low, align="edge", color=FAINT, zorder=0.9, label="calibrated model, 95 % of each bin"
+    )  # fmt: skip
 
 
 def _draw_shares(ax: Axes, table: ReliabilityTable) -> None:

@@ -46,13 +46,3 @@ def html_table(header: Sequence[str], rows: Rows, caption: str = "") -> str:
     )
     caption_tag = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f'<style>{STYLE}</style><table class="calibrant">{caption_tag}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def html_page(title: str, content: str) -> str:
-    """Return a page of its own that needs nothing from elsewhere."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><style>body{font-family:system-ui,sans-serif;margin:2em;'
-        f'color:#222}}</style><title>{escape(title)}</title></head><body><h1 style="font-size:18px">{escape(title)}</h1>'
-        f"{content}</body></html>\n"
-    )

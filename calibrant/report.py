@@ -18,7 +18,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.metrics import DEFAULT_METRICS, asked, compute_metrics, requested
 from calibrant.raters.label_statistics import disagreement
-from calibrant.report_sections import PARAMETERS, answer_sections
+from calibrant.report_sections import PARAMETERS, RATERS, answer_sections
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant.stability.baselines import of_raters, values_by_policy
 
@@ -54,7 +54,12 @@ def score_batch(
     view = View(pane, question, batch)
     slugs = params.get("metrics") or DEFAULT_METRICS
     temperature = fit_temperature_exact(
-        batch, objective=params.get("objective", "nll"), raters=question.raters, ci=question.ci
+        batch,
+        objective=params.get("objective", "nll"),
+        raters=question.raters,
+        ci=question.ci,
+        bins=question.bins,
+        min_count=question.min_count,
     )
     compared = {} if raters is None else {"baselines": raters_compared(view, slugs, raters)}
     return {
@@ -67,7 +72,7 @@ def score_batch(
         "metrics": compute_metrics(view, slugs),
         "reliability": reliability(view),
         "temperature": temperature,
-        **answer_sections(view, params.get("include") or (), params),
+        **answer_sections(view, params.get("include") or (), {**params, RATERS: raters}),
     }
 
 

@@ -13,6 +13,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.roc import POINTS, roc
 from calibrant.metrics import asked, compute_metrics, requested
+from calibrant.peers.comparison import compared
 from calibrant.raters.alpha_calibration import compare_calibrations
 from calibrant.raters.concentration import fit_concentration
 from calibrant.raters.disagreement_report import disagreement_answer
@@ -21,14 +22,24 @@ from calibrant.report_uncertainty import uncertainty
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant.segmentation.case_sensitivity import sensitivity
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
+from calibrant.segmentation.consensus import consensus_of
 from calibrant.segmentation.histogram_report import histogram_answer
 from calibrant.segmentation.per_case_metrics import by_case
+from calibrant.segmentation.weighted_loss import LossWeights, training_losses
+from calibrant.stability.by_case import stability_by_case
 from calibrant.stability.report import stability_answer
 
 MAX_VOTES = 5
-# Of a stability curve: about ten seconds.
-MAX_RATINGS = 200_000
-PARAMETERS = ("include", "metric", "subsets", "frequency_bins", "case", "points", "sensitivity")
+# Of stability curves: half a second and 80 MB.
+MAX_RATINGS = 3_000
+# Of such curves of each case, whose subsets are smaller.
+MAX_RATINGS_OF_CASES = 200_000
+PARAMETERS = (
+    *("include", "metric", "subsets", "frequency_bins", "case", "points", "sensitivity"),
+    *("loss_weights", "gradients", "compat"),
+)
+# Under which `params` holds the classes of named raters.
+RATERS = "named_raters"
 Section = Callable[[View, Mapping[str, Any]], dict[str, Any]]
 
 
@@ -93,6 +104,10 @@ def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
         raise CalibrationInputError.at("/case", refusal.reason, refusal.detail) from refusal
 
 
+def _compat(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return compared(view, params.get("compat"))
+
+
 def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     histogram = ConfidenceHistogram.of_batch(_batch(view), raters=view.question.raters)
     least = view.question.min_count
@@ -101,8 +116,18 @@ def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, An
     )
 
 
+def _consensus(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return consensus_of(view, params.get(RATERS))
+
+
 def _disagreement(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     return disagreement_answer(view)
+
+
+def _losses(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    return training_losses(
+        view, LossWeights.read(params.get("loss_weights")), params.get("gradients")
+    )
 
 
 def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,6 +168,13 @@ def _stability(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     return stability_answer(view, request.metric.slug, subsets=subsets, most_ratings=MAX_RATINGS)
 
 
+def _stability_by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+    request = requested([params.get("metric") or "ece"], "/metric")[0]
+    view, subsets = asked(view, request), params.get("subsets") or "nested"
+    slug = request.metric.slug
+    return stability_by_case(view, slug, subsets=subsets, most_ratings=MAX_RATINGS_OF_CASES)
+
+
 def _temperature_surface(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     return surface_answer(view)
 
@@ -160,11 +192,15 @@ SECTIONS: dict[str, Section] = {
     "alpha_calibration": _alpha_calibration,
     "by_case": _by_case,
     "cases": _cases,
+    "compat": _compat,
     "confidence_histogram": _confidence_histogram,
+    "consensus": _consensus,
     "disagreement": _disagreement,
+    "losses": _losses,
     "posterior": _posterior,
     "roc": _roc,
     "stability": _stability,
+    "stability_by_case": _stability_by_case,
     "temperature_surface": _temperature_surface,
     "uncertainty": _uncertainty,
 }

@@ -58,7 +58,7 @@ def run(server: Server, console: Console) -> None:
 
 
 def play(client: Client, console: Console, deployment: Deployment, timeline: Timeline) -> None:
-    """Send fourteen days of batches, with a progress bar in a terminal."""
+    """Send 28 days of batches, with a progress bar in a terminal."""
     declare_models(client)
     sent = posts(deployment, timeline)
     console.print(
@@ -77,6 +77,7 @@ def finish(server: Server, console: Console, keep: bool) -> int:
     if keep:
         assert server.process is not None
         pid = server.process.pid
+        console.print(f"Open {server.url}/ in a browser: the page of all models", style="bold")
         console.print(f"The service stays at {server.url}: paste the curls, then `kill {pid}`")
         console.print(f"Its documentation: {server.url}/docs; its data: {server.data}")
         return 0

@@ -1,4 +1,4 @@
-"""The deployment, replayed over HTTP: fourteen days of predictions without waiting.
+"""The deployment, replayed over HTTP: 28 days of predictions without waiting.
 
 Two sites run the network. Site A posts its predictions. Site B does not send rows: it fills a pane at the
 edge with `calibrant` and posts the pane, which contains the same information. The second model sends plain
@@ -23,7 +23,7 @@ from demo.server import DemoFailed
 
 NETWORK = "digits"
 LOGISTIC = "digits-logistic"
-DAYS = 14
+DAYS = 28
 PANE_S = 6 * 3600
 BATCH_S = 2 * 3600
 BINS = 60

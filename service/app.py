@@ -11,20 +11,22 @@ from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
 from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
 from calibrant_server.service.http.event_streams import Streams
-from calibrant_server.service.http.middleware import RequestMiddleware
-from calibrant_server.service.http.prometheus import ServiceMetrics
-from calibrant_server.service.http.security_headers import (
+from calibrant_server.service.http.middleware import (
     CORS_METHODS,
     CORS_REQUEST_HEADERS,
     CORS_RESPONSE_HEADERS,
+    RequestMiddleware,
     SecurityHeaders,
 )
+from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.http.telemetry import telemetry
+from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.reads.model_series import ModelSeries
+from calibrant_server.service.reads.model_statuses import StatusCache
 from calibrant_server.service.reads.service import ReadService
-from calibrant_server.service.routes import routers
+from calibrant_server.service.routes import direct, routers
 from calibrant_server.service.security.admission import Admission, ServedRequests
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
@@ -76,6 +78,7 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         meters=app.state.meters,
         log_requests=settings.log_requests,
         security=SecurityHeaders(settings.allowed_origins or ()),
+        direct=DirectRoutes(app.state.routes, direct()).find,
     )
     if settings.allowed_origins:
         app.add_middleware(
@@ -94,7 +97,8 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     keyring: Keyring = app.state.keyring
     app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)
     app.state.reads = ReadService(connection)
-    app.state.model_series = ModelSeries(app.state.reads)
+    app.state.statuses = StatusCache(app.state.reads)
+    app.state.model_series = ModelSeries(app.state.reads, app.state.statuses)
     path = None if settings.keys else settings.keys_file
     app.state.rates = Rates(connection.inbox.rates, settings.tenant_rate, settings.key_rate)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)

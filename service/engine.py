@@ -21,7 +21,9 @@ from calibrant_server.service.http.errors import (
     ModelConflict,
     ModelDeleted,
     ModelUnknown,
+    OffsetConflict,
     PaneDamaged,
+    QuotaFull,
     RecordsFull,
     StoreUnavailable,
 )
@@ -29,6 +31,7 @@ from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.ingest import inbox
+from calibrant_server.workers.ingest.errors import OffsetMismatch, SourcesFull
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
@@ -87,6 +90,13 @@ def engine_errors() -> Iterator[None]:
     except inbox.BatchConflict as error:
         detail = "Received other content under a batch id that was used before. Use another id."
         raise BatchConflict(errors=[Violation("/batch_id", "same_content", detail)]) from error
+    except OffsetMismatch as error:
+        rule = "offset_gap" if error.is_gap else "offset_overlap"
+        detail = f"R{str(error)[1:]}."
+        found = [Violation("/offsets", rule, detail)]
+        raise OffsetConflict(detail, errors=found, watermark=error.watermark) from error
+    except SourcesFull as error:
+        raise QuotaFull(f"No room: {error}.", retry_after_s=error.retry_after_s) from error
     except inbox.ModelMismatch as error:
         raise ModelConflict(f"Not done: {error}.") from error
     except HalfImported as error:

@@ -54,7 +54,7 @@ def main() -> None:
             "key is made) or CALIBRANT_KEYS."
         )
     for name in unread():
-        log.warning("%s is no setting; docs/operations.md lists them", name)
+        log.warning("setting_unknown name=%s", name)
     try:
         sockets = bound_to(settings.host, settings.port)
     except CannotListen as error:
@@ -75,6 +75,7 @@ def serve(settings: Settings, sockets: list[socket.socket]) -> None:
     config = uvicorn.Config(
         app,
         http=protocol_in(Room(connection_limit())),
+        ws="none",
         access_log=False,
         server_header=False,
         log_config=None,

@@ -21,7 +21,7 @@ from calibrant_server.workers.settings import (
     explained,
     variables,
 )
-from calibrant_server.workers.store.connection import StoreMismatch
+from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 
 log = logging.getLogger("service")
@@ -93,7 +93,7 @@ def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
                 return
             await send(message)
             if message["type"] == "lifespan.startup.complete":
-                log.info("panes are filled by %s", kernel.status())
+                log.info("panes_filled_by kernel=%s", kernel.status())
                 for each in sockets:
                     log.info(
                         "serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each)

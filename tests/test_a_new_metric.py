@@ -19,7 +19,7 @@ NEW_FILE = '''
 """Largest gap of the bins, with its sign."""
 
 from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 
 SIGN = Option("sign", "over", "Which sign counts.", allowed=("over", "under"))
 

@@ -71,3 +71,4 @@ def test_plays_to_the_end(tmp_path: Path) -> None:
     output = tmp_path / "demo-output"
     assert ElementTree.parse(output / "reliability.svg").getroot().tag.endswith("svg")
     assert (output / "reliability.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert "<h2>2. Verdict</h2>" in (output / "report.html").read_text()

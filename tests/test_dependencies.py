@@ -56,7 +56,7 @@ def test_locks_hold_what_is_declared(lock: str) -> None:
     if lock == "dev":
         groups = PROJECT["dependency-groups"]
         wanted = wanted.union(*(names(groups[name]) for name in ("demo", "test", "check")))
-        wanted = wanted.union(*(names(EXTRAS[name]) for name in ("plot", "arrow", "client")))
+        wanted = wanted.union(*(names(EXTRAS[name]) for name in ("plot", "arrow", "ipc", "client")))
     assert wanted <= locked
 
 

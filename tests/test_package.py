@@ -132,6 +132,13 @@ def test_the_server_names_its_extra(python: Path) -> None:
     assert "Traceback" not in found.stderr
 
 
+def test_the_command_line_names_its_extra(python: Path) -> None:
+    found = run(python, str(python.with_name("calibrant")), "score", "logits.npy", "labels.csv")
+    assert found.returncode == 1
+    assert "pip install 'calibrant[cli]'" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
 def test_the_client_names_its_extra(python: Path) -> None:
     found = run(python, "-c", "import calibrant; calibrant.Client('http://127.0.0.1:8000')")
     assert found.returncode == 1

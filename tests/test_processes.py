@@ -85,7 +85,7 @@ def test_store_workers_and_service_become_healthy_and_merge(
     assert not is_healthy("workers", **store)
     workers = start("workers", **store)
     # Each look at the health is a process of its own, so the log is read first.
-    wait_until(lambda: "the engine runs" in (tmp_path / "workers.log").read_text(), workers)
+    wait_until(lambda: "engine_started" in (tmp_path / "workers.log").read_text(), workers)
     wait_until(lambda: is_healthy("workers", **store), workers)
 
     keys_file = tmp_path / "keys" / "keys.json"

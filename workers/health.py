@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass
 from redis.exceptions import OutOfMemoryError, RedisError
 
 from calibrant_server.workers.settings import EngineSettings, SettingsError
-from calibrant_server.workers.store.connection import Store, StoreMismatch
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import running_store_of
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
+from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 
 

@@ -20,8 +20,8 @@ from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import EngineSettings, SettingsError
-from calibrant_server.workers.store.connection import StoreMismatch
 from calibrant_server.workers.store.embedded import store_of
+from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.supervisor import Supervisor
@@ -38,7 +38,7 @@ EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
 
 def _exit_stuck(partition: int) -> None:
     """End the process: its supervisor restarts it, and no thread continues to spin."""
-    log.critical("partition %d is stuck; the process ends to be started again", partition)
+    log.critical("process_ends_stuck partition=%d", partition)
     os._exit(EXIT_STUCK)
 
 
@@ -48,8 +48,8 @@ def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
         crew = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
         if not _started(crew, STORE_WAIT_S, stop):
             return
-        log.info("the engine runs with %d partitions", settings.partitions)
-        log.info("panes are filled by %s", kernel.status())
+        log.info("engine_started n_partitions=%d", settings.partitions)
+        log.info("panes_filled_by kernel=%s", kernel.status())
         stop.wait()
         crew.stop()
         if crew.mismatch is not None:
@@ -81,10 +81,10 @@ def main(**parts: Any) -> int:
     try:
         run(EngineSettings(), stop, **parts)
     except SettingsError as error:
-        log.critical("%s", error)
+        log.critical("worker_not_started error=%s", error)
         return EXIT_SETTINGS
     except (EmbeddedServerError, StoreMismatch, RedisError) as error:
-        log.critical("%s", error)
+        log.critical("worker_not_started error=%s", error)
         return EXIT_NO_STORE
     return 0
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.settings import EngineSettings, SettingsError
-from calibrant_server.workers.store.connection import Store, StoreMismatch
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
+from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import APPEND_ONLY, SNAPSHOT, EmbeddedServerError
 
 _POLL_S = 0.05

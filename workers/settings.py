@@ -22,10 +22,10 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from calibrant_server.workers.store.addresses import parse_address
 from calibrant_server.workers.store.durations import parse_duration
 
 PREFIX = "CALIBRANT_"
-_STORE_SCHEMES = ("redis://", "rediss://", "unix://")
 _SIZE = re.compile(r"(\d+)\s*(|k|m|g)(i?b)?\Z", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -62,8 +62,7 @@ def _whole_seconds(given: Any) -> Any:
 
 
 def _store_url(url: str) -> str:
-    if not url.startswith(_STORE_SCHEMES):
-        raise ValueError(f"expected a URL that begins with {', '.join(_STORE_SCHEMES)}")
+    parse_address(url)
     return url
 
 
@@ -95,8 +94,8 @@ class EngineSettings(BaseSettings):
     """Settings of the engine. Times in seconds, sizes in bytes.
 
     `idempotency_bytes` and `backlog_bytes` bound one partition. `held_panes_bytes` (memory of the panes
-    that the partition loops cache; None: a quarter of the memory limit) and `pane_cache_bytes` (packed panes that
-    queries have read) bound one process.
+    that the partition loops cache; None: a quarter of the memory limit) and `pane_cache_bytes` (memory of the panes
+    that queries have read) bound one process.
 
     Raises
     ------
@@ -122,7 +121,7 @@ class EngineSettings(BaseSettings):
     )
     namespace: str = Field("calibrant", pattern=r"^[A-Za-z0-9_-]{1,40}$")
     partitions: int = Field(8, ge=1, le=1000)
-    durability: Literal["everysec", "fsync"] = "everysec"
+    durability: Literal["everysec", "fsync", "replicated"] = "everysec"
 
     idempotency_ttl_s: WholeSeconds = Field(86_400, ge=1)
     idempotency_bytes: Bytes = 256 << 20
@@ -133,6 +132,7 @@ class EngineSettings(BaseSettings):
     max_panes: int = 64
     max_slice_values: int = 50
     compact_after_s: WholeSeconds = 14 * 86_400
+    sample_bytes: Bytes = Field(1 << 20, ge=0, le=8 << 20)
     future_skew_s: WholeSeconds = 300
     create_models: bool = True
 
@@ -144,7 +144,8 @@ class EngineSettings(BaseSettings):
     held_panes_bytes: Bytes | None = None
     housekeeping_s: Seconds = 60.0
     compute_threads: int = Field(1, ge=1)
-    pane_cache_bytes: Bytes = 64 << 20
+    pane_cache_bytes: Bytes = 128 << 20
+    stored_merges_bytes: Bytes = Field(256 << 20, ge=0)
 
     webhook_networks: Annotated[str, AfterValidator(_networks)] | None = None
     webhook_ca: Annotated[Path, AfterValidator(_authorities)] | None = None

@@ -21,8 +21,9 @@ from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import ResultKind
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.connection import Store, StoreMismatch
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
+from calibrant_server.workers.store.properties import StoreMismatch
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Supervisor:
     kinds : result kinds by name; default: those of `workers/queries/kinds`
     script_texts : the scripts of the store; default: those of the package
     on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
-        the token chain keeps the old one, should it ever wake, from writing.
+        the fencing token keeps the old one, should it ever wake, from writing.
     on_mismatch : called after all threads were told to stop because a newer version has advanced the store
     """
 
@@ -55,13 +56,13 @@ class Supervisor:
     ):
         self.settings = settings
         self.store = Store(settings, script_texts)
-        self._ground = numbers or Numerics()
+        self._numerics = numbers or Numerics()
         self._stop = threading.Event()
         self._beating = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
         self._budget = PaneBudget.of(settings)
-        compute = Compute(self.store, self._ground, None if kinds is None else dict(kinds))
+        compute = Compute(self.store, self._numerics, None if kinds is None else dict(kinds))
         self._serving = QueryServer(self.store, compute)
         self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
         self._others: list[threading.Thread] = []
@@ -112,7 +113,7 @@ class Supervisor:
 
     def _start_loop(self, partition: int) -> None:
         loop = self._loop(
-            self.store, partition, self._ground, self._leases, self._stop, self._budget
+            self.store, partition, self._numerics, self._leases, self._stop, self._budget
         )
         thread = threading.Thread(target=loop.run, name=f"partition-{partition:03d}", daemon=True)
         self._loops[partition] = (loop, thread)

@@ -28,7 +28,7 @@ class AllLabelCells(Accumulator):
     def fill(self, filling: Filling) -> None:
         place = self.spec.class_grid.locate(filling.columns)
         hits = filling.hits
-        hit_place = place[hits.klass, hits.row]
+        hit_place = place[hits.class_index, hits.row]
         fill_cells(
             self.blocks["cells"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place
         )

@@ -121,6 +121,11 @@ class Accumulator:
         for block in self.blocks.values():
             block.tighten()
 
+    def compact(self) -> None:
+        """Store each block sparsely where that takes less memory. No number changes."""
+        for block in self.blocks.values():
+            block.compact()
+
     def copy(self) -> Accumulator:
         twin = type(self)(self.spec)
         twin.blocks = {name: block.copy() for name, block in self.blocks.items()}

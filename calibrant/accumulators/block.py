@@ -29,7 +29,7 @@ class Block:
     Parameters
     ----------
     n_counts, n_sums, size : int
-    rests_on : index of the count that each sum depends on; the first where None. Where that count becomes zero, the sum is
+    depends_on : index of the count that each sum depends on; the first where None. Where that count becomes zero, the sum is
         exactly zero, not the residue of rounding.
     """
 
@@ -39,17 +39,17 @@ class Block:
         "_is_tight",
         "_places",
         "_sums",
+        "depends_on",
         "n_counts",
         "n_sums",
-        "rests_on",
         "size",
     )
 
     def __init__(
-        self, n_counts: int, n_sums: int, size: int, rests_on: tuple[int, ...] | None = None
+        self, n_counts: int, n_sums: int, size: int, depends_on: tuple[int, ...] | None = None
     ) -> None:
         self.n_counts, self.n_sums, self.size = n_counts, n_sums, size
-        self.rests_on = (0,) * n_sums if rests_on is None else rests_on
+        self.depends_on = (0,) * n_sums if depends_on is None else depends_on
         self._is_tight = False
         self._places: NDArray[np.int64] | None = np.zeros(0, np.int64)
         self._counts: Counts = np.zeros((n_counts, 0), np.int64)
@@ -93,10 +93,10 @@ class Block:
         places: NDArray[np.int64],
         counts: Counts,
         sums: Sums,
-        rests_on: tuple[int, ...] | None = None,
+        depends_on: tuple[int, ...] | None = None,
     ) -> Block:
         """Return the block with these cells, in increasing order of their places; it refers to the arrays."""
-        block = Block(len(counts), len(sums), size, rests_on)
+        block = Block(len(counts), len(sums), size, depends_on)
         block._places, block._counts, block._sums = places, counts, sums
         return block
 
@@ -137,7 +137,7 @@ class Block:
         self.counts[:, places] -= counts
         self.sums[:, places] -= sums
         self._counts[:, self._counts[0] == 0] = 0
-        for column, count in zip(self._sums, self.rests_on, strict=True):
+        for column, count in zip(self._sums, self.depends_on, strict=True):
             column[self._counts[count] == 0] = 0.0
 
     def held_arrays(self) -> Iterator[NDArray[Any]]:
@@ -156,13 +156,22 @@ class Block:
             self._places, self._counts, self._sums = self.filled()
             self._is_tight = True
 
+    def compact(self) -> None:
+        """Store the cells sparsely where that takes less memory. A later addition makes them dense again."""
+        columns = self.n_counts + self.n_sums
+        if (
+            self._places is None
+            and (1 + columns) * np.count_nonzero(self._counts[0]) < columns * self.size
+        ):
+            self._places, self._counts, self._sums = self.filled()
+
     @property
     def largest_bytes(self) -> int:
         """Maximum size of its arrays in bytes, with every cell filled."""
         return 8 * (1 + self.n_counts + self.n_sums) * self.size
 
     def copy(self) -> Block:
-        twin = Block(self.n_counts, self.n_sums, self.size, self.rests_on)
+        twin = Block(self.n_counts, self.n_sums, self.size, self.depends_on)
         twin._places, twin._counts, twin._sums = self._places, self._counts, self._sums
         if self._places is None:
             twin._counts, twin._sums = self._counts.copy(), self._sums.copy()

@@ -40,8 +40,8 @@ class ClassCells(Accumulator):
         place = place + grid.n_positions * np.arange(len(kept))[:, None]
         slot = np.full(self.spec.n_classes, -1)
         slot[kept] = np.arange(len(kept))
-        hits = filling.hits if whole else filling.hits.where(slot[filling.hits.klass] >= 0)
-        hit_place = place[slot[hits.klass], hits.row]
+        hits = filling.hits if whole else filling.hits.where(slot[filling.hits.class_index] >= 0)
+        hit_place = place[slot[hits.class_index], hits.row]
         fill_cells(self.blocks["cells"], filling, place.ravel(), scores.ravel(), hits, hit_place)
 
 

@@ -3,7 +3,7 @@
 Given alpha0, a row's ratings are Dirichlet-multinomial with parameters alpha0 z. The negative log-likelihood (without the
 multinomial coefficient) is additive over predictions, and so are its derivatives by log alpha0. With them on a fixed grid, alpha0
 is fitted without raw rows. For integer counts the gamma functions are products, Gamma(x + y) / Gamma(x) = x (x + 1) ... (x + y - 1),
-and the factor x is the same for every alpha0 up to its logarithm. A single rating therefore costs nothing and carries no information.
+and the factor x is the same for every alpha0 up to its logarithm. A single rating therefore adds nothing to the profile.
 """
 
 from __future__ import annotations

@@ -110,8 +110,8 @@ class LabelBins(Accumulator):
 
     def _fill_moments(self, block: Block, filling: Filling, place: Ints) -> None:
         hits = filling.hits
-        at = place[hits.klass, hits.row]
-        score = filling.columns[hits.klass, hits.row]
+        at = place[hits.class_index, hits.row]
+        score = filling.columns[hits.class_index, hits.row]
         square = filling.weights**2
         ratings = square * filling.n_ratings.astype(np.float64) ** 2
         of_hit = ratings[hits.row]
@@ -129,7 +129,7 @@ class LabelBins(Accumulator):
     ) -> None:
         hits = filling.hits.where(one[filling.hits.row])
         at, weight, score = place[:, one], filling.weights[one], filling.columns[:, one]
-        of_hit, hit_at = filling.weights[hits.row], place[hits.klass, hits.row]
+        of_hit, hit_at = filling.weights[hits.row], place[hits.class_index, hits.row]
         count = np.bincount(at.ravel(), minlength=block.size)
         block.counts[1] += count
         if filling.batch.weights is None:

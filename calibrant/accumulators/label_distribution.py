@@ -47,11 +47,11 @@ class LabelDistributions(Accumulator):
 
     def zero(self) -> dict[str, Block]:
         of_two = COUNTS.index("with_two_ratings")
-        rests_on = tuple(
+        depends_on = tuple(
             of_two if name in ("weight_of_two", "disagreement") else 0 for name in SUMS
         )
         return {
-            "sums": Block(len(COUNTS), len(SUMS), N_REPLICATES, rests_on),
+            "sums": Block(len(COUNTS), len(SUMS), N_REPLICATES, depends_on),
             "entropy_gap": Block(1, 1, HISTOGRAM_BINS),
             "distance": Block(1, 1, HISTOGRAM_BINS),
         }
@@ -113,7 +113,9 @@ def compare_rows(filling: Filling, part: slice) -> Comparisons:
     votes = filling.batch.votes
     first, last = np.searchsorted(votes.row, [part.start, part.stop])
     counts = np.zeros((filling.batch.n_classes, part.stop - part.start), np.int64)
-    counts[votes.klass[first:last], votes.row[first:last] - part.start] = votes.count[first:last]
+    counts[votes.class_index[first:last], votes.row[first:last] - part.start] = votes.count[
+        first:last
+    ]
     return compare(filling.columns[:, part].T, counts.T, filling.entropy[part])
 
 

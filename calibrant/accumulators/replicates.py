@@ -143,15 +143,19 @@ class Replicates(Accumulator):
     def _fill_classes(self, filling: Filling) -> None:
         n_classes, bins = self.spec.n_classes, self._class_bins(filling)
         if "class_unit_products" in self.blocks:
-            for klass in range(n_classes):
-                start = klass * n_pairs(CLASS_BINS)
+            for class_index in range(n_classes):
+                start = class_index * n_pairs(CLASS_BINS)
                 _add_products(
-                    self.blocks["class_unit_products"], filling, bins[klass], CLASS_BINS, start
+                    self.blocks["class_unit_products"],
+                    filling,
+                    bins[class_index],
+                    CLASS_BINS,
+                    start,
                 )
         first = (filling.replicate * n_classes + np.arange(n_classes)[:, None]) * CLASS_BINS
         place = first + bins
         hits = filling.hits
-        hit_place = place[hits.klass, hits.row]
+        hit_place = place[hits.class_index, hits.row]
         fill_table(
             self.blocks["classes"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place
         )

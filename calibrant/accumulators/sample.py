@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.core.batch import Batch, Votes
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack
+from calibrant.core.sampled_packing import first_format, packed_columns, unpacked_columns
 from calibrant.core.sampled_rows import (
-    COLUMNS,
     MAX_HALVINGS,
     ROW_BYTES,
     VOTE_BYTES,
@@ -38,10 +38,12 @@ from calibrant.core.sampled_rows import (
 )
 from calibrant.core.spec import PaneSpec
 
-# Bound of a pane's sample: with ten classes about 270 rows, and a packed pane stays below 1 MiB.
+# Default bound of a pane's sample: with ten classes 270 to 430 rows.
 PANE_BYTES = 1 << 15
+# Maximum of it, and default bound of what the service stores for a model and day.
+MAX_PANE_BYTES = 1 << 20
 # A window is merged in memory and never stored; its sample may be that of many panes.
-WINDOW_BYTES = 1 << 21
+WINDOW_BYTES = 1 << 23
 # With so many classes a pane still holds four rows, and a window of many panes about a hundred: enough to evaluate a temperature
 # or to compare two maps, but of no use for maps with parameters for every class.
 MAX_CLASSES = 1000
@@ -58,10 +60,12 @@ class Sample(Accumulator):
     Attributes
     ----------
     halvings : how often the threshold was halved; 0 where everything is stored
-    most_bytes : the bound
+    most_bytes : the bound; with 0 nothing is stored
     """
 
     name = "sample"
+    # 2: four bytes for a score that came as float32, and the bound.
+    format = 2
 
     def __init__(self, spec: PaneSpec) -> None:
         super().__init__(spec)
@@ -96,6 +100,7 @@ class Sample(Accumulator):
 
     def held_arrays(self) -> Iterator[NDArray[Any]]:
         yield from self.arrays().values()
+        yield from self._rows.cached_arrays()
 
     @property
     def n(self) -> int:
@@ -139,7 +144,7 @@ class Sample(Accumulator):
 
     def fill(self, filling: Filling) -> None:
         """Add a batch. Batches of few rows wait until the sample is read or enough have come: sorting is the cost of a small one."""
-        if not filling.batch.n:
+        if not filling.batch.n or not self.most_bytes:
             return
         self._waiting.append(filling.batch)
         self._n_waiting += filling.batch.scores.size
@@ -171,6 +176,8 @@ class Sample(Accumulator):
 
     def merge_all(self, others: Sequence[Accumulator]) -> None:
         """Add several samples in one sort, only their rows below the common threshold."""
+        if not self.most_bytes:
+            return
         given = [other for other in others if isinstance(other, Sample)]
         self.halvings = max([self.halvings, *(other.halvings for other in given)])
         rows = [self._rows, *(other._rows for other in given)]
@@ -184,6 +191,8 @@ class Sample(Accumulator):
     def subtract(self, other: Accumulator) -> None:
         """Subtract the other's predictions, each with exactly the scores and ratings that it was filled with."""
         assert isinstance(other, Sample)
+        if not self.most_bytes:
+            return
         self.halvings = max(self.halvings, other.halvings)
         self._add(other._rows.counted(-other._rows.counts))
 
@@ -230,35 +239,56 @@ class Sample(Accumulator):
             "weights": rows.weights,
             "scores": rows.scores,
             "vote_row": rows.votes.row,
-            "vote_class": rows.votes.klass,
+            "vote_class": rows.votes.class_index,
             "vote_count": rows.votes.count,
         }
 
     def pack(self) -> bytes:
-        return pack(self.arrays(), self._described() | {"halvings": self.halvings})
+        bounds = {"halvings": self.halvings, "most_bytes": self.most_bytes}
+        return pack(packed_columns(self._rows), self._described() | bounds)
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
-        arrays, about = cls._own_arrays(spec, data, 12 * PANE_BYTES)
+        # Twice the bound with every version of its rows; a rating takes 16 bytes in memory and counts for four.
+        arrays, about = cls._own_arrays(spec, data, 8 * MAX_PANE_BYTES)
         whole = cls(spec)
         try:
-            votes = Votes(*(arrays[f"vote_{name}"] for name in ("row", "class", "count")))
-            columns: dict[str, Any] = {name: arrays[name] for name in COLUMNS}
-            whole._rows = SampledRows(**columns, votes=votes)
+            is_first = about["format"] == 1
+            whole._rows = (first_format if is_first else unpacked_columns)(arrays)
             whole.halvings = about["halvings"]
+            # A window in memory may have more; what is packed of it must fit a pane.
+            most_bytes = PANE_BYTES if is_first else about["most_bytes"]
+            whole.most_bytes = min(most_bytes, MAX_PANE_BYTES)
         except KeyError as missing:
             raise PackingError(
                 f"Expected a sample with {missing}; the bytes have none."
             ) from missing
+        except (ValueError, IndexError, TypeError) as fault:
+            raise PackingError("Received a sample whose columns do not fit.") from fault
         if not whole._is_sound():
             raise PackingError("Received a sample with invalid predictions.")
         return whole
+
+    @classmethod
+    def of_rows(cls, spec: PaneSpec, rows: SampledRows, halvings: int, most_bytes: int) -> Self:
+        """Return a sample of rows that are chosen already, in any order."""
+        whole = cls(spec)
+        whole.halvings, whole.most_bytes = halvings, most_bytes
+        whole._add(rows)
+        return whole
+
+    @property
+    def rows(self) -> SampledRows:
+        """Rows of the sample."""
+        return self._rows
 
     def _is_sound(self) -> bool:
         rows = self._rows
         return (
             type(self.halvings) is int
             and 0 <= self.halvings <= MAX_HALVINGS
+            and type(self.most_bytes) is int
+            and 0 <= self.most_bytes <= MAX_PANE_BYTES
             and fits(rows, self.spec.n_classes)
             and is_possible(rows)
             and bool(below(rows.ids, self.halvings).all())
@@ -270,7 +300,7 @@ class Sample(Accumulator):
 
         If more distinct ids than fit are below it, more rows can only add to them.
         """
-        fewest = 8 * self.spec.n_classes + ROW_BYTES + VOTE_BYTES
+        fewest = 4 * self.spec.n_classes + ROW_BYTES + VOTE_BYTES
         few = self.most_bytes // fewest + 1
         hashes = hashes[below(hashes, self.halvings)]
         while len(hashes) >= few and n_distinct(hashes[: 2 * few]) >= few:

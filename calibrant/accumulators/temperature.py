@@ -191,7 +191,7 @@ def _count_units(filling: Filling) -> Ints:
     hits, weighted = filling.hits, filling.weights > 0
     result = np.full((len(UNIT_COUNTS), N_POLICIES), filling.n, np.int64)
     result[1] = len(np.unique(filling.unit_index[weighted]))
-    is_top = hits.klass == filling.top_class[hits.row]
+    is_top = hits.class_index == filling.top_class[hits.row]
     rated = np.ones(len(hits.row), bool)
     for policy, chosen in enumerate((rated, rated, hits.majority, hits.single)):
         counted = chosen & weighted[hits.row]

@@ -293,14 +293,14 @@ class Ratings:
     def _lanes(self, rows: slice, zed: Floats) -> list[Lane]:
         hits, n = self.filling.hits, rows.stop - rows.start
         first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
-        row, klass = hits.row[first:last] - rows.start, hits.klass[first:last]
+        row, class_index = hits.row[first:last] - rows.start, hits.class_index[first:last]
         one = np.ones((1, n))
         if self.filling.constant_ratings == 1:
-            return [Lane(zed[klass, np.arange(n)][None], one)]
+            return [Lane(zed[class_index, np.arange(n)][None], one)]
         slot = self.slot[first:last]
         shape = (int(slot.max()) + 1, n)
         of_slot, votes = np.zeros(shape), np.zeros(shape)
-        of_slot[slot, row] = zed[klass, row]
+        of_slot[slot, row] = zed[class_index, row]
         votes[slot, row] = hits.votes[first:last]
         every = np.arange(n)
         return [

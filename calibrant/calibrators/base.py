@@ -27,7 +27,9 @@ REASONS = {
     "flat": "the loss does not depend on the temperature",
     "all_zero_probability": "every rating is of a class with probability 0",
     "not_converged": "the fit did not converge",
-    "few_rows": "fewer than two independent units per free parameter",
+    "few_rows": "too few independent units per free parameter",
+    "too_many_classes": "the map would have more than 600 parameters",
+    "at_bound": "a temperature is at the end of its range",
     "missing_class": "a class has no rating, so its parameters have no finite best value",
     "not_kept": "the panes store no sample of complete rows",
 }
@@ -41,13 +43,16 @@ class Options:
     ----------
     bins, binning : for maps with bins: "equal_width" or "equal_mass"
     centred : isotonic only: one point per block, at its mean score, so that distinct scores stay distinct inside
-    regularisation : dirichlet only: factor of the mean of squares off the diagonal, and of that of intercepts
+    regularisation : maps with parameters per class: factor of the mean square of their deviations from the common temperature;
+        0: chosen by the data
+    temperature : to which these maps shrink. Default: fitted to the rows.
     """
 
     bins: int = 15
     binning: str = "equal_width"
     centred: bool = False
-    regularisation: float = 1e-2
+    regularisation: float = 0.0
+    temperature: float | None = None
 
 
 @dataclass

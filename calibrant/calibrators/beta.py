@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved, logistic
-from calibrant.calibrators.logistic import Logistic, cell_error, fit_logistic, proof, why_no_curve
+from calibrant.calibrators.logistic import (
+    Logistic,
+    cell_error,
+    fit_diagnostics,
+    fit_logistic,
+    why_no_curve,
+)
 from calibrant.core.cells import Cells
 
 FACES: tuple[tuple[int, ...], ...] = ((0, 1), (0,), (1,), ())
@@ -32,7 +38,7 @@ def solve(cells: Cells, options: Options) -> Solved:
     if reason is not None:
         return Solved(None, reason)
     coefficients, fit, free = _best(cells.mean, cells.correct, cells.weight)
-    details = proof(cells, _features(cells.mean), IDENTITY, fit, NAMES, free)
+    details = fit_diagnostics(cells, _features(cells.mean), IDENTITY, fit, NAMES, free)
     details["error_bound"] = cell_error(cells, _features, coefficients, _refit)
     parameters = dict(zip(NAMES, coefficients.tolist(), strict=True)) | {"clip": CLIP}
     return Solved(parameters, None, details, ["at_bound"] if details["at_bound"] else [])

@@ -9,39 +9,47 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved
 from calibrant.calibrators.form import LinearForm, probabilities_of
-from calibrant.calibrators.from_rows import clipped, solve_form
+from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.shrinkage import solve_shrunk
 
 
-def form(n_classes: int) -> LinearForm:
-    """Return the form with inverse temperatures within the range of the common one."""
-    place = np.stack([np.arange(n_classes), np.full(n_classes, -1)], axis=1)
+def form(own: NDArray[np.bool_], beta: float) -> LinearForm:
+    """Return the form with inverse temperatures within the range of the common one.
+
+    Parameters
+    ----------
+    own : bool (n_classes,), classes with a temperature of their own
+    beta : inverse of the common temperature
+    """
+    n_classes, n = len(own), int(own.sum())
+    place = np.full((n_classes, 2), -1)
+    place[own, 0] = np.arange(n)
+    fixed = np.stack([np.full(n_classes, beta), np.zeros(n_classes)], axis=1)
+    centre = np.full(n, beta)
     bounds = float(BETAS[0]), float(BETAS[-1])
-    return LinearForm(
-        True, place, np.zeros((n_classes, 2)), np.zeros(n_classes), np.ones(n_classes), bounds
-    )
+    penalty = np.full(n, 1.0 / (max(n, 1) * beta**2))
+    return LinearForm(True, place, fixed, penalty, centre, bounds, centre=centre)
 
 
 def solve_rows(rows: LabelledRows, options: Options) -> Solved:
-    """Fit the temperatures of minimal NLL, each in [1/32, 32].
+    """Fit the temperatures, each in [1/32, 32], shrunk to the common one.
 
     Parameters
     ----------
     rows : LabelledRows
-    options : not used
+    options : `regularisation`, `temperature`
 
     Returns
     -------
     Solved; standard errors are those of the inverse temperatures. Separable if the most probable class is always correct.
     """
-    solved = solve_form(rows, form, _named, missing_class_matters=False)
-    if solved.parameters is not None and rows.is_all_right:
-        solved.details.pop("standard_errors")
-        return Solved(None, "separable", solved.details)
+    solved = solve_shrunk(rows, form, _named, options)
     if solved.parameters is not None:
         beta = np.array(solved.parameters.pop("inverse_temperatures"))
         solved.parameters |= {"temperatures": (1.0 / beta).tolist(), "clip": CLIP}
@@ -66,7 +74,8 @@ MAP = MapMethod(
     input="log_probabilities",
     objective="nll",
     scopes=("full", "positive"),
-    needs=("sample",),
+    needs=("sample", "temperature"),
+    options=("regularisation",),
     solve_rows=solve_rows,
     at_rows=at_rows,
 )

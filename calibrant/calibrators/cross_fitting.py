@@ -1,4 +1,4 @@
-"""Two-fold cross-fitting by units: fits without convergence proof, each applied to the other half.
+"""Two-fold cross-fitting by units: fits that stop before full convergence, each applied to the other half.
 
 The candidates of a recommendation read the same rows, so these are arranged once, and a fit can start from a simpler
 one's optimum.
@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibrators.base import Floats
-from calibrant.calibrators.diagonal_objective import OwnProblem
+from calibrant.calibrators.diagonal_objective import DiagonalObjective
 from calibrant.calibrators.form import LinearForm, linear, probabilities_of
 from calibrant.calibrators.from_rows import clipped, why_none
-from calibrant.calibrators.problem import FLAT, Points
 from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.softmax_objective import FLAT, Points
 
 
 class Halves:
@@ -54,11 +54,11 @@ class Halves:
             reason = why_none(part, form, self.inputs[self.places[side]], missing_class_matters)
             if reason is not None:
                 return [], reason
-            problem = OwnProblem(self._points_of(side), form)
-            quick = problem.quickly(form.start if starts is None else starts[side])
+            objective = DiagonalObjective(self._points_of(side), form)
+            quick = objective.fit_fast(form.start if starts is None else starts[side])
             if quick.is_free and quick.least_curvature < FLAT:
-                return [], "constant_scores" if problem.is_collinear() else "separable"
-            if not quick.is_still:
+                return [], "constant_scores" if objective.is_collinear() else "separable"
+            if not quick.has_converged:
                 return [], "not_converged"
             found.append(quick.parameters)
         return found, None

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibrators.form import LinearForm
-from calibrant.calibrators.problem import MAX_NEWTON, Change, Points, Problem
+from calibrant.calibrators.softmax_objective import MAX_NEWTON, Change, Points, SoftmaxObjective
 
 Floats = NDArray[np.float64]
 
 
-class OwnProblem(Problem):
-    """Problem of forms that read only their own class's log-probability: no sum over pairs of classes is needed."""
+class DiagonalObjective(SoftmaxObjective):
+    """SoftmaxObjective of forms that read only their own class's log-probability: no sum over pairs of classes is needed."""
 
     def __init__(self, points: Points, form: LinearForm) -> None:
         self.points, self.form = points, form
@@ -46,7 +46,7 @@ class OwnProblem(Problem):
         own = self.points.x**2 @ self.points.weight
         return np.stack([own, np.full(self.points.k, self.points.total)], axis=1)
 
-    def bend(self, p: Floats) -> Floats:
+    def likelihood_hessian(self, p: Floats) -> Floats:
         points, k = self.points, self.points.k
         moved, weighted = points.moved, points.weighted
         np.multiply(p, points.x, out=moved[0])
@@ -64,9 +64,9 @@ class OwnProblem(Problem):
         return np.asarray(pick @ squares @ pick.T - (pick @ first) @ (pick @ second).T)
 
 
-def problem_of(points: Points, form: LinearForm) -> Problem:
-    """Return the problem of the form on the points."""
-    return OwnProblem(points, form) if form.own else Problem(points, form)
+def objective_of(points: Points, form: LinearForm) -> SoftmaxObjective:
+    """Return the objective of the form on the points."""
+    return DiagonalObjective(points, form) if form.own else SoftmaxObjective(points, form)
 
 
 def _unchanged(at: Floats) -> Floats:

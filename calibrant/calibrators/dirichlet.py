@@ -1,49 +1,46 @@
-"""Dirichlet calibration: a matrix and an intercept on the log-probabilities, off-diagonal and intercept regularised."""
+"""Dirichlet calibration: a matrix and an intercept on the log-probabilities, shrunk to the common temperature."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved
 from calibrant.calibrators.form import LinearForm, probabilities_of
-from calibrant.calibrators.from_rows import clipped, solve_form
+from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.shrinkage import solve_shrunk
 
 
-def form(n_classes: int, regularisation: float) -> LinearForm:
-    """Return the form; the factor times the mean of squares off the diagonal, and of intercepts, is added to the mean NLL."""
-    k = n_classes
-    place = np.arange(k * (k + 1)).reshape(k, k + 1)
-    penalty = np.full((k, k + 1), regularisation / max(k * (k - 1), 1))
-    penalty[:, -1] = regularisation / k
-    penalty[np.arange(k), np.arange(k)] = 0.0
-    start = np.eye(k, k + 1)
-    return LinearForm(False, place, np.zeros((k, k + 1)), penalty.ravel(), start.ravel())
+def form(own: NDArray[np.bool_], beta: float) -> LinearForm:
+    """Return the form of the classes in `own`; the others have `beta` on the diagonal and no intercept."""
+    k, n = len(own), int(own.sum())
+    place = np.full((k, k + 1), -1)
+    place[own] = np.arange(n * (k + 1)).reshape(n, k + 1)
+    fixed = beta * np.eye(k, k + 1)
+    penalty = np.full((n, k + 1), 1.0 / beta**2)
+    penalty[:, -1] = 1.0
+    centre = fixed[own].ravel()
+    penalty = penalty.ravel() / max(n * (k + 1), 1)
+    return LinearForm(False, place, fixed, penalty, centre, centre=centre)
 
 
 def solve_rows(rows: LabelledRows, options: Options) -> Solved:
-    """Fit matrix and intercepts of minimal NLL plus penalty.
+    """Fit matrix and intercepts, shrunk to the common temperature.
 
     Parameters
     ----------
     rows : LabelledRows
-    options : `regularisation`
+    options : `regularisation`, `temperature`
 
     Returns
     -------
     Solved; the objective includes the penalty.
     """
-    solved = solve_form(rows, partial(form, regularisation=options.regularisation), _named)
-    return Solved(
-        solved.parameters,
-        solved.reason,
-        solved.details | {"regularisation": options.regularisation},
-        solved.warnings,
-    )
+    return solve_shrunk(rows, form, _named, options)
 
 
 def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
@@ -65,11 +62,11 @@ def _named(coefficients: Floats) -> dict[str, Any]:
 MAP = MapMethod(
     slug="dirichlet",
     title="Dirichlet calibration",
-    source="Kull, Perello Nieto, Kängsepp et al. (NeurIPS 2019), regularised off the diagonal (ODIR)",
+    source="Kull, Perello Nieto, Kängsepp et al. (NeurIPS 2019), shrunk to the temperature instead of ODIR",
     input="log_probabilities",
     objective="nll",
     scopes=("full", "positive"),
-    needs=("sample",),
+    needs=("sample", "temperature"),
     options=("regularisation",),
     solve_rows=solve_rows,
     at_rows=at_rows,

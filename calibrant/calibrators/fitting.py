@@ -17,6 +17,7 @@ from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
 from calibrant.calibrators.recommendation import Weighing
 from calibrant.calibrators.registry import found
 from calibrant.calibrators.rows import LabelledRows, log_probabilities
+from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
 from calibrant.core.errors import CalibrationInputError
@@ -179,8 +180,8 @@ def _checked(options: Options, view: View) -> Options:
     if options.binning not in ("equal_width", "equal_mass"):
         detail = f"Received binning {options.binning!r}; expected equal_width or equal_mass."
         raise CalibrationInputError.at("/binning", "one_of", detail)
-    if not 1e-8 <= options.regularisation <= 1e8:
-        detail = f"Received regularisation={options.regularisation}; expected 1e-8 to 1e8."
+    if options.regularisation and not 1e-8 <= options.regularisation <= 1e8:
+        detail = f"Received regularisation={options.regularisation}; expected 0 (chosen by the data), or 1e-8 to 1e8."
         raise CalibrationInputError.at("/regularisation", "range", detail)
     if not 1 <= options.bins <= view.spec.grid:
         detail = f"Received bins={options.bins}; expected 1 to {view.spec.grid}."
@@ -216,6 +217,8 @@ def _fitted_to_rows(
 ) -> dict[str, Any]:
     """Return the result of a map that is fitted to rows: the stored sample's, or the raw ones."""
     rows, sample = rows_of(view)
+    if sample is not None and not sample["complete"]:
+        options = replace(options, temperature=_window_temperature(view))
     assert method.solve_rows is not None and method.at_rows is not None
     solved = method.solve_rows(rows, options)
     after = None
@@ -238,11 +241,19 @@ def _fitted_to_rows(
     return _finish(result, solved, view)
 
 
+def _window_temperature(view: View) -> float | None:
+    """Return the temperature of the complete window, of which the rows are a part."""
+    found = fit_temperature(view.pane, raters=view.question.raters)["temperature"]
+    return None if found is None else float(found)
+
+
 def _held_out_rows(
     method: MapMethod, rows: LabelledRows, options: Options, scope: str, view: View
 ) -> tuple[dict[str, Any] | None, str | None]:
     solve, at = method.solve_rows, method.at_rows
     assert solve is not None and at is not None
+    # The temperature is fitted again in each fold.
+    options = replace(options, temperature=None)
     return held_out_rows(lambda part: solve(part, options), at, rows, scope, view.question.ci)
 
 

@@ -22,6 +22,7 @@ class LinearForm:
     fixed : float64 (n_classes, n_features), values if fixed
     penalty : float64 (n_parameters,), factor of the square of each free parameter in the mean loss
     start : float64 (n_parameters,)
+    centre : float64 (n_parameters,) or None: from where the squares count. Default: from 0.
     bounds : minimum and maximum of every free parameter, or None
     n_gauge : number of directions of the parameters that no probability depends on
     """
@@ -33,6 +34,11 @@ class LinearForm:
     start: Floats
     bounds: tuple[float, float] | None = None
     n_gauge: int = 0
+    centre: Floats | None = None
+
+    def deviations(self, parameters: Floats) -> Floats:
+        """Return the parameters less their centre."""
+        return parameters if self.centre is None else parameters - self.centre
 
     @property
     def n_parameters(self) -> int:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators.base import CLIP, Floats, Solved
-from calibrant.calibrators.diagonal_objective import problem_of
+from calibrant.calibrators.diagonal_objective import objective_of
 from calibrant.calibrators.form import LinearForm
-from calibrant.calibrators.problem import Points
 from calibrant.calibrators.rows import (
     MIN_UNITS,
     LabelledRows,
@@ -25,10 +24,12 @@ from calibrant.calibrators.rows import (
     row_losses,
 )
 from calibrant.calibrators.softmax import ROWS_A_PARAMETER, SoftmaxFit, fit_softmax, why_flat
+from calibrant.calibrators.softmax_objective import Points
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NotAnswerable, View
 
 ECE_BINS = 15
+FOLDS = 5
 WISHED_ROWS_A_PARAMETER = 10
 SolveRows = Callable[[LabelledRows], Solved]
 AtRows = Callable[[Mapping[str, Any], Floats], Floats]
@@ -94,10 +95,10 @@ def solve_form(
         details["missing_classes"] = np.flatnonzero(rows.share.sum(axis=0) == 0).tolist()
     if reason is not None:
         return Solved(None, reason, details)
-    problem = problem_of(Points(rows, inputs), form)
-    fit = fit_softmax(problem)
-    details |= _details(form, fit, named)
-    reason = why_flat(problem, fit)
+    objective = objective_of(Points(rows, inputs), form)
+    fit = fit_softmax(objective)
+    details |= parameter_details(form, fit, named)
+    reason = why_flat(objective, fit)
     if reason is not None:
         return Solved(
             None, reason, {name: details[name] for name in details if name != "standard_errors"}
@@ -126,9 +127,10 @@ def why_none(
     return None
 
 
-def _details(
+def parameter_details(
     form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]
 ) -> dict[str, Any]:
+    """Return the diagnostics of a fit: losses at its start and optimum, gradient, curvature, and standard errors by name."""
     errors = None
     if fit.standard_errors is not None and np.isfinite(fit.standard_errors).all():
         spread = np.where(form.place >= 0, fit.standard_errors[np.maximum(form.place, 0)], 0.0)
@@ -184,24 +186,28 @@ def losses_of(
 def held_out_rows(
     solve: SolveRows, at: AtRows, rows: LabelledRows, scope: str, ci: float
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """Return losses before and after by two-fold cross-fitting over units, or the reason why there are none.
+    """Return losses before and after by five-fold cross-fitting over units, or the reason why there are none.
 
     Returns
     -------
     result : dict or None, as from `held_out_result`
-    reason : None, "few_units" or the reason of a half's fit
+    reason : None, "few_units" or the reason of a fold's fit
     """
     rows = rows.take(np.flatnonzero(rows.weight > 0))
     if rows.n_units < MIN_UNITS:
         return None, "few_units"
     after = rows.probabilities.copy()
-    for side in (0, 1):
-        mine = np.flatnonzero(rows.half == side)
-        solved = solve(rows.take(np.flatnonzero(rows.half != side)))
+    # Units are numbered in the order of their hashes.
+    fold = rows.unit % FOLDS
+    for number in range(FOLDS):
+        mine = np.flatnonzero(fold == number)
+        solved = solve(rows.take(np.flatnonzero(fold != number)))
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = at(solved.parameters, rows.logits[mine])
-    return held_out_result(rows, after, scope, ci), None
+    result = held_out_result(rows, after, scope, ci)
+    how = "fifths of the units, each mapped by the fit to the others"
+    return result | {"folds": FOLDS, "interval_method": how}, None
 
 
 def held_out_result(

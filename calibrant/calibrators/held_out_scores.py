@@ -54,9 +54,11 @@ def held_out_scores(
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = method.at_scores(solved.parameters, before[mine])
-    hit, whole = rows.share[:, class_index], np.arange(len(rows))
-    reported = [losses(_summed(whole, hit, rows.weight, before), each) for each in (before, after)]
-    first, then = (event_losses(hit, rows.weight, each) for each in (before, after))
+    correct, whole = rows.share[:, class_index], np.arange(len(rows))
+    reported = [
+        losses(_summed(whole, correct, rows.weight, before), each) for each in (before, after)
+    ]
+    first, then = (event_losses(correct, rows.weight, each) for each in (before, after))
     gain: dict[str, Any] = {
         "ece": {"value": difference(reported[0]["ece"], reported[1]["ece"]), "interval": None}
     }

@@ -14,7 +14,7 @@ from calibrant.calibrators.base import logistic as sigmoid
 from calibrant.core.cells import Cells
 
 MAX_STEPS = 100
-STILL = 1e-11
+GRADIENT_TOLERANCE = 1e-11
 RUNAWAY = 1e6
 
 
@@ -57,10 +57,10 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
     gradient, chance = slopes(at)
     norm, step = float(np.abs(gradient).max()), 0
     for step in range(1, MAX_STEPS + 1):  # noqa: B007
-        if norm < STILL or np.abs(at).max() > RUNAWAY:
+        if norm < GRADIENT_TOLERANCE or np.abs(at).max() > RUNAWAY:
             break
-        bend = (design.T * (weight * chance * (1.0 - chance))) @ design / total
-        move = np.linalg.lstsq(bend, gradient, rcond=None)[0]
+        hessian = (design.T * (weight * chance * (1.0 - chance))) @ design / total
+        move = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
         tried, better = _halved(design, correct, weight, at, move, loss)
         if better >= loss:  # rounding hides the loss; the slope still gives the direction
             tried = at - move
@@ -117,11 +117,14 @@ def cell_error(
     design = np.column_stack([features(cells.mean), np.ones(len(cells))])
     reach = 0.5 * (features(cells.upper) - features(cells.lower))
     reach = np.column_stack([reach, np.zeros(len(cells))])
-    bend = np.linalg.pinv(
+    inverse_hessian = np.linalg.pinv(
         (design.T * (cells.weight * here * (1.0 - here))) @ design, hermitian=True
     )
     noise = (
-        bend @ (reach.T * (cells.weight * here * (1.0 - here) * _dependence(cells))) @ reach @ bend
+        inverse_hessian
+        @ (reach.T * (cells.weight * here * (1.0 - here) * _dependence(cells)))
+        @ reach
+        @ inverse_hessian
     )
     deviation = np.sqrt(np.maximum(np.einsum("nd,de,ne->n", design, noise, design), 0.0))
     return float((moved + 3.0 * here * (1.0 - here) * deviation).max())
@@ -144,7 +147,7 @@ def why_no_curve(cells: Cells, falling: bool) -> str | None:
     return "separable" if separated(cells) or (falling and separated(swapped)) else None
 
 
-def proof(
+def fit_diagnostics(
     cells: Cells,
     features: Floats,
     identity: Floats,
@@ -173,8 +176,10 @@ def proof(
     chance = sigmoid(design[:, used] @ fit.coefficients)
     variance = cells.weight * chance * (1.0 - chance)
     x = design[:, used]
-    bend = np.linalg.pinv((x.T * variance) @ x, hermitian=True)
-    spread = np.diag(bend @ ((x.T * (variance * _dependence(cells))) @ x) @ bend)
+    inverse_hessian = np.linalg.pinv((x.T * variance) @ x, hermitian=True)
+    spread = np.diag(
+        inverse_hessian @ ((x.T * (variance * _dependence(cells))) @ x) @ inverse_hessian
+    )
     errors = dict.fromkeys(names) | {
         names[place]: float(np.sqrt(max(each, 0.0)))
         for place, each in zip(used, spread, strict=True)

@@ -25,8 +25,8 @@ from calibrant.calibrators.rows import (
     row_losses,
 )
 from calibrant.calibrators.temperature.held_out_gain import gain_between
-from calibrant.core.label_policies import policy_index
 from calibrant.core.pane import Pane
+from calibrant.core.query import policy_index
 
 Fitted = Mapping[str, Any]
 REASONS = {
@@ -68,14 +68,14 @@ def compare(
     """
     result: dict[str, Any] = {
         "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": ci, "raters": raters,
-        "current": None, "candidate": None, "gain": None, "sample": about_sample(pane),
+        "current": None, "candidate": None, "gain": None, "sample": about_sample(pane), "evidence_of": "map",
     }  # fmt: skip
     scope = common_scope(current, candidate)
     whole = _of_temperatures(current, candidate, pane, policy_index(raters), ci)
     if result["sample"] is None:
         if whole is None or scope is None:
             return _because(result, "not_kept")
-        return _judged(result | {"scope": scope[0], "sampled": None} | whole)
+        return judged(result | {"scope": scope[0], "sampled": None} | whole)
     if scope is None:
         return _because(result, "not_comparable")
     batch = pane.sample.batch()
@@ -94,13 +94,14 @@ def compare(
     result["gain"] = gain
     if whole is not None and not result["sample"]["complete"]:
         sampled = {name: result[name] for name in ("n", "n_units", "current", "candidate", "gain")}
-        return _judged(result | {"sampled": sampled} | whole)
+        return judged(result | {"sampled": sampled} | whole)
     if result["n_units"] < MIN_UNITS:
         return _because(result, "few_units")
-    return _judged(result)
+    return judged(result)
 
 
-def _judged(result: dict[str, Any]) -> dict[str, Any]:
+def judged(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a comparison with its result: the lower end of the interval of the gain is above 0, or not."""
     gain = result["gain"]
     decisive = gain["nll"] if gain["nll"]["interval"] else gain["brier"]
     if decisive["interval"] is None or not decisive["interval"][0] > 0.0:

@@ -13,6 +13,7 @@ import scipy
 
 from calibrant.accumulators.replicates import CLASS_BINS, SCORE_BINS, TABLE_SUMS, keeps_class_tables
 from calibrant.calibrators.base import Floats, MapMethod, Options
+from calibrant.calibrators.rows import event_losses
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import SUM_FIELDS, Cells
 from calibrant.core.grid import equal_width_bin
@@ -39,14 +40,14 @@ def losses(cells: Cells, score: Floats) -> dict[str, float | None]:
     weight = float(cells.weight.sum())
     if not weight > 0.0:
         return dict.fromkeys(LOSSES)
-    nll, brier = _additive(cells.weight, cells.correct, score)
+    sums = event_losses(cells.correct, cells.weight, score)
     gap = np.bincount(
         equal_width_bin(score, ECE_BINS), cells.correct - cells.weight * score, ECE_BINS
     )
-    total = float(nll.sum()) / weight
+    nll = float(sums["nll"].sum()) / weight
     return {
-        "nll": total if np.isfinite(total) else None,
-        "brier": float(brier.sum()) / weight,
+        "nll": nll if np.isfinite(nll) else None,
+        "brier": float(sums["brier"].sum()) / weight,
         "ece": float(np.abs(gap).sum()) / weight,
     }
 
@@ -57,16 +58,6 @@ def own_scores(cells: Cells) -> Floats:
     inside = 0.5 * (cells.lower + cells.upper)
     on_edge = (cells.lower < cells.upper) & ((mean == cells.lower) | (mean == cells.upper))
     return np.asarray(np.where(on_edge, inside, mean))
-
-
-def _additive(weight: Floats, correct: Floats, score: Floats) -> tuple[Floats, Floats]:
-    """Return NLL and Brier sums of each cell."""
-    wrong = np.maximum(weight - correct, 0.0)
-    wrong = np.where(wrong > 1e-12 * weight, wrong, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        nll = -np.where(correct > 0, correct * np.log(score), 0.0)
-        nll -= np.where(wrong > 0, wrong * np.log1p(-score), 0.0)
-    return nll, correct * (1.0 - score) ** 2 + wrong * score**2
 
 
 def held_out(
@@ -110,9 +101,9 @@ def held_out(
         name: {"value": difference(known["before"][name], known["after"][name]), "interval": None}
         for name in LOSSES
     }
-    for name, pick in (("nll", 0), ("brier", 1)):
+    for name in ("nll", "brier"):
         if gain[name]["value"] is not None:
-            gain[name]["interval"] = _interval(tables, before, after, pick, view.question.ci)
+            gain[name]["interval"] = _interval(tables, before, after, name, view.question.ci)
     result = known | {
         "gain": gain,
         "folds": 2,
@@ -129,9 +120,9 @@ def difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else before - after
 
 
-def _interval(tables: Floats, before: Floats, after: Floats, pick: int, ci: float) -> list[float]:
-    """Return Student's interval of the ratio of sums over replicates."""
-    first, then = (_additive(tables[0], tables[2], score)[pick] for score in (before, after))
+def _interval(tables: Floats, before: Floats, after: Floats, loss: str, ci: float) -> list[float]:
+    """Return Student's interval of the mean gain in one loss, from its variation over replicates."""
+    first, then = (event_losses(tables[2], tables[0], score)[loss] for score in (before, after))
     gained = (first - then).sum(axis=1)
     weight = tables[0].sum(axis=1)
     gained, weight = gained[weight > 0], weight[weight > 0]
@@ -154,8 +145,8 @@ def _replicate_tables(view: View) -> Floats | None:
     else:
         return None
     pooled = view.policy == 0
-    hits = TABLE_SUMS.index(f"correct_{POLICIES[view.policy]}")
-    return np.stack([sums[0 if pooled else 1], sums[2 if pooled else 3], sums[hits]])
+    correct = TABLE_SUMS.index(f"correct_{POLICIES[view.policy]}")
+    return np.stack([sums[0 if pooled else 1], sums[2 if pooled else 3], sums[correct]])
 
 
 def _cells(tables: Floats) -> Cells:

@@ -16,7 +16,7 @@ from calibrant.calibrators.base import (
     log_odds,
     logistic,
 )
-from calibrant.calibrators.logistic import cell_error, fit_logistic, proof, why_no_curve
+from calibrant.calibrators.logistic import cell_error, fit_diagnostics, fit_logistic, why_no_curve
 from calibrant.core.cells import Cells
 
 IDENTITY = np.array([1.0, 0.0])
@@ -40,7 +40,7 @@ def solve(cells: Cells, options: Options) -> Solved:
         return Solved(None, reason)
     features = _features(cells.mean)
     fit = fit_logistic(features, cells.correct, cells.weight)
-    details = proof(cells, features, IDENTITY, fit, NAMES, [0])
+    details = fit_diagnostics(cells, features, IDENTITY, fit, NAMES, [0])
     if not fit.converged:
         return Solved(None, "not_converged", details)
     slope, intercept = fit.coefficients.tolist()

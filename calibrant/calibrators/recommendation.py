@@ -19,6 +19,7 @@ from calibrant.calibrators.base import REASONS, Floats, Solved
 from calibrant.calibrators.cross_fitting import Halves
 from calibrant.calibrators.from_rows import held_out_result, held_out_rows, rows_of, scope_losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
+from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER, units_of_classes
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.actions import recommendation
@@ -107,6 +108,10 @@ class Weighing:
             if name == "temperature" and self.rows.is_all_right:
                 self.reasons[name] = "separable"
                 continue
+            if name == "slope_intercept" and not self._determines(k):
+                # The map of this action would be rejected.
+                self.reasons[name] = "few_rows"
+                continue
             fitted, reason = halves.fitted(
                 make, starts.get(name), missing_class_matters=name != "temperature"
             )
@@ -118,6 +123,14 @@ class Weighing:
                 starts["slope_intercept"] = [
                     np.append(np.full(k, at[0]), np.zeros(k)) for at in fitted
                 ]
+
+    def _determines(self, n_classes: int) -> bool:
+        """Return whether the rows suffice for a slope and an intercept of every class."""
+        units = units_of_classes(self.rows)
+        if not units.all():
+            return True  # the fit itself says that a class is missing
+        enough = self.rows.n_units >= UNITS_A_PARAMETER * 2 * n_classes
+        return enough and bool((units >= MIN_CLASS_UNITS).all())
 
     @cached_property
     def losses(self) -> dict[str, dict[str, Floats]]:

@@ -91,7 +91,7 @@ def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
     """Return the labelled predictions of a batch under a policy's place in `POLICIES`."""
     filling = Filling(batch)
     labelled, share = filling.batch, np.zeros((filling.n, batch.n_classes))
-    share[labelled.votes.row, labelled.votes.klass] = filling.weight_under(policy)
+    share[labelled.votes.row, labelled.votes.class_index] = filling.weight_under(policy)
     half = (mix(labelled.unit_hash ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
     unit = np.unique(labelled.unit_hash, return_inverse=True)[1].astype(np.int64)
     return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(filling.n))
@@ -119,24 +119,24 @@ def row_losses(rows: LabelledRows, probabilities: Floats) -> dict[str, Floats]:
     with np.errstate(divide="ignore"):
         nll = -np.bincount(row, share * np.log(chosen), len(rows))
     squares = np.einsum("nk,nk->n", probabilities, probabilities)
-    hit = np.bincount(row, share * chosen, len(rows))
-    return {"nll": nll, "brier": rows.weight * (squares + 1.0) - 2.0 * hit}
+    rated = np.bincount(row, share * chosen, len(rows))
+    return {"nll": nll, "brier": rows.weight * (squares + 1.0) - 2.0 * rated}
 
 
-def event_losses(hit: Floats, weight: Floats, probability: Floats) -> dict[str, Floats]:
-    """Return NLL and Brier sums of each row for one event against its complement, (n,) each.
+def event_losses(correct: Floats, weight: Floats, probability: Floats) -> dict[str, Floats]:
+    """Return NLL and Brier sums of each row or cell for one event against its complement; of the shape of the arguments.
 
     Parameters
     ----------
-    hit, weight : float64 (n,), weight of the ratings for the event, and of all ratings
-    probability : float64 (n,), of the event
+    correct, weight : float64 of one shape, weight of the ratings for the event, and of all ratings
+    probability : float64, of the event; NLL is infinite if a rating contradicts a probability of 0 or 1
     """
-    miss = np.maximum(weight - hit, 0.0)
-    miss = np.where(miss > 1e-12 * weight, miss, 0.0)
+    incorrect = np.maximum(weight - correct, 0.0)
+    incorrect = np.where(incorrect > 1e-12 * weight, incorrect, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        nll = -np.where(hit > 0, hit * np.log(probability), 0.0)
-        nll -= np.where(miss > 0, miss * np.log1p(-probability), 0.0)
-    return {"nll": nll, "brier": hit * (1.0 - probability) ** 2 + miss * probability**2}
+        nll = -np.where(correct > 0, correct * np.log(probability), 0.0)
+        nll -= np.where(incorrect > 0, incorrect * np.log1p(-probability), 0.0)
+    return {"nll": nll, "brier": correct * (1.0 - probability) ** 2 + incorrect * probability**2}
 
 
 def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[str, Any]:

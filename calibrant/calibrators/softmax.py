@@ -1,4 +1,4 @@
-"""Multinomial logistic maps of log-probabilities, solved to the optimum with a proof of optimality.
+"""Multinomial logistic maps of log-probabilities, solved to the optimum with diagnostics of optimality.
 
 The map is the softmax of one linear form per class: over all log-probabilities and an intercept, or over the class's own
 log-probability and an intercept (`own`). Some coefficients are free, shared or fixed; some may have a quadratic
@@ -14,10 +14,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.calibrators.problem import FLAT, Problem
+from calibrant.calibrators.softmax_objective import FLAT, SoftmaxObjective
 
 Floats = NDArray[np.float64]
-STILL = 1e-11
+GRADIENT_TOLERANCE = 1e-11
 CONVERGED = 1e-7
 FIRST_STEPS = 60
 MAX_CURVED = 600
@@ -28,7 +28,7 @@ ROWS_A_PARAMETER = 2
 
 @dataclass(frozen=True)
 class SoftmaxFit:
-    """Optimum with its proof; losses are per weight, the penalty included.
+    """Optimum with its diagnostics; losses are per weight, the penalty included.
 
     Attributes
     ----------
@@ -53,32 +53,32 @@ class SoftmaxFit:
     standard_errors: Floats | None
 
 
-def fit_softmax(problem: Problem) -> SoftmaxFit:
+def fit_softmax(objective: SoftmaxObjective) -> SoftmaxFit:
     """Return the parameters of minimal mean NLL plus penalty.
 
     Source
     ------
     Liu, Nocedal (1989) for L-BFGS; sandwich: White (Econometrica 1982).
     """
-    form = problem.form
+    form = objective.form
     at, steps = form.start, 0
     if form.own and (form.bounds is None or form.n_parameters == 1):
-        at, steps = problem.newton(at)
-    if steps == 0 or not _is_still(problem, at):
-        at, more = _by_lbfgs(problem)
+        at, steps = objective.newton(at)
+    if steps == 0 or not _has_converged(objective, at):
+        at, more = _by_lbfgs(objective)
         steps += more
         if form.n_parameters <= MAX_CURVED:
-            at, more = problem.newton(at, most=problem.newton_steps_for(MAX_WORK))
+            at, more = objective.newton(at, most=objective.newton_steps_for(MAX_WORK))
             steps += more
-    value, gradient = problem.value_and_gradient(at)
-    free = problem.inside(at, gradient)
+    value, gradient = objective.value_and_gradient(at)
+    free = objective.inside(at, gradient)
     norm = float(np.abs(gradient[free]).max(initial=0.0))
     curvature, errors = None, None
     if form.n_parameters <= MAX_CURVED:
-        curvature, errors = problem.proof(at, free)
+        curvature, errors = objective.curvature_and_errors(at, free)
     return SoftmaxFit(
         parameters=at,
-        objective_before=problem.value_and_gradient(form.start)[0],
+        objective_before=objective.value_and_gradient(form.start)[0],
         objective=value,
         gradient_norm=norm,
         iterations=steps,
@@ -89,25 +89,28 @@ def fit_softmax(problem: Problem) -> SoftmaxFit:
     )
 
 
-def why_flat(problem: Problem, fit: SoftmaxFit) -> str | None:
+def why_flat(objective: SoftmaxObjective, fit: SoftmaxFit) -> str | None:
     """Return the reason why a fit is no optimum: `separable`, `constant_scores` or `not_converged`; None if it is one."""
     if fit.least_curvature is not None and fit.least_curvature < FLAT and not fit.at_bound:
-        return "constant_scores" if problem.is_collinear() else "separable"
+        return "constant_scores" if objective.is_collinear() else "separable"
     return None if fit.converged else "not_converged"
 
 
-def _is_still(problem: Problem, at: Floats) -> bool:
-    gradient = problem.value_and_gradient(at)[1]
-    return float(np.abs(gradient[problem.inside(at, gradient)]).max(initial=0.0)) < STILL
+def _has_converged(objective: SoftmaxObjective, at: Floats) -> bool:
+    gradient = objective.value_and_gradient(at)[1]
+    return (
+        float(np.abs(gradient[objective.inside(at, gradient)]).max(initial=0.0))
+        < GRADIENT_TOLERANCE
+    )
 
 
-def _by_lbfgs(problem: Problem) -> tuple[Floats, int]:
+def _by_lbfgs(objective: SoftmaxObjective) -> tuple[Floats, int]:
     """Return parameters near the optimum, or at it if there are too many for Newton steps; work is bounded."""
-    form, (there, back, slopes) = problem.form, problem.centred()
-    most = max(FIRST_STEPS, problem.evaluations_for(MAX_WORK))
+    form, (there, back, slopes) = objective.form, objective.centred()
+    most = max(FIRST_STEPS, objective.evaluations_for(MAX_WORK))
 
     def value_and_gradient(at: Floats) -> tuple[float, Floats]:
-        value, gradient = problem.value_and_gradient(back(at))
+        value, gradient = objective.value_and_gradient(back(at))
         return value, slopes(gradient)
 
     found = scipy.optimize.minimize(
@@ -119,7 +122,7 @@ def _by_lbfgs(problem: Problem) -> tuple[Floats, int]:
         options={
             "maxiter": FIRST_STEPS if form.n_parameters <= MAX_CURVED else most,
             "maxfun": most,
-            "gtol": STILL,
+            "gtol": GRADIENT_TOLERANCE,
             "ftol": 0.0,
             "maxcor": 20,
         },

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.calibrators.base import Floats, MapMethod, Options, Solved
 from calibrant.calibrators.form import LinearForm, probabilities_of
-from calibrant.calibrators.from_rows import clipped, solve_form
+from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.scaling_maps import named
+from calibrant.calibrators.shrinkage import solve_shrunk
 
 
 def form(n_classes: int) -> LinearForm:
@@ -22,19 +24,30 @@ def form(n_classes: int) -> LinearForm:
     return LinearForm(True, place, np.zeros((n_classes, 2)), nothing, start, n_gauge=1)
 
 
+def shrunk_form(own: NDArray[np.bool_], beta: float) -> LinearForm:
+    """Return the form of the classes in `own`; the others have the slope `beta` and no intercept."""
+    n_classes, n = len(own), int(own.sum())
+    place = np.full((n_classes, 2), -1)
+    place[own, 0], place[own, 1] = np.arange(n), n + np.arange(n)
+    fixed = np.stack([np.full(n_classes, beta), np.zeros(n_classes)], axis=1)
+    centre = np.append(np.full(n, beta), np.zeros(n))
+    penalty = np.append(np.full(n, 1.0 / beta**2), np.ones(n)) / max(2 * n, 1)
+    return LinearForm(True, place, fixed, penalty, centre, centre=centre)
+
+
 def solve_rows(rows: LabelledRows, options: Options) -> Solved:
-    """Fit slopes and intercepts (which sum to 0) of minimal NLL.
+    """Fit slopes and intercepts (which sum to 0), shrunk to the common temperature.
 
     Parameters
     ----------
     rows : LabelledRows
-    options : not used
+    options : `regularisation`, `temperature`
 
     Returns
     -------
     Solved
     """
-    solved = solve_form(rows, form, named)
+    solved = solve_shrunk(rows, shrunk_form, named, options)
     if solved.parameters is not None:
         intercepts = np.array(solved.parameters["intercepts"])
         solved.parameters["intercepts"] = (intercepts - intercepts.mean()).tolist()
@@ -55,7 +68,8 @@ MAP = MapMethod(
     input="log_probabilities",
     objective="nll",
     scopes=("full", "positive"),
-    needs=("sample",),
+    needs=("sample", "temperature"),
+    options=("regularisation",),
     solve_rows=solve_rows,
     at_rows=at_rows,
 )

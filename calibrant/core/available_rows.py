@@ -29,14 +29,14 @@ _MAX_NUMBERS = 10_000_000
 
 
 @dataclass(frozen=True)
-class RowsAtHand:
+class AvailableRows:
     """Labelled predictions of positive weight under a label policy.
 
     Attributes
     ----------
     probabilities : float64 (n, n_classes)
     share : float64 (n, n_classes), share of each class in the row's label; rows sum to 1
-    votes : int64 (n, n_classes), all ratings, under any policy
+    label_counts : int64 (n, n_classes), all ratings, under any policy
     weight : float64 (n,), under the policy
     unit : int64 (n,), index of each row's unit
     about : description of the rows in the result, JSON-able
@@ -44,7 +44,7 @@ class RowsAtHand:
 
     probabilities: Floats
     share: Floats
-    votes: Ints
+    label_counts: Ints
     weight: Floats
     unit: Ints
     about: Mapping[str, Any]
@@ -53,12 +53,12 @@ class RowsAtHand:
         return len(self.weight)
 
 
-def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
+def available_rows(view: View, most: int) -> AvailableRows | None:
     """Return the posted rows, or the stored sample of a window; of more than `most` a uniform subsample of that size, by hash.
 
     Returns
     -------
-    RowsAtHand, None if no prediction has a label
+    AvailableRows, None if no prediction has a label
 
     Raises
     ------
@@ -68,19 +68,20 @@ def rows_at_hand(view: View, most: int) -> RowsAtHand | None:
     view.refuse_histograms()
     if not view.counts["n_labelled"]:
         return None
-    batch, source = batch_at_hand(view, most)
+    batch, source = available_batch(view, most)
     filling = Filling(batch)
     hits = filling.hits
-    share, votes = (
-        np.zeros((filling.n, batch.n_classes)),
-        np.zeros((filling.n, batch.n_classes), np.int64),
-    )
-    share[hits.row, hits.klass] = filling.policy_weights[view.policy]
-    votes[hits.row, hits.klass] = hits.votes
+    share = np.zeros((filling.n, batch.n_classes))
+    share[hits.row, hits.class_index] = filling.policy_weights[view.policy]
     weight = share.sum(axis=1)
     about = {"source": source, "n_sample": filling.n, "n_drawn_from": view.counts["n_labelled"]}
-    return RowsAtHand(
-        filling.batch.probabilities, share / weight[:, None], votes, weight, _units(filling), about
+    return AvailableRows(
+        filling.batch.probabilities,
+        share / weight[:, None],
+        filling.batch.label_counts,
+        weight,
+        _units(filling),
+        about,
     )
 
 
@@ -94,16 +95,16 @@ def _units(filling: Filling) -> Ints:
     return place
 
 
-def batch_at_hand(view: View, most: int) -> tuple[Batch, str]:
-    """Return the labelled predictions of positive weight, as `rows_at_hand`, and their source, "rows" or "sample".
+def available_batch(view: View, most: int) -> tuple[Batch, str]:
+    """Return the labelled predictions of positive weight, as `available_rows`, and their source, "rows" or "sample".
 
     Raises
     ------
     NotAnswerable
-        As `rows_at_hand`, or no such prediction is available.
+        As `available_rows`, or no such prediction is available.
     """
     view.refuse_histograms()
-    batch, counts, source = _at_hand(view)
+    batch, counts, source = _available(view)
     weighted = np.ones(batch.n, bool) if batch.weights is None else batch.weights > 0
     keep = np.flatnonzero((batch.row_total > 0) & weighted)
     if not len(keep):
@@ -118,7 +119,7 @@ def most_paired(n_classes: int) -> int:
     return min(MAX_PAIRED, math.isqrt(_MAX_NUMBERS // n_classes))
 
 
-def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:
+def drawn_labels(rows: AvailableRows, n_draws: int, seed: int) -> Ints:
     """Draw classes of a calibrated model, one per row, all rows of a unit by one draw; int64 (n_draws, n)."""
     fate = np.random.default_rng(seed).random((n_draws, int(rows.unit.max()) + 1))[:, rows.unit]
     reached = np.cumsum(rows.probabilities, axis=1)
@@ -129,7 +130,7 @@ def drawn_labels(rows: RowsAtHand, n_draws: int, seed: int) -> Ints:
     return np.asarray(np.minimum(found, rows.probabilities.shape[1] - 1))
 
 
-def _at_hand(view: View) -> tuple[Batch, Ints, str]:
+def _available(view: View) -> tuple[Batch, Ints, str]:
     """Return predictions, their number of occurrences, and their source."""
     if view.filling is not None:
         batch = view.filling.batch

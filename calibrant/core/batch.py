@@ -21,7 +21,7 @@ from calibrant.core.hashing import U64, hash_names, hash_rows, mix, uniform
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.summing import over_classes
 from calibrant.input.columns import Columns
-from calibrant.input.violations import MAX_STORED, ViolationCollector
+from calibrant.input.value_checks import MAX_STORED, ViolationCollector
 
 TASKS = ("binary", "multiclass", "segmentation")
 _TEXTS = ("ids", "units", "cases")
@@ -34,7 +34,7 @@ class Votes:
     """Ratings counted by prediction and class, sorted by prediction, then class; only those that occur."""
 
     row: NDArray[np.int64]
-    klass: NDArray[np.int64]
+    class_index: NDArray[np.int64]
     count: NDArray[np.int64]
 
 
@@ -118,7 +118,7 @@ class Batch:
     def label_counts(self) -> NDArray[np.int64]:
         """Ratings by class, int64 (n, n_classes)."""
         counts = np.zeros(self.scores.shape, np.int64)
-        counts[self.votes.row, self.votes.klass] = self.votes.count
+        counts[self.votes.row, self.votes.class_index] = self.votes.count
         return counts
 
     @cached_property
@@ -127,7 +127,7 @@ class Batch:
         if self.ids is not None:
             return hash_names(list(self.ids))
         votes = mix(
-            self.votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5)
+            self.votes.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
             + self.votes.count.astype(np.uint64)
         )
         total = np.zeros(self.n, np.uint64)
@@ -168,7 +168,7 @@ class Batch:
         within = before - start[self.votes.row]
         wanted = place[self.votes.row]
         hit = (within <= wanted) & (wanted < within + self.votes.count)
-        chosen[self.votes.row[hit]] = self.votes.klass[hit]
+        chosen[self.votes.row[hit]] = self.votes.class_index[hit]
         return chosen
 
     @cached_property
@@ -177,7 +177,7 @@ class Batch:
         best = np.zeros(self.n, np.int64)
         np.maximum.at(best, self.votes.row, self.votes.count)
         top = self.votes.count == best[self.votes.row]
-        rows, classes = self.votes.row[top], self.votes.klass[top]
+        rows, classes = self.votes.row[top], self.votes.class_index[top]
         winner = np.full(self.n, -1, np.int64)
         winner[rows[::-1]] = classes[::-1]
         return winner, np.bincount(rows, minlength=self.n) > 1
@@ -238,7 +238,7 @@ class Batch:
         length = last - first
         row = np.repeat(np.arange(len(index)), length)
         kept = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
-        votes = Votes(row, self.votes.klass[kept], self.votes.count[kept])
+        votes = Votes(row, self.votes.class_index[kept], self.votes.count[kept])
         optional: dict[str, Any] = {
             name: _taken(getattr(self, name), index) for name in (*_TEXTS, *_NUMBERS)
         }
@@ -272,7 +272,7 @@ class Batch:
             np.concatenate(
                 [b.votes.row + start for b, start in zip(batches, starts, strict=False)]
             ),
-            np.concatenate([b.votes.klass for b in batches]),
+            np.concatenate([b.votes.class_index for b in batches]),
             np.concatenate([b.votes.count for b in batches]),
         )
         optional: dict[str, Any] = {
@@ -307,7 +307,7 @@ class Batch:
         arrays: dict[str, NDArray[Any]] = {
             "scores": self.scores,
             "vote_row": self.votes.row,
-            "vote_class": self.votes.klass,
+            "vote_class": self.votes.class_index,
             "vote_count": self.votes.count,
         }
         if self.weights is not None:
@@ -362,14 +362,14 @@ class Batch:
         columns = [
             column for column in (*named, *(self.slices or {}).values()) if column is not None
         ]
-        votes = (self.votes.row, self.votes.klass, self.votes.count)
+        votes = (self.votes.row, self.votes.class_index, self.votes.count)
         if any(c.shape != (self.n,) for c in columns) or len({v.shape for v in votes}) != 1:
             return False
         if any(vote.dtype != np.int64 or vote.ndim != 1 for vote in votes):
             return False
         inside = [(v >= low) & (v < high) for v, low, high in zip(
             votes, (0, 0, 1), (self.n, self.n_classes, 2**53), strict=True)]  # fmt: skip
-        place = self.votes.row * self.n_classes + self.votes.klass
+        place = self.votes.row * self.n_classes + self.votes.class_index
         return bool(np.all(inside) and (np.diff(place) > 0).all())
 
     def digest(self) -> bytes:
@@ -381,7 +381,7 @@ class Batch:
         arrays = (
             self.scores,
             self.votes.row,
-            self.votes.klass,
+            self.votes.class_index,
             self.votes.count,
             self.weights,
             self.event_times,

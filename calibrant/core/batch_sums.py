@@ -32,7 +32,7 @@ class Hits:
     """
 
     row: Ints
-    klass: Ints
+    class_index: Ints
     votes: Floats
     share: Floats
     majority: NDArray[np.bool_]
@@ -44,7 +44,7 @@ class Hits:
 
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:
-        return self.row, self.klass, self.votes, self.share, self.majority, self.single
+        return self.row, self.class_index, self.votes, self.share, self.majority, self.single
 
 
 class Filling:
@@ -125,20 +125,20 @@ class Filling:
         count = votes.count.astype(np.float64)
         return Hits(
             votes.row,
-            votes.klass,
+            votes.class_index,
             count,
             count / self.n_ratings[votes.row],
-            self.batch.majority[0][votes.row] == votes.klass,
-            self.batch.chosen_rating[votes.row] == votes.klass,
+            self.batch.majority[0][votes.row] == votes.class_index,
+            self.batch.chosen_rating[votes.row] == votes.class_index,
         )
 
     @cached_property
     def top_hits(self) -> Hits:
-        return self.hits.where(self.hits.klass == self.top_class[self.hits.row])
+        return self.hits.where(self.hits.class_index == self.top_class[self.hits.row])
 
     @cached_property
     def positive_hits(self) -> Hits:
-        return self.hits.where(self.hits.klass == 1)
+        return self.hits.where(self.hits.class_index == 1)
 
     @cached_property
     def has_units(self) -> bool:
@@ -181,7 +181,7 @@ class Filling:
     @cached_property
     def hit_probability(self) -> Floats:
         """Probability of each rating entry's class; (entries,)."""
-        return np.asarray(self.batch.probabilities[self.hits.row, self.hits.klass])
+        return np.asarray(self.batch.probabilities[self.hits.row, self.hits.class_index])
 
     @cached_property
     def voted_probability(self) -> Floats:
@@ -204,7 +204,7 @@ class Filling:
             share = votes.count / (1.0 if policy == 0 else self.n_ratings[votes.row])
         else:
             chosen = batch.majority[0] if policy == 2 else batch.chosen_rating
-            share = (chosen[votes.row] == votes.klass).astype(np.float64)
+            share = (chosen[votes.row] == votes.class_index).astype(np.float64)
         return np.asarray(share * self.weights[votes.row])
 
     @cached_property
@@ -213,10 +213,10 @@ class Filling:
         hits, batch = self.hits, self.batch
         if not batch.is_logits:
             with np.errstate(divide="ignore"):
-                return np.asarray(np.log(batch.scores[hits.row, hits.klass]))
+                return np.asarray(np.log(batch.scores[hits.row, hits.class_index]))
         zed = relative_logits(batch.scores, axis=1)
         log_total = np.log(np.exp(zed).sum(axis=1))
-        return np.asarray(zed[hits.row, hits.klass] - log_total[hits.row])
+        return np.asarray(zed[hits.row, hits.class_index] - log_total[hits.row])
 
     @cached_property
     def row_scores(self) -> tuple[Floats, Floats]:
@@ -250,7 +250,7 @@ class Filling:
         for policy, chosen in ((2, hits.majority), (3, hits.single)):
             entry = np.flatnonzero(chosen)  # one a row
             counts[2, policy] = ~finite[entry]
-            correct = hits.klass[entry] == self.top_class
+            correct = hits.class_index[entry] == self.top_class
             own_brier = brier - 2.0 * self.hit_probability[entry]
             sums[:, policy] = (np.ones(n), finite[entry], own_brier, loss[entry], correct)
         return counts, sums if self.batch.weights is None else sums * weights

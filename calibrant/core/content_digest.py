@@ -144,7 +144,7 @@ def _lane(lane: int, batch: Batch, head: U64) -> U64:
         total[rows] = mixed(words ^ keys).sum(axis=0, dtype=np.uint64)
     votes = batch.votes
     vote_keys = _keys(lane, _FIRST_VOTE_KEY, batch.n_classes)
-    by_vote = mixed(vote_keys[votes.klass] + votes.count.astype(np.uint64))
+    by_vote = mixed(vote_keys[votes.class_index] + votes.count.astype(np.uint64))
     before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(by_vote, dtype=np.uint64)])
     bounds = np.concatenate([[0], np.cumsum(np.bincount(votes.row, minlength=batch.n))])
     return np.asarray(total + np.diff(before[bounds]))

@@ -6,16 +6,3 @@ against the most frequent class (ties to the lowest); `single` uses one rating o
 
 POLICIES = ("pooled", "mean", "majority", "single")
 N_POLICIES = len(POLICIES)
-
-
-def policy_index(name: str) -> int:
-    """Return the place of a policy in `POLICIES`.
-
-    Raises
-    ------
-    ValueError
-        Unknown policy.
-    """
-    if name not in POLICIES:
-        raise ValueError(f"Received policy {name!r}; expected one of {', '.join(POLICIES)}.")
-    return POLICIES.index(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from calibrant.accumulators.sample import PANE_BYTES
 from calibrant.core.grid import Edges
 from calibrant.core.pane_comparison import close_blocks
 from calibrant.core.pane_envelope import PaneEnvelope
@@ -31,6 +30,7 @@ class Pane(PaneState):
     ----------
     spec : PaneSpec
     only : names of the accumulators to fill. Default: all. A pane with fewer is for one computation, not for storage.
+    sample_bytes : bound of the stored sample of complete rows, 0 to 1 MiB. Default: 32 KiB.
 
     Examples
     --------
@@ -58,6 +58,7 @@ class Pane(PaneState):
         cases: Any = None,
         classes: Sequence[str] | None = None,
         spec: PaneSpec | None = None,
+        sample_bytes: int | None = None,
     ) -> Pane:
         """Make a pane of arrays or lists.
 
@@ -73,6 +74,8 @@ class Pane(PaneState):
         ids, cases : (n,), names or integers of predictions, and of images or studies
         classes : names of the classes; labels may then be names
         spec : specification of the pane; panes of a model of the service need the model's. Default: from the arrays.
+        sample_bytes : bound of the stored sample of complete rows, 0 to 1 MiB (1,048,576). Maps with several parameters
+            per class are fitted to it. Default: 32 KiB, with ten classes 270 to 430 rows.
 
         Returns
         -------
@@ -87,7 +90,7 @@ class Pane(PaneState):
             probabilities, labels, logits=logits, label_counts=label_counts, weights=weights,
             units=units, ids=ids, cases=cases, classes=classes, spec=spec,
         )  # fmt: skip
-        pane = cls(spec or PaneSpec(batch.task, batch.n_classes))
+        pane = cls(spec or PaneSpec(batch.task, batch.n_classes), sample_bytes=sample_bytes)
         for part in apart(batch):
             pane.fill_batch(part)
         return pane
@@ -111,11 +114,11 @@ class Pane(PaneState):
     def to_bytes(self) -> bytes:
         """Return the pane as bytes, to store or to post to the service; `from_bytes` reads them in all later versions.
 
-        The stored sample is cut to what one pane may hold; everything else is exact.
+        The stored sample is cut to `sample_bytes`; of a sum, the largest of its panes. Everything else is exact.
         """
         kept = self.copy()
         if kept.keeps("sample") and "sample" in kept._parts:
-            kept.sample.shrink(PANE_BYTES)
+            kept.sample.shrink(self.sample_bytes)
         return kept.pack()
 
     @classmethod
@@ -187,7 +190,9 @@ class Pane(PaneState):
 
     def _window(self, panes: Sequence[Pane]) -> Pane:
         """Return the sum of panes, with the sample of a window; of panes that were read in part, what they share."""
-        return Pane.for_window(self.spec, self._only).merge_all(panes)
+        total = Pane.for_window(self.spec, self._only).merge_all(panes)
+        total._sample_bytes = max(pane.sample_bytes for pane in panes)
+        return total
 
     def evaluate(
         self,

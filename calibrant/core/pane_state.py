@@ -7,12 +7,12 @@ from functools import lru_cache
 from itertools import chain
 from typing import Self
 
-from calibrant.accumulators import Accumulator, accumulators
+from calibrant.accumulators import Accumulator, accumulators, sample
 from calibrant.accumulators.base import fill_all
 from calibrant.accumulators.cases import Cases
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
-from calibrant.accumulators.sample import WINDOW_BYTES, Sample
+from calibrant.accumulators.sample import Sample
 from calibrant.accumulators.unit_sample import UnitSample
 from calibrant.core.array_memory import held_bytes
 from calibrant.core.batch import Batch
@@ -24,6 +24,7 @@ from calibrant.core.content_digest import (
     rows_digest,
     unpack_digest,
 )
+from calibrant.core.errors import CalibrationInputError
 from calibrant.core.histogram import Histogram
 from calibrant.core.packing import PackingError
 from calibrant.core.spec import PaneSpec
@@ -35,20 +36,28 @@ _UNLIKE_SUMS = frozenset({"logits", "sample"})
 class PaneState:
     """Accumulators of one pane by name, with the digest of their content."""
 
-    def __init__(self, spec: PaneSpec, only: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        spec: PaneSpec,
+        only: Collection[str] | None = None,
+        *,
+        sample_bytes: int | None = None,
+    ) -> None:
+        if sample_bytes is not None and not 0 <= sample_bytes <= sample.MAX_PANE_BYTES:
+            detail = f"Received {sample_bytes}; expected 0 to {sample.MAX_PANE_BYTES} bytes."
+            raise CalibrationInputError.at("/sample_bytes", "range", detail)
         self.spec = spec
         self._parts: dict[str, Accumulator] = {}
         self._only = None if only is None else frozenset(only)
         self._digest: int | None = 0 if only is None else None
+        self._sample_bytes = sample_bytes
 
     @classmethod
     def for_window(cls, spec: PaneSpec, only: Collection[str] | None = None) -> Self:
         """Return an empty pane into which many others are merged. Its sample may hold all of theirs; it is not stored."""
         pane = cls(spec, only)
         if "sample" in pane.names:
-            sample = pane["sample"]
-            assert isinstance(sample, Sample)
-            sample.most_bytes = WINDOW_BYTES
+            pane.sample.most_bytes = sample.WINDOW_BYTES
         return pane
 
     def __getitem__(self, name: str) -> Accumulator:
@@ -66,6 +75,8 @@ class PaneState:
             if not kind.applies(self.spec):
                 raise KeyError(f"panes of this model keep no {name}")
             self._parts[name] = kind(self.spec)
+            if name == "sample" and self._sample_bytes is not None:
+                self.sample.most_bytes = self._sample_bytes
         return self._parts[name]
 
     def keeps(self, name: str) -> bool:
@@ -117,9 +128,9 @@ class PaneState:
         Each such batch counts the unit as a new one. `n` is exact up to 1024 units and estimated from those
         whose hash lies below a threshold beyond.
         """
-        sample = self["unit_sample"]
-        assert isinstance(sample, UnitSample)
-        return sample.split
+        units = self["unit_sample"]
+        assert isinstance(units, UnitSample)
+        return units.split
 
     @property
     def sample(self) -> Sample:
@@ -130,9 +141,14 @@ class PaneState:
         KeyError
             Panes of this spec keep none.
         """
-        sample = self["sample"]
-        assert isinstance(sample, Sample)
-        return sample
+        kept = self["sample"]
+        assert isinstance(kept, Sample)
+        return kept
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bound of the stored sample in the packed pane."""
+        return sample.PANE_BYTES if self._sample_bytes is None else self._sample_bytes
 
     @property
     def histograms(self) -> Histograms:
@@ -263,11 +279,18 @@ class PaneState:
             part.tighten()
         return self
 
+    def compact(self) -> Self:
+        """Take the least memory, for a pane that is read and merged into others; returns it."""
+        for part in self._parts.values():
+            part.compact()
+        return self
+
     def copy(self) -> Self:
         """Return an independent pane with the same content."""
         twin = type(self)(self.spec)
         twin._only = self._only
         twin._digest = self._digest
+        twin._sample_bytes = self._sample_bytes
         twin._parts = {name: part.copy() for name, part in self._parts.items()}
         return twin
 
@@ -300,7 +323,20 @@ class PaneState:
             if not pane.keeps(name):
                 raise PackingError(f"panes of this model keep no {name!r}")
             pane._parts[name] = accumulators()[name].unpack(spec, data)
+        if "sample" in pane._parts:
+            pane._sample_bytes = pane.sample.most_bytes
         return pane
+
+    def replace_sample(self, kept: Sample) -> Self:
+        """Take a sample that was stored elsewhere; returns the pane."""
+        self._parts["sample"] = kept
+        return self
+
+    def drop_sample(self) -> Self:
+        """Leave the sample to be stored elsewhere, from now on; returns the pane."""
+        self._parts.pop("sample", None)
+        self._sample_bytes = 0
+        return self
 
     def _add_digest(self, value: int | None, sign: int = 1) -> None:
         """Add a digest, or take it away; what is not known stays so."""

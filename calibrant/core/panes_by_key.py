@@ -67,6 +67,7 @@ def fill_by(
     case: str | None = None,
     weight: str | None = None,
     class_names: Sequence[str] | None = None,
+    sample_bytes: int | None = None,
 ) -> PanesByKey:
     """Fill a table's rows into panes by time and slice.
 
@@ -92,6 +93,7 @@ def fill_by(
         Scores, labels and these default to the columns `probabilities`, `logits`, `confidences`, `labels`, `label_counts`, `ids`,
         `cases` and `weights`, if the table has them.
     class_names : labels may then be names as well as indices
+    sample_bytes : bound of each pane's stored sample, 0 to 1 MiB. Default: 32 KiB.
 
     Returns
     -------
@@ -155,17 +157,19 @@ def fill_by(
         )
     except CalibrationInputError as error:
         raise CalibrationInputError(_in_table(error.violations, wanted)) from None
-    return _filled(checked.batch, spec, pane_s if time is not None else None)
+    return _filled(checked.batch, spec, pane_s if time is not None else None, sample_bytes)
 
 
-def _filled(batch: Batch, spec: PaneSpec, pane_s: int | None) -> PanesByKey:
+def _filled(
+    batch: Batch, spec: PaneSpec, pane_s: int | None, sample_bytes: int | None
+) -> PanesByKey:
     """Fill a batch's rows into panes; one for all times if `pane_s` is None."""
     panes = PanesByKey()
     # Hashes are made once for all panes: `take` hands them on.
     _ = batch.prediction_hash, batch.unit_hash
     for place, rows in rows_by_pane(batch, pane_s or 1, 0):
         part = batch if rows is None else batch.take(rows)
-        pane = Pane(spec)
+        pane = Pane(spec, sample_bytes=sample_bytes)
         for some in apart(part):
             pane.fill_batch(some)
         panes[Key(None if pane_s is None else _instant(place.start_s), place.slice)] = pane

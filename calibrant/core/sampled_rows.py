@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, Votes
+from calibrant.core.float32 import Narrowed, narrow_scores
 from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.stored_batch import HashedBatch
 from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
@@ -67,7 +69,8 @@ class SampledRows:
         """Hash everything that distinguishes two rows of one id."""
         votes = self.votes
         each = mix(
-            votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5) + votes.count.astype(np.uint64)
+            votes.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
+            + votes.count.astype(np.uint64)
         )
         total = np.zeros(len(self), np.uint64)
         np.add.at(total, votes.row, each)
@@ -77,13 +80,18 @@ class SampledRows:
     def take(self, index: Ints) -> SampledRows:
         votes = Batch("multiclass", self.scores, False, self.votes).take(index).votes
         taken: dict[str, Any] = {name: getattr(self, name)[index] for name in COLUMNS}
-        return SampledRows(**taken, votes=votes)
+        rows = SampledRows(**taken, votes=votes)
+        if "narrow" in self.__dict__:
+            fits, scores, totals = self.narrow
+            rows.knowing((fits[index], scores[index], totals[index]))
+        return rows
 
     def counted(self, counts: Ints) -> SampledRows:
         """Return the same rows with these numbers of occurrences."""
-        return SampledRows(
+        same = SampledRows(
             self.ids, self.units, self.logits, self.weights, self.scores, counts, self.votes
         )
+        return same.knowing(self.narrow) if "narrow" in self.__dict__ else same
 
     def first(self, n: int) -> SampledRows:
         """Return the first n rows."""
@@ -92,8 +100,12 @@ class SampledRows:
         entries = int(np.searchsorted(self.votes.row, n))
         columns: dict[str, Any] = {name: getattr(self, name)[:n] for name in COLUMNS}
         votes = self.votes
-        votes = Votes(votes.row[:entries], votes.klass[:entries], votes.count[:entries])
-        return SampledRows(**columns, votes=votes)
+        votes = Votes(votes.row[:entries], votes.class_index[:entries], votes.count[:entries])
+        rows = SampledRows(**columns, votes=votes)
+        if "narrow" in self.__dict__:
+            fits, scores, totals = self.narrow
+            rows.knowing((fits[:n], scores[:n], totals[:n]))
+        return rows
 
     @classmethod
     def together(cls, parts: Sequence[SampledRows]) -> SampledRows:
@@ -106,18 +118,46 @@ class SampledRows:
             np.concatenate(
                 [part.votes.row + start for part, start in zip(parts, starts, strict=False)]
             ),
-            np.concatenate([part.votes.klass for part in parts]),
+            np.concatenate([part.votes.class_index for part in parts]),
             np.concatenate([part.votes.count for part in parts]),
         )
-        return cls(**columns, votes=votes)
+        rows = cls(**columns, votes=votes)
+        if all("narrow" in part.__dict__ for part in parts):
+            fits, scores, totals = (
+                np.concatenate([part.narrow[place] for part in parts]) for place in range(3)
+            )
+            rows.knowing((fits, scores, totals))
+        return rows
 
-    def bytes_at(self, halvings: int, *, every_version: bool) -> int:
-        """Return the bytes of the rows below a threshold; only of each id's longest version unless `every_version`."""
-        size = (
-            8 * self.scores.shape[1]
+    @cached_property
+    def n_bytes(self) -> Ints:
+        """Bytes of each row: four for a score that came as float32, else eight."""
+        return np.asarray(
+            self.scores.shape[1] * np.where(self.narrow[0], 4, 8)
             + ROW_BYTES
             + VOTE_BYTES * np.bincount(self.votes.row, minlength=len(self))
         )
+
+    @cached_property
+    def narrow(self) -> Narrowed:
+        """Which rows four bytes a score restore, these scores, and what each is divided by (`float32.narrow_scores`)."""
+        return narrow_scores(self.scores, self.logits == 1)
+
+    def cached_arrays(self) -> Iterator[NDArray[Any]]:
+        """Return the arrays that were computed of the rows and are kept with them."""
+        if "n_bytes" in self.__dict__:
+            yield self.n_bytes
+        if "narrow" in self.__dict__:
+            yield from (each for each in self.narrow if isinstance(each, np.ndarray))
+
+    def knowing(self, narrow: Narrowed) -> SampledRows:
+        """Return the same rows, of which it is known how they narrow: to find it out costs more than all else."""
+        self.__dict__["narrow"] = narrow
+        return self
+
+    def bytes_at(self, halvings: int, *, every_version: bool) -> int:
+        """Return the bytes of the rows below a threshold; only of each id's longest version unless `every_version`."""
+        size = self.n_bytes
         keep = below(self.ids, halvings)
         if every_version or not keep.any():
             return int(size[keep].sum())
@@ -174,7 +214,7 @@ def fits(rows: SampledRows, n_classes: int) -> bool:
         return False
     if rows.scores.dtype != np.float64 or rows.scores.shape != (n, n_classes):
         return False
-    entries = (votes.row, votes.klass, votes.count)
+    entries = (votes.row, votes.class_index, votes.count)
     return len({each.shape for each in entries}) == 1 and all(
         each.dtype == np.int64 and each.ndim == 1 for each in entries
     )
@@ -191,8 +231,8 @@ def is_possible(rows: SampledRows) -> bool:
     if ((rows.weights < MIN_WEIGHT) & (rows.weights != 0) | (rows.weights > MAX_WEIGHT)).any():
         return False
     inside = [(each >= low) & (each < high) for each, low, high in zip(
-        (votes.row, votes.klass, votes.count), (0, 0, 1), (n, n_classes, 2**53), strict=True)]  # fmt: skip
-    if not np.all(inside) or (np.diff(votes.row * n_classes + votes.klass) <= 0).any():
+        (votes.row, votes.class_index, votes.count), (0, 0, 1), (n, n_classes, 2**53), strict=True)]  # fmt: skip
+    if not np.all(inside) or (np.diff(votes.row * n_classes + votes.class_index) <= 0).any():
         return False
     if len(np.unique(votes.row)) != n:
         return False

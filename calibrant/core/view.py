@@ -18,12 +18,18 @@ from numpy.typing import NDArray
 from calibrant.accumulators import scores as score_sums
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
-from calibrant.core.cells import Cells, equal_mass_groups, rank_groups
+from calibrant.core.cells import (
+    Cells,
+    cells_of_rows,
+    cells_of_scores,
+    equal_mass_groups,
+    rank_groups,
+    under_policy,
+    with_histogram,
+)
 from calibrant.core.grid import equal_width_bin
-from calibrant.core.label_policies import policy_index
 from calibrant.core.pane import Pane
-from calibrant.core.policy_cells import cells_of_rows, cells_of_scores, under_policy, with_histogram
-from calibrant.core.query import PaneQuery
+from calibrant.core.query import PaneQuery, policy_index
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,4 +1,7 @@
-"""The alarm's state: four numbers per bet, advanced by one sealed cohort at a time.
+"""The alarm's state: five numbers per bet, advanced by one sealed cohort at a time.
+
+The evidence is tempered by the dispersion of earlier cohorts, and counts labels that have not arrived at their least favourable value.
+The plain statistic is kept beside it: if it alone reaches the threshold, an assumption is in doubt, and that is a watch.
 
 Cohorts are numbered in order of time (for example start divided by length), and each counts once. The number
 of the last one is a watermark; cohorts at or below it are closed. A replay therefore changes nothing and gives
@@ -8,7 +11,7 @@ the same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +19,19 @@ from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.drift.bets import GRID, Bets, bets_of
+from calibrant.drift.dispersion import Dispersion, standardised
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-FORMAT = 1
+FORMAT = 2
+_READ_FORMATS = (1, 2)
 MAX_BINS = 60
 _MAX_BYTES = 1 << 18
 _FLOATS = ("log_sr", "log_evidence", "lowest")
+_DISPERSION = ("recent", "squares", "n", "variance", "n_cohorts", "labels")
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,9 @@ class DetectorState:
     alarmed_at : the cohort that raised the alarm, None without an alarm
     acknowledged_at : the last cohort when an alarm was acknowledged, None if none was
     map_version : active calibration map, None without
+    plain_sr : float64 (n_bets,), log of the statistic of labelled units without tempering
+    dispersion : of the cohorts before an alarm
+    n_tempered, n_pending : cohorts since the last restart whose evidence was tempered; that had pending labels
     """
 
     tolerance: Tolerance
@@ -58,6 +67,10 @@ class DetectorState:
     alarmed_at: int | None = None
     acknowledged_at: int | None = None
     map_version: str | None = None
+    plain_sr: Floats = field(default_factory=lambda: np.zeros(0))
+    dispersion: Dispersion = field(default_factory=Dispersion.none)
+    n_tempered: int = 0
+    n_pending: int = 0
 
     @property
     def bets(self) -> Bets:
@@ -67,6 +80,11 @@ class DetectorState:
     def log_mixed_sr(self) -> float:
         """Log of the mixed Shiryaev–Roberts statistic, to be compared with the threshold."""
         return float(log_mixture(self.log_sr, self.bets))
+
+    @property
+    def log_plain_sr(self) -> float:
+        """Log of the mixed statistic without tempering and without pending labels."""
+        return float(log_mixture(self.plain_sr, self.bets))
 
     @property
     def log_mixed_evidence(self) -> float:
@@ -118,6 +136,8 @@ def fresh(
         np.zeros(n, np.int64),
         last=after,
         map_version=map_version,
+        plain_sr=nothing,
+        dispersion=Dispersion.none((), bins),
     )
 
 
@@ -127,6 +147,7 @@ def advance(
     table: UnitTable,
     threshold: float,
     slack: Floats | None = None,
+    pending: Floats | None = None,
 ) -> DetectorState:
     """Return the state after one more sealed cohort.
 
@@ -138,6 +159,7 @@ def advance(
     threshold : the alarm is raised when the mixed Shiryaev–Roberts statistic reaches it
     slack : float64 (2, n_bins), sums of weight times the error bound of the mean score below and above; None if the
         table is exact
+    pending : float64 (n_bins,), units whose labels may still arrive; None if there are none
 
     Raises
     ------
@@ -158,7 +180,15 @@ def advance(
     if table.check().n_bins != state.bets.bins:
         raise ValueError(f"a table of {table.n_bins} bins for a detector of {state.bets.bins}")
     tolerance = state.tolerance if slack is None else state.tolerance.widened(table, slack)
-    gain = log_bets(table.weight, table.confidence, table.correct, state.bets, tolerance)
+    plain = log_bets(table.weight, table.confidence, table.correct, state.bets, tolerance)
+    is_pending = pending is not None and bool((pending > 0.0).any())
+    gain = plain
+    if is_pending:
+        gain = log_bets(
+            table.weight, table.confidence, table.correct, state.bets, tolerance, pending
+        )
+    factor = _factor(state.dispersion, table)
+    gain = gain / factor
     begins = state.log_evidence <= state.lowest
     ahead = replace(
         state,
@@ -168,11 +198,25 @@ def advance(
         since=np.where(begins, cohort, state.since),
         n_cohorts=state.n_cohorts + 1,
         last=cohort,
+        plain_sr=shiryaev_roberts(state.plain_sr, plain),
+        n_tempered=state.n_tempered + (factor > 1.0),
+        n_pending=state.n_pending + is_pending,
     )
-    alarmed_at = ahead.alarmed_at
-    if alarmed_at is None and ahead.log_mixed_sr >= np.log(threshold):
+    alarmed_at, dispersion = ahead.alarmed_at, state.dispersion
+    if alarmed_at is None:
+        dispersion = dispersion.seen(table.weight, table.confidence, table.correct)
+    if alarmed_at is None and ahead.log_mixed_sr >= np.log(threshold) and factor < np.inf:
         alarmed_at = cohort
-    return replace(ahead, peak=max(ahead.peak, ahead.log_mixed_evidence), alarmed_at=alarmed_at)
+    peak = max(ahead.peak, ahead.log_mixed_evidence)
+    return replace(ahead, peak=peak, alarmed_at=alarmed_at, dispersion=dispersion)
+
+
+def _factor(dispersion: Dispersion, table: UnitTable) -> float:
+    """Return by what the cohort's evidence is tempered, from earlier cohorts; infinity if cohorts are correlated."""
+    if dispersion.is_correlated:
+        return float(np.inf)
+    variance = standardised(table.weight, table.confidence, table.correct)[1]
+    return float(dispersion.phi(np.asarray(table.n_units), variance))
 
 
 def acknowledge(state: DetectorState) -> DetectorState:
@@ -190,6 +234,9 @@ def acknowledge(state: DetectorState) -> DetectorState:
         since=np.zeros(n, np.int64),
         alarmed_at=None,
         acknowledged_at=state.last,
+        plain_sr=np.full(n, -np.inf),
+        n_tempered=0,
+        n_pending=0,
     )
 
 
@@ -207,7 +254,10 @@ def pack_state(state: DetectorState) -> bytes:
         "lower": state.tolerance.lower,
         "upper": state.tolerance.upper,
         "peak": np.array([state.peak]),
+        "plain_sr": state.plain_sr,
     }
+    for name in _DISPERSION:
+        arrays[f"dispersion.{name}"] = np.asarray(getattr(state.dispersion, name))
     about = {
         "detector": FORMAT,
         "bets": GRID,
@@ -216,6 +266,8 @@ def pack_state(state: DetectorState) -> bytes:
         "alarmed_at": state.alarmed_at,
         "acknowledged_at": state.acknowledged_at,
         "map_version": state.map_version,
+        "n_tempered": state.n_tempered,
+        "n_pending": state.n_pending,
     }
     return pack(arrays, about)
 
@@ -229,8 +281,8 @@ def unpack_state(data: bytes) -> DetectorState:
         Damaged or other bytes, another format or another grid of bets.
     """
     arrays, about = unpack(data, largest=_MAX_BYTES)
-    if about.get("detector") != FORMAT or about.get("bets") != GRID:
-        raise PackingError(f"this is not a detector in format {FORMAT} with bets {GRID}")
+    if about.get("detector") not in _READ_FORMATS or about.get("bets") != GRID:
+        raise PackingError(f"this is not a detector in format 1 to {FORMAT} with bets {GRID}")
     try:
         return _read(arrays, about)
     except (KeyError, ValueError, IndexError, AttributeError) as fault:
@@ -250,6 +302,9 @@ def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> Detec
         (log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()
     ):
         raise PackingError("a bet's numbers are beyond their range")
+    plain = arrays.get("plain_sr", log_sr)
+    if plain.dtype != np.float64 or plain.shape != (n,) or not (plain < np.inf).all():
+        raise PackingError("the plain statistic is one number a bet")
     if since.dtype != np.int64 or since.shape != (n,):
         raise PackingError("the starts of change are one whole number a bet")
     if peak.shape != (1,) or not 0.0 <= peak[0] < np.inf:
@@ -272,4 +327,22 @@ def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> Detec
         alarmed_at=alarmed,
         acknowledged_at=acknowledged,
         map_version=version,
+        plain_sr=arrays.get("plain_sr", log_sr),
+        dispersion=_dispersion(arrays, start.bets.bins),
+        n_tempered=int(about.get("n_tempered", 0)),
+        n_pending=int(about.get("n_pending", 0)),
     )
+
+
+def _dispersion(arrays: Mapping[str, NDArray[Any]], bins: int) -> Dispersion:
+    """Read the dispersion; format 1 has none, so that its next cohorts count as one unit each."""
+    start = Dispersion.none((), bins)
+    if "dispersion.recent" not in arrays:
+        return start
+    found = {name: arrays[f"dispersion.{name}"] for name in _DISPERSION}
+    for name, values in found.items():
+        if values.dtype != np.float64 or values.shape != getattr(start, name).shape:
+            raise PackingError("the dispersion does not have the shape of this version")
+        if np.isinf(values).any() or (name != "recent" and not (values >= 0.0).all()):
+            raise PackingError("a number of the dispersion is beyond its range")
+    return Dispersion(**found)

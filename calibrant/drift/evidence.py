@@ -21,7 +21,12 @@ Floats = NDArray[np.float64]
 
 
 def log_bets(
-    weight: Floats, confidence: Floats, correct: Floats, bets: Bets, tolerance: Tolerance
+    weight: Floats,
+    confidence: Floats,
+    correct: Floats,
+    bets: Bets,
+    tolerance: Tolerance,
+    pending: Floats | None = None,
 ) -> Floats:
     """Return the log evidence of each bet; its exponential has mean at most one while all gaps are within tolerance.
 
@@ -30,6 +35,8 @@ def log_bets(
     weight, confidence, correct : float64 (..., n_bins), unit-weighted sums
     bets : over n_bins
     tolerance : over n_bins
+    pending : float64 (..., n_bins), weight of units whose label has not arrived. Each bet takes the label and the score of the bin
+        that are least favourable to it, so that the evidence is valid whichever labels are late. None counts labelled units alone
 
     Returns
     -------
@@ -55,7 +62,18 @@ def log_bets(
     shifts = bets.shifts
     granted = np.where(shifts > 0, high, low)
     cost = weight[..., None, :] * np.log1p(granted * np.expm1(shifts))
+    if pending is not None:
+        cost = cost + pending[..., None, :] * _least_favourable(bets, tolerance)
     return bets.summed(shifts * correct[..., None, :] - cost)
+
+
+def _least_favourable(bets: Bets, tolerance: Tolerance) -> Floats:
+    """Return what a pending label costs each shift: label 0 for an upward bet, 1 for a downward one; at least 0."""
+    edges, shifts = np.arange(bets.bins + 1) / bets.bins, bets.shifts
+    high = np.clip(edges[1:] + tolerance.upper, 0.0, 1.0)
+    low = np.clip(edges[:-1] + tolerance.lower, 0.0, 1.0)
+    upward = np.log1p(high * np.expm1(shifts))
+    return np.where(shifts > 0, upward, np.log1p(low * np.expm1(shifts)) - shifts)
 
 
 def log_mixture(log_values: Floats, bets: Bets) -> Floats:

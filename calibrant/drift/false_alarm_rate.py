@@ -40,7 +40,7 @@ class FalseAlarms:
         period = sum(_UNIT_S[unit] * int(parts[unit] or 0) for unit in _UNIT_S if unit in parts)
         if not period:
             raise ValueError(
-                'a rate of false alarms reads "1 per P10Y": a number, then an ISO 8601 duration'
+                'expected a rate such as "1 per P10Y": a number, then an ISO 8601 duration'
             )
         return cls(int(parts["alarms"] or 0), period)
 
@@ -58,8 +58,10 @@ class FalseAlarms:
         3650.0
         """
         if not cohort_s > 0:
-            raise ValueError("a cohort lasts longer than nothing")
+            raise ValueError("expected a cohort longer than 0 s")
         length = self.period_s / (self.alarms * cohort_s)
         if length <= 1.0:
-            raise ValueError("fewer false alarms than cohorts, or every look would be an alarm")
+            raise ValueError(
+                "expected fewer false alarms than cohorts: else every evaluation could be an alarm"
+            )
         return length

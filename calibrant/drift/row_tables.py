@@ -83,7 +83,7 @@ def _weights(filling: Filling, raters: str) -> Floats:
 
 def _labels(filling: Filling, class_index: Ints, raters: str) -> Floats:
     """Return each labelled row's label of its class, in [0, 1]."""
-    hits = filling.hits.where(filling.hits.klass == class_index[filling.hits.row])
+    hits = filling.hits.where(filling.hits.class_index == class_index[filling.hits.row])
     named = {"majority": hits.majority, "single": hits.single}
     return np.bincount(hits.row, named.get(raters, hits.share), filling.n).astype(np.float64)
 

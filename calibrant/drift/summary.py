@@ -11,6 +11,7 @@ STATUSES = {
     "watch": "The labels show no disagreement of predictions and outcomes, but the scores of the model have shifted.",
     "alarm": "Predictions no longer agree with outcomes.",
 }
+DOUBTFUL = "The labels may disagree with the predictions, but an assumption of the evidence is in doubt, so that no alarm is raised."
 ACKNOWLEDGED = "An alarm was acknowledged; cohorts after it are being watched."
 
 
@@ -25,6 +26,9 @@ the alarm is raised at 3,650.'
     """
     is_acknowledged = verdict["status"] == "alarm" and verdict.get("acknowledged_at") is not None
     reported = [ACKNOWLEDGED if is_acknowledged else STATUSES[verdict["status"]]]
+    warnings = verdict.get("warnings") or []
+    if verdict["status"] == "watch" and warnings:
+        reported = [DOUBTFUL, *(f"{each['detail'].capitalize()}." for each in warnings)]
     if verdict["status"] == "insufficient_data" and verdict.get("reason"):
         reported.append(f"The reason: {verdict['reason']}.")
     if verdict["status"] == "alarm":

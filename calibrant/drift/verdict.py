@@ -17,6 +17,7 @@ from calibrant.drift.effect import bin_rows, effect, worst_bins
 from calibrant.drift.recommendation import MIN_UNITS, recommended_action, reported
 from calibrant.drift.score_shift import OccupancyState
 from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.drift.warnings import dispersion_of, is_doubtful, warnings_of
 
 SHIFT_P = 0.05
 LEANING = float(np.log(20.0))
@@ -43,6 +44,7 @@ def verdict(
     shift: OccupancyState | None = None,
     coverage: Mapping[str, Any] | None = None,
     description: Mapping[str, Any] | None = None,
+    recommendation: Mapping[str, Any] | None = None,
     alpha: float = 0.05,
 ) -> dict[str, Any]:
     """Return the complete verdict of a detector as JSON values.
@@ -59,13 +61,15 @@ def verdict(
     coverage : the caller's fields about labels (shares, lags, raters, duplicates), passed on
     description : estimates that describe and never alarm (debiased error with its null reference, scores),
         passed on
+    recommendation : of an alarm, if the caller has more than the tables of one score
     alpha : probability that a confidence sequence ever misses, and one minus the coverage of the effect's intervals
 
     Returns
     -------
-    dict; numbers without data are None.
+    dict; numbers without data are None. The effect of an alarm is `selected`: its start was chosen from the same data, so that
+    its intervals are too narrow.
     """
-    status, reason = _status(state, since_baseline, shift)
+    status, reason = _status(state, since_baseline, shift, threshold)
     changed = since_change if later is None else merged([since_change, later])
     return {
         "status": status,
@@ -83,14 +87,19 @@ def verdict(
             "lower": state.tolerance.lower.tolist(),
             "upper": state.tolerance.upper.tolist(),
         },
-        "effect": effect(changed, 1.0 - alpha) | {"worst_bins": worst_bins(changed)},
+        "effect": effect(changed, 1.0 - alpha)
+        | {"worst_bins": worst_bins(changed), "selected": status == "alarm"},
         "bins": bin_rows(since_baseline, alpha),
         "score_shift": _shift(shift),
         "coverage": dict(coverage) if coverage else None,
         "description": dict(description) if description else None,
         "map_version": state.map_version,
         "assumptions": list(ASSUMPTIONS),
-        "recommendation": _action(status, state, since_change, later),
+        "warnings": warnings_of(state, threshold),
+        "dispersion": dispersion_of(state),
+        "recommendation": dict(recommendation)
+        if status == "alarm" and recommendation is not None
+        else _action(status, state, since_change, later),
     }
 
 
@@ -155,7 +164,7 @@ def leans(state: DetectorState, alarmed: Sequence[DetectorState]) -> bool:
 
 
 def _status(
-    state: DetectorState, table: UnitTable, shift: OccupancyState | None
+    state: DetectorState, table: UnitTable, shift: OccupancyState | None, threshold: float
 ) -> tuple[str, str]:
     if state.alarmed_at is not None:
         return "alarm", "calibration left the tolerance"
@@ -163,6 +172,9 @@ def _status(
         return "alarm", "an alarm was acknowledged; watching for change started again after it"
     if table.n_units < MIN_UNITS:
         return "insufficient_data", f"fewer than {MIN_UNITS} labelled units in sealed cohorts"
+    if is_doubtful(state, threshold):
+        codes = ", ".join(each["code"] for each in warnings_of(state, threshold))
+        return "watch", f"only the plain statistic reaches the threshold ({codes})"
     if shift is not None and shift.anytime_p <= SHIFT_P:
         return (
             "watch",
@@ -178,6 +190,7 @@ def _evidence(state: DetectorState, threshold: float, run_length: float) -> dict
         "anytime_p": state.anytime_p if state.n_cohorts else None,
         "sr": float(np.exp(log_sr)) if log_sr < _MAX_LOG else None,
         "sr_log10": log_sr / _LN10 if np.isfinite(log_sr) else None,
+        "plain_sr_log10": state.log_plain_sr / _LN10 if np.isfinite(state.log_plain_sr) else None,
         "threshold": threshold,
         "arl_target": run_length,
     }

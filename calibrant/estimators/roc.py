@@ -96,11 +96,13 @@ def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
     Raises
     ------
     NotAnswerable
-        There are only hits or only misses, so that there is no pair to rank.
+        All ratings are correct, or all incorrect: there is no pair to rank.
     """
     right, wrong = cells.correct, np.maximum(cells.weight - cells.correct, 0.0)
     if not right.sum() > 0.0 or not wrong.sum() > 1e-12 * cells.weight.sum():
-        raise NotAnswerable("one_outcome", "only hits or only misses: there are no pairs to rank")
+        raise NotAnswerable(
+            "one_outcome", "all ratings are correct, or all incorrect: there are no pairs to rank"
+        )
     return right, wrong
 
 

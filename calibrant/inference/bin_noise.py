@@ -20,8 +20,8 @@ from calibrant.inference.replication import ReplicateTables, resamples
 Floats = NDArray[np.float64]
 _PSEUDO_UNITS = 1.0
 _MIN_REPLICATES = 2.0
-_LEAST_MISSING = 0.15
-_LEAST_RATE = 1e-6
+_MIN_MISSING = 0.15
+_MIN_RATE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def noisy_gaps(
     noise *= np.sqrt(_correction(_kish(tables.weight)))
     needed = effect.within * _label_variance(bins)
     missing = np.maximum(needed - noise.var(axis=0), 0.0)
-    missing[missing < _LEAST_MISSING * needed] = 0.0
+    missing[missing < _MIN_MISSING * needed] = 0.0
     extra = np.random.default_rng([seed, len(drawn)]).standard_normal(noise.shape)
     noise += extra * np.sqrt(missing)
     return along_ray(bins.weight, bins.gap, weight, noise)
@@ -111,7 +111,7 @@ def _label_variance(bins: BinMoments) -> Floats:
     """Return the variance of each bin's accuracy with independent labels, at a rate shrunk to the score by one pseudo-observation."""
     pull = _PSEUDO_UNITS * bins.score
     rate = (bins.units * (bins.score + bins.gap) + pull) / (bins.units + _PSEUDO_UNITS)
-    rate = np.clip(rate, _LEAST_RATE, 1.0 - _LEAST_RATE)
+    rate = np.clip(rate, _MIN_RATE, 1.0 - _MIN_RATE)
     return _ratio(rate * (1.0 - rate), bins.units)
 
 

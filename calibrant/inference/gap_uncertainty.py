@@ -15,7 +15,8 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NotAnswerable, Table, View
 from calibrant.inference.bin_noise import BinMoments, DesignEffect, design_effect, noisy_gaps
-from calibrant.inference.bin_shares import BinShares, bin_shares
+from calibrant.inference.class_dependence import effective_classes, of_dependent_classes
+from calibrant.inference.closed_null import ClosedNull, largest_gap_null
 from calibrant.inference.intervals import (
     INTERVAL_METHOD,
     INTERVAL_OF,
@@ -23,9 +24,15 @@ from calibrant.inference.intervals import (
     ResampledGaps,
     gap_interval,
 )
-from calibrant.inference.null_reference import ASSUMPTION, NullReference, gap_null
+from calibrant.inference.null_reference import (
+    ASSUMPTION,
+    NullReference,
+    gap_null,
+)
 from calibrant.inference.replication import (
+    BinShares,
     ReplicateTables,
+    bin_shares,
     class_tables,
     refuse_if_thin,
     tables_for,
@@ -43,7 +50,7 @@ MIN_EFFECTIVE_OF_UNITS = 120.0
 MIN_BIN_UNITS = 5.0
 _CLEARLY_DEPENDENT = 1.5
 _ANY = 2
-_LEAST_EFFECT_OF_SHARES = 0.05
+_MIN_EFFECT_OF_SHARES = 0.05
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
 
@@ -69,6 +76,12 @@ class GapTables:
     squared: Floats
     variance: Floats
     independent: Floats
+
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviation of the gaps under the null, 0 where there is no weight; float64 (n_tables, n_bins)."""
+        spread = np.sqrt(np.maximum(self.variance, 0.0))
+        return np.divide(spread, self.weight, out=np.zeros_like(spread), where=self.weight > 0)
 
     @property
     def moments(self) -> BinMoments:
@@ -109,6 +122,7 @@ def gap_uncertainty(
     statistics: tuple[GapStatistic, GapStatistic],
     seed: int,
     by_bin: bool = False,
+    closed: ClosedNull | None = None,
 ) -> tuple[Bounds | None, NullReference | None, dict[str, Any]]:
     """Return interval, null reference, and what they are from or why there are none.
 
@@ -119,8 +133,9 @@ def gap_uncertainty(
     statistics : of the observed gaps, and the same of true gaps
     seed : of draws and resamples
     by_bin : whether each bin counts alike, so that the interval is limited to bins with enough units
+    closed : null reference of the first statistic in closed form; drawn without it
     """
-    null, about = _null(view, tables, statistics[0], seed)
+    null, about = _null(view, tables, statistics[0], seed, closed)
     try:
         bounds, found = _interval(view, tables, statistics, seed, by_bin)
     except NotAnswerable as refusal:
@@ -239,7 +254,7 @@ def _effect(view: View, tables: GapTables) -> DesignEffect:
 def _least_effect(view: View) -> float:
     """Return the lower limit of the design effect: labels that are shares of several ratings vary less than one rating."""
     several = view.counts["n_ratings"] > view.counts["n_labelled"]
-    return _LEAST_EFFECT_OF_SHARES if POLICIES[view.policy] == "mean" and several else 1.0
+    return _MIN_EFFECT_OF_SHARES if POLICIES[view.policy] == "mean" and several else 1.0
 
 
 def _refuse_few(view: View, effect: DesignEffect) -> None:
@@ -276,10 +291,28 @@ def _full_bins(
     return kept, np.flatnonzero(((tables.weight > 0) & ~enough).any(axis=0)).tolist()
 
 
+def _of_classes(view: View, tables: GapTables, null: NullReference) -> NullReference:
+    if len(tables.scopes) > 1:
+        return of_dependent_classes(null, effective_classes(tables.variance.sum(axis=1)))
+    if tables.scopes[0] == "all":
+        return of_dependent_classes(null, float(view.spec.n_classes))
+    return null
+
+
 def _null(
-    view: View, tables: GapTables, statistic: GapStatistic, seed: int
+    view: View,
+    tables: GapTables,
+    statistic: GapStatistic,
+    seed: int,
+    closed: ClosedNull | None,
 ) -> tuple[NullReference | None, dict[str, Any]]:
-    worst = gap_null(statistic, tables.weight, tables.variance, seed, view.question.ci)
+    ci = view.question.ci
+    if closed is None:
+        worst = gap_null(statistic, tables.weight, tables.variance, seed, ci)
+    else:
+        worst = closed(tables.weight, tables.deviation, ci)
+    if closed is not largest_gap_null:
+        worst = _of_classes(view, tables, worst)
     if not has_named_units(view):
         return worst, {"null_assumption": ASSUMPTION}
     about = worst_case(worst)

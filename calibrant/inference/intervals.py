@@ -27,6 +27,7 @@ MAY_BE_ABOVE = (
 INTERVAL_OF = f"the population's value of this metric over the same bins; {MAY_BE_ABOVE}"
 RATIO_OF = "the population's value of this metric"
 _MIN_FREEDOM = 4.0
+_ROUNDING = 1e-10
 _LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
 
 
@@ -79,7 +80,8 @@ def along_ray(whole: Floats, gap: Floats, weight: Floats, noise: Floats) -> Resa
     whole, gap : float64 (n_tables, n_bins)
     weight, noise : float64 (n_resamples, n_tables, n_bins), the resampled weights and the noise of the gaps
     """
-    ray = np.where(gap < 0, -1.0, 1.0) * np.sqrt(gap**2 + noise.var(axis=0))
+    # A gap that is 0 but for rounding has one direction, whatever the order of the additions.
+    ray = np.where(gap < -_ROUNDING, -1.0, 1.0) * np.sqrt(gap**2 + noise.var(axis=0))
     truth = _LENGTHS[:, None, None] * ray
     # Single precision: quantiles of noise need no more, and these are the largest arrays of a result.
     seen = truth.astype(np.float32)[:, None] + noise.astype(np.float32)

@@ -2,7 +2,7 @@
 
 In a bin, hits minus confidence then has mean 0 and the stored variance, in which all contributions of a unit are fully dependent: exact
 where each prediction is a unit, the worst case where units were named (`unit_null` has the reference for those). Sums of bins are taken
-as normal, hits of cells are drawn. The draws are seeded, so that results repeat.
+as normal, hits of cells are drawn. The draws are seeded, so that results repeat. `closed_null` has statistics that need no draws.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators.rows import labelled_rows, row_losses
 from calibrant.core.hashing import U64
-from calibrant.core.label_policies import policy_index
 from calibrant.core.pane import Pane
+from calibrant.core.query import policy_index
 from calibrant.core.sampled_rows import below
 from calibrant.inference.pairing import shared, unit_correlation
 

@@ -13,10 +13,15 @@ from numpy.typing import NDArray
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow import Column, Lists, plain
 from calibrant.input.name_columns import NameColumns, names_or_times
-from calibrant.input.plain_values import all_numbers, as_array, as_float, as_list
 from calibrant.input.rating_columns import RatingColumns
 from calibrant.input.timestamps import event_times
-from calibrant.input.violations import ViolationCollector
+from calibrant.input.value_checks import (
+    ViolationCollector,
+    all_numbers,
+    as_array,
+    as_float,
+    as_list,
+)
 
 SUM_EXACT = 1e-9
 SUM_LENIENT = 1e-3

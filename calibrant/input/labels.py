@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.name_columns import INVALID_NAME, NAME
-from calibrant.input.violations import MAX_STORED, MAX_VIOLATIONS
+from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 
 KNOWN = ("ids", "labels", "raters", "revision")
 WITHDRAWN = -1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow import Column, Lists, plain
-from calibrant.input.violations import ViolationCollector
+from calibrant.input.value_checks import ViolationCollector
 
 # Names are part of paths, where . and .. are folders: a client would change the path of a name that ends in them.
 NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._:@-]{1,128}")

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow import Lists
-from calibrant.input.plain_values import as_array, as_list, has_bools, is_whole
-from calibrant.input.violations import ViolationCollector
+from calibrant.input.value_checks import ViolationCollector, as_array, as_list, has_bools, is_whole
 
 MAX_RATINGS = 1_000_000
 # Ratings are counted in a table of all rows and classes if it is at most this many times as large as they are.

@@ -78,7 +78,7 @@ def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, tuple[NDArray[Any] | No
         _doubles(batch.scores),
         _doubles(batch.probabilities),
         _integers(votes.row),
-        _integers(votes.klass),
+        _integers(votes.class_index),
         _integers(votes.count),
         None if batch.weights is None else _doubles(batch.weights),
         prediction_hash,
@@ -172,5 +172,5 @@ class _SparseCells:
             self._integers[first : first + n],
             self._integers[first + n : sums].reshape(block.n_counts, n),
             self._doubles[sums : sums + n * block.n_sums].reshape(block.n_sums, n),
-            own.rests_on,
+            own.depends_on,
         )

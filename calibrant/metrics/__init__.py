@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
-from calibrant.core.options import Option, check_options
 from calibrant.core.pane import Pane
-from calibrant.core.query import PaneQuery
+from calibrant.core.query import Option, PaneQuery, check_options
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics.base import Metric
@@ -55,6 +54,16 @@ DEFAULT_METRICS = tuple(
 )
 
 
+# Accumulators of a scope's cells by its kind; all of them where it is not known.
+_SCOPES = {
+    "top_label": frozenset({"top_label"}),
+    "positive": frozenset({"positive"}),
+    "class": frozenset({"classes"}),
+    "all": frozenset({"classes", "all_labels"}),
+    "": frozenset({"top_label", "positive", "classes", "all_labels"}),
+}
+
+
 def is_error(slug: str) -> bool:
     """Return whether a metric is a calibration error: a probability that is 0 for a calibrated model of enough data."""
     metric = METRICS.get(slug)
@@ -85,15 +94,25 @@ def chosen(slugs: Iterable[str]) -> list[Metric]:
     return list({each.metric.slug: each.metric for each in requested(slugs)}.values())
 
 
-def accumulators_for(slugs: Iterable[str]) -> frozenset[str]:
-    """Return the names of the accumulators that these metrics read, whatever the scope."""
+def accumulators_for(slugs: Iterable[str], scope: str | None = None) -> frozenset[str]:
+    """Return the names of the accumulators that these metrics read.
+
+    Parameters
+    ----------
+    slugs : requests
+    scope : of the query, as the model has it; None for any. A request's own scope takes precedence.
+    """
     names = {"counts", "histograms", "replicates"}
-    for metric in chosen(slugs):
-        for need in metric.needs:
-            names |= (
-                {"top_label", "positive", "classes", "all_labels"} if need == "scope" else {need}
-            )
+    for each in requested(slugs):
+        own = dict(each.options).get("scope", scope)
+        for need in each.metric.needs:
+            names |= _SCOPES[_kind(own)] if need == "scope" else {need}
     return frozenset(names)
+
+
+def _kind(scope: object) -> str:
+    kind = str(scope).partition(":")[0]
+    return kind if kind in _SCOPES else ""
 
 
 def compute_metrics(

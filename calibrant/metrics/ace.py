@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.inference.closed_null import ClosedNull, sum_null_of_gaps
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric
 
@@ -22,6 +23,16 @@ def ace_statistic(bias: float) -> GapStatistic:
     return lambda weight, gap: mean_gap(weight, gap)[..., 0]
 
 
+def equal_share(weight: Floats) -> Floats:
+    """Return one over the number of bins with weight for each of them, 0 for the others; float64 as `weight`."""
+    return np.asarray((weight > 0) / np.maximum((weight > 0).sum(axis=-1, keepdims=True), 1))
+
+
+def ace_null(bias: float) -> ClosedNull:
+    """Return the null reference of `ace_statistic`."""
+    return sum_null_of_gaps(equal_share)
+
+
 METRIC = GapMetric(
     slug="ace",
     title="Average calibration error",
@@ -34,5 +45,6 @@ METRIC = GapMetric(
     source="Barfoot et al., eq. 3, over non-empty bins as in their code",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=ace_statistic,
+    closed_null=ace_null,
     by_bin=True,
 )

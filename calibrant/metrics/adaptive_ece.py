@@ -14,7 +14,7 @@ from calibrant.core.cells import Cells, cuts_inside
 from calibrant.core.view import View
 from calibrant.estimators.cut_error import cut_error, power_mean_gap
 from calibrant.metrics.base import Estimate, GapMetric
-from calibrant.metrics.ece import ece_statistic
+from calibrant.metrics.ece import ece_null, ece_statistic
 
 
 def cut_bound(cells: Cells, bins: int) -> float:
@@ -64,5 +64,6 @@ METRIC = AdaptiveMetric(
     source="Nguyen, O'Connor (EMNLP 2015); equal mass in the policy's weight",
     options=("bins", "min_count", "scope"),
     statistic=ece_statistic,
+    closed_null=ece_null,
     binning="equal_mass",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant.metrics.base import GapMetric
-from calibrant.metrics.ece import ece_statistic
+from calibrant.metrics.ece import ece_null, ece_statistic
 
 METRIC = GapMetric(
     slug="all_label_ece",
@@ -17,5 +17,6 @@ METRIC = GapMetric(
     source="Kock, Thielke et al.: full multi-class ECE",
     options=("bins", "binning", "edges", "min_count"),
     statistic=ece_statistic,
+    closed_null=ece_null,
     scope="all",
 )

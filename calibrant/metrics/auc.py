@@ -66,7 +66,9 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     rest = weight.sum(axis=0) - weight - left_out
     values = area(np.maximum(left_out, 0.0), np.maximum(rest, 0.0))
     if not np.isfinite(values).all():
-        raise NotAnswerable("too_few_units", "one replicate holds all hits or all misses")
+        raise NotAnswerable(
+            "too_few_units", "one replicate holds all correct ratings or all incorrect ones"
+        )
     low, high = jackknife_interval(reading.value, values, view.question.ci)
     return Interval((max(low, 0.0), min(high, 1.0)), {"interval_method": JACKKNIFE})
 
@@ -102,12 +104,12 @@ METRIC = FormulaMetric(
     unit="share",
     range=(0.0, 1.0),
     direction="higher",
-    needs=("scope",),
+    needs=("scope", "classes"),
     formula="P(s+ > s-) + P(s+ = s-)/2",
     exact=False,
     search_words={"AUROC": "", "ROC AUC": "", "c-statistic": ""},
     source="Bamber (J. Math. Psych. 1975); Kock, Thielke et al.",
-    options=("scope",),
+    options=("edges", "scope"),
     read=read,
     interval=interval,
     null=null,

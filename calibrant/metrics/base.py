@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.options import TIES, Option
+from calibrant.core.query import TIES, Option
 from calibrant.core.view import NotAnswerable, Table, View
+from calibrant.inference.closed_null import ClosedNull
 from calibrant.inference.gap_uncertainty import (
     GapTables,
     gap_tables,
@@ -88,11 +89,13 @@ class FunctionMetric(Metric):
     """A metric computed by a plain function of the view and the seed.
 
     `ratio(view)` gives numerator and denominator by replicate, float64 (64,) each, where the metric is a mean over
-    predictions.
+    predictions. `of_resamples(view, times)` gives the values of many resamples of a view's raw rows, float64 (n_resamples, n_rows) to
+    float64 (n_resamples,), nan where one has no value.
     """
 
     compute: Callable[[View, int], Estimate] = field(default=lambda view, seed: Estimate(None))
     ratio: Callable[[View], tuple[Floats, Floats]] | None = None
+    of_resamples: Callable[[View, Floats], Floats] | None = None
 
     def estimate(self, view: View, seed: int) -> Estimate:
         return self.compute(view, seed)
@@ -108,6 +111,7 @@ class GapMetric(Metric):
 
     `statistic(bias)` makes the statistic. `bias(table)` is a constant of the data that is subtracted; 0 for most metrics.
     `by_bin`: each bin counts alike, however little it holds; the interval is then limited to bins with enough units.
+    `closed_null(bias)` is the null reference of the statistic in closed form; without it, the reference is drawn.
     """
 
     own_options: tuple[Option, ...] = (TIES,)
@@ -118,6 +122,7 @@ class GapMetric(Metric):
     binning: str | None = None
     scope: str | None = None
     by_bin: bool = False
+    closed_null: Callable[[float], ClosedNull] | None = None
 
     @property
     def takes_bias(self) -> bool:
@@ -149,7 +154,9 @@ class GapMetric(Metric):
         table, tables = self.tables(view)
         if not tables.weight.sum():
             return Estimate(None, "no_data")
-        statistic = self.statistic(self.bias(table))
+        bias = self.bias(table)
+        statistic = self.statistic(bias)
+        closed = None if self.closed_null is None else self.closed_null(bias)
         extra: dict[str, Any] = {
             "bins": view.question.bins,
             "scope": scope,
@@ -157,7 +164,7 @@ class GapMetric(Metric):
         if table.discarded_weight:
             extra["discarded_weight"] = table.discarded_weight
         interval, null, about = gap_uncertainty(
-            view, tables, (statistic, self.statistic(0.0)), seed, self.by_bin
+            view, tables, (statistic, self.statistic(0.0)), seed, self.by_bin, closed
         )
         value = float(statistic(tables.weight, tables.gap))
         return Estimate(value, interval=interval, null=null, extra=extra | about)
@@ -165,11 +172,12 @@ class GapMetric(Metric):
 
 @dataclass(frozen=True)
 class ClasswiseGapMetric(Metric):
-    """The mean over classes of a statistic of one class against the rest."""
+    """The mean over classes of a statistic of one class against the rest; `closed_null` is that of the mean."""
 
     own_options: tuple[Option, ...] = (TIES,)
     statistic: GapStatistic = field(default=lambda weight, gap: gap.sum(axis=-1))
     binning: str | None = None
+    closed_null: ClosedNull | None = None
 
     def value(self, view: View) -> float | None:
         tables = self.tables(view)
@@ -191,7 +199,9 @@ class ClasswiseGapMetric(Metric):
             return Estimate(None, "no_data")
         by_class = self.statistic(tables.weight, tables.gap)
         whole = mean_over_classes(self.statistic)
-        interval, null, about = gap_uncertainty(view, tables, (whole, whole), seed)
+        interval, null, about = gap_uncertainty(
+            view, tables, (whole, whole), seed, closed=self.closed_null
+        )
         extra = {"bins": view.question.bins, "by_class": by_class.tolist()}
         return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)
 

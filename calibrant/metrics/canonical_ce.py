@@ -11,8 +11,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired, rows_at_hand
-from calibrant.core.options import NORM
+from calibrant.core.available_rows import AvailableRows, available_rows, drawn_labels, most_paired
+from calibrant.core.query import NORM
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
@@ -54,7 +54,7 @@ def dirichlet_kernel(probabilities: Floats, bandwidth: float, *, diagonal: bool 
 
 
 def canonical_error(
-    kernel: Floats, rows: RowsAtHand, share: Floats, norm: int
+    kernel: Floats, rows: AvailableRows, share: Floats, norm: int
 ) -> tuple[float, float]:
     """Return the error, and the weight of excluded rows: those with no other row of positive weight near them.
 
@@ -82,7 +82,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
     NotAnswerable
         More rows than can be compared with each other.
     """
-    rows = rows_at_hand(view, most_paired(view.spec.n_classes))
+    rows = available_rows(view, most_paired(view.spec.n_classes))
     if rows is None or len(rows) != times.shape[1]:
         raise NotAnswerable(
             "too_many_rows", "there are too many rows to compare all of them with each other"
@@ -110,7 +110,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
 
 
 def read(view: View) -> MetricValue | None:
-    rows = rows_at_hand(view, most_paired(view.spec.n_classes))
+    rows = available_rows(view, most_paired(view.spec.n_classes))
     if rows is None:
         return None
     if len(rows) < 2:
@@ -131,14 +131,14 @@ def read(view: View) -> MetricValue | None:
         "leave": "instance",
         **rows.about,
     }
-    extra["null_assumption"] = "one label a unit drawn from the predictions"
+    extra["null_assumption"] = "one label per unit, drawn from the predictions"
     if isolated > 0.0:
         extra["isolated_weight"] = isolated
     return MetricValue(value, extra)
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
-    rows = rows_at_hand(view, most_paired(view.spec.n_classes))
+    rows = available_rows(view, most_paired(view.spec.n_classes))
     assert rows is not None
     bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
     kernel = view.once(

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from calibrant.metrics.base import ClasswiseGapMetric
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.inference.closed_null import sum_null_of_gaps
+from calibrant.metrics.base import ClasswiseGapMetric, share
 from calibrant.metrics.ece import weighted_mean_gap
+
+Floats = NDArray[np.float64]
+
+
+def mean_share(weight: Floats) -> Floats:
+    """Return the factor of each absolute gap in the mean over classes; float64 as `weight`, (n_classes, n_bins)."""
+    return np.asarray(share(weight) / len(weight))
+
 
 METRIC = ClasswiseGapMetric(
     slug="classwise_ece",
@@ -22,4 +34,5 @@ METRIC = ClasswiseGapMetric(
     source="Kull et al. (NeurIPS 2019); mean over all classes",
     options=("bins", "binning", "edges", "min_count"),
     statistic=weighted_mean_gap,
+    closed_null=sum_null_of_gaps(mean_share),
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells, equal_mass_groups
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.isotonic import (
     SCORES,

@@ -11,6 +11,7 @@ import numpy as np
 from calibrant.core.view import Table
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
+from calibrant.metrics.rmsce import rmsce_null
 
 
 def accuracy_variance(table: Table) -> float:
@@ -59,5 +60,6 @@ METRIC = GapMetric(
     source="Kumar, Liang, Ma (NeurIPS 2019)",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=debiased_statistic,
+    closed_null=rmsce_null,
     bias=accuracy_variance,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.inference.closed_null import ClosedNull, sum_null_of_gaps
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
 
@@ -36,6 +37,11 @@ def ece_statistic(bias: float) -> GapStatistic:
     return lambda weight, gap: weighted_mean_gap(weight, gap)[..., 0]
 
 
+def ece_null(bias: float) -> ClosedNull:
+    """Return the null reference of `ece_statistic`."""
+    return sum_null_of_gaps(share)
+
+
 METRIC = GapMetric(
     slug="ece",
     title="Expected calibration error",
@@ -54,4 +60,5 @@ METRIC = GapMetric(
     source="Naeini et al. 2015; Riera-Marin et al., eq. 5 for several raters",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=ece_statistic,
+    closed_null=ece_null,
 )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells, cuts_inside
-from calibrant.core.options import NORM, TIES
+from calibrant.core.query import NORM, TIES
 from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.cut_error import cut_error, power_mean_gap
 from calibrant.inference.intervals import GapStatistic

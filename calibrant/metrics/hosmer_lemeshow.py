@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells, cuts_inside, equal_mass_groups
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.null_reference import NullReference
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells

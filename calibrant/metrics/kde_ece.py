@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.kernel import (
     CLIP,
@@ -62,7 +62,7 @@ SELECTION = Option(
     "selection",
     "fixed",
     "`fixed` uses `bandwidth`; `likelihood` uses the one of a few with the largest leave-one-out likelihood, which is "
-    "fragile where scores pile up at 1.",
+    "fragile where scores concentrate at 1.",
     allowed=("fixed", "likelihood"),
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.core.options import TIES
+from calibrant.core.query import TIES
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.gap_uncertainty import MIN_EFFECTIVE, has_named_units
 from calibrant.inference.null_reference import NullReference, gap_null

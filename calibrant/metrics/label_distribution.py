@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import HISTOGRAM_BINS, SUMS, compare_rows
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import ratio_interval
 from calibrant.inference.replication import refuse_if_thin

@@ -31,6 +31,7 @@ from calibrant.raters.label_losses_by_row import (
     row_losses,
     rows_with_spread,
 )
+from calibrant.raters.resampled_losses import calibration_losses
 
 
 def squared_loss(view: View, seed: int) -> Estimate:
@@ -200,6 +201,7 @@ METRICS = (
         "calibration_loss", "Calibration loss", _UNIT, (None, 2.0), "lower", (*_BINS, "replicates"),
         f"{_MIMORI}, eqs. 11 to 14; Broecker (2012), Ferro and Fricker (2012) for single labels",
         options=("bins", "edges"), own_options=(LOSS_WEIGHT,), compute=calibration_loss,
+        of_resamples=calibration_losses,
         formula="Σ_k Σ_b (W_b/W) ((ȳ_kb - p̄_kb)^2 - debiasing term)",
         search_words={"CL": "", "CE loss of bins": ""},
     ),

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrant.core.options import TIES, Option
+from calibrant.core.query import TIES, Option
 from calibrant.core.view import View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import Estimate, GapMetric, share
+from calibrant.metrics.ece import ece_null
+from calibrant.metrics.rmsce import rmsce_null
 
 ORDER = Option(
     "order",
@@ -21,6 +23,10 @@ ORDER = Option(
     low=1.0,
     high=100.0,
 )
+
+
+# Orders that are metrics of their own have the same null reference.
+_CLOSED_NULLS = {1.0: ece_null, 2.0: rmsce_null}
 
 
 def order_statistic(order: float) -> GapStatistic:
@@ -45,9 +51,13 @@ class OrderMetric(GapMetric):
     """A statistic of gaps with a requested power."""
 
     def asked(self, view: View) -> GapMetric:
-        statistic = order_statistic(float(ORDER.of(view.question)))
+        order = float(ORDER.of(view.question))
+        statistic = order_statistic(order)
         fields = {name: getattr(self, name) for name in GapMetric.__dataclass_fields__}
-        return GapMetric(**(fields | {"statistic": lambda bias: statistic}))
+        return GapMetric(
+            **fields
+            | {"statistic": lambda bias: statistic, "closed_null": _CLOSED_NULLS.get(order)}
+        )
 
     def value(self, view: View) -> float | None:
         return self.asked(view).value(view)

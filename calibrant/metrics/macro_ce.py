@@ -54,7 +54,8 @@ def read(view: View) -> MetricValue | None:
     hits, misses = float(cells.correct.sum()), float((cells.weight - cells.correct).sum())
     if hits <= 0.0 or misses <= 0.0:
         raise NotAnswerable(
-            "one_outcome", "only hits or only misses: one of the two means has no data"
+            "one_outcome",
+            "all ratings are correct, or all incorrect: one of the two means has no data",
         )
     hit_score = float(cells.correct @ cells.mean)
     value = macro_error(hits, misses, hit_score, float(cells.confidence.sum()) - hit_score)
@@ -79,7 +80,9 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     )
     left_out = columns.sum(axis=1, keepdims=True) - columns
     if not (left_out[:2] > 0).all():
-        raise NotAnswerable("too_few_units", "one replicate holds all hits or all misses")
+        raise NotAnswerable(
+            "too_few_units", "one replicate holds all correct ratings or all incorrect ones"
+        )
     values = (1.0 - left_out[2] / left_out[0] + left_out[3] / left_out[1]) / 2.0
     return Interval(
         jackknife_interval(reading.value, values, view.question.ci), {"interval_method": JACKKNIFE}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant.inference.closed_null import ClosedNull, largest_gap_null
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric
 
@@ -11,6 +12,11 @@ from calibrant.metrics.base import GapMetric
 def mce_statistic(bias: float) -> GapStatistic:
     """Return the largest absolute gap among bins with weight."""
     return lambda weight, gap: np.where(weight > 0, np.abs(gap), 0.0).max(axis=(-1, -2))
+
+
+def mce_null(bias: float) -> ClosedNull:
+    """Return the null reference of `mce_statistic`."""
+    return largest_gap_null
 
 
 METRIC = GapMetric(
@@ -25,5 +31,6 @@ METRIC = GapMetric(
     source="Naeini et al. 2015; empty bins are skipped",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=mce_statistic,
+    closed_null=mce_null,
     by_bin=True,
 )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells, rank_groups
-from calibrant.core.options import TIES, Option
+from calibrant.core.query import TIES, Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.estimators.cut_error import cut_error, plain_mean_gap
 from calibrant.inference.null_reference import NullReference, gap_null
@@ -26,7 +26,7 @@ EPSILON = Option("epsilon", 0.01, "Probabilities above this are used.", low=0.0,
 
 
 @dataclass(frozen=True)
-class Ranges:
+class ClassRanges:
     """One class's ranges, float64 (n_ranges,), and the largest change of their mean gap from what is not known."""
 
     weight: Floats
@@ -36,19 +36,19 @@ class Ranges:
     error_estimate: float = 0.0
 
 
-def by_rank(cells: Cells, bins: int) -> Ranges:
+def by_rank(cells: Cells, bins: int) -> ClassRanges:
     """Group rows so that group sizes differ by at most one."""
     if not len(cells):
         return _NO_RANGES
     group = rank_groups(len(cells), bins)
     found = cells.grouped(group, int(group[-1]) + 1)
-    return Ranges(found.weight, found.gap, found.null_variance, 0.0)
+    return ClassRanges(found.weight, found.gap, found.null_variance, 0.0)
 
 
-def by_mass(cells: Cells, bins: int, deviation: float = 0.0) -> Ranges:
+def by_mass(cells: Cells, bins: int, deviation: float = 0.0) -> ClassRanges:
     """Divide cells into ranges of equal mass.
 
-    `deviation` is the standard deviation of what a threshold inside a cell leaves in or out.
+    `deviation` is that of `above`: the standard deviation of what a threshold inside a cell includes or excludes.
 
     A cut inside a cell of one score is placed after it, so that ties stay together. Inside any other cell, the cut divides it in
     proportion.
@@ -71,16 +71,16 @@ def by_mass(cells: Cells, bins: int, deviation: float = 0.0) -> Ranges:
     bound = _proportion_bound(cells, cut, weight, difference)
     value = float(np.abs(gap).mean())
     estimate = cut_error(cells, bins, value, plain_mean_gap, deviation)
-    return Ranges(weight, gap, variance, bound, estimate)
+    return ClassRanges(weight, gap, variance, bound, estimate)
 
 
 def _proportion_bound(
     cells: Cells, cut: NDArray[np.int64], weight: Floats, difference: Floats
 ) -> float:
-    """Bound the change of the mean gap over ranges when hits are anywhere inside the cells that were divided.
+    """Bound the change of the mean gap over ranges when correct ratings are anywhere inside the cells that were divided.
 
-    Over the pieces of a cell the differences can be off by twice its hits' and misses' own. A cut at a row instead of at the exact mass
-    moves at most one prediction.
+    Over the pieces of a cell the differences can be off by twice those of its correct and incorrect ratings.
+    A cut at a row instead of the exact mass moves at most one prediction.
     """
     if not len(cut):
         return 0.0
@@ -92,9 +92,13 @@ def _proportion_bound(
 
 
 def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float, float]:
-    """Return the cells whose mean score exceeds epsilon, all where it is None, and the weight of the cell that contains it.
+    """Return the cells whose mean score exceeds epsilon, and what is not known of the cell that contains epsilon.
 
-    The last is the standard deviation of correct minus scores that half of that cell holds.
+    Returns
+    -------
+    cells : all if epsilon is None
+    weight : of the cell that contains epsilon
+    deviation : standard deviation of correct minus scores in half of that cell
     """
     if epsilon is None:
         return cells, 0.0, 0.0
@@ -107,7 +111,7 @@ def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float, float]:
     return cells.kept(score > epsilon), float(cells.weight[astride].sum()), deviation
 
 
-def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
+def classes_of(view: View, epsilon: float | None) -> list[ClassRanges]:
     """Return each class's ranges of the probabilities above epsilon.
 
     Raises
@@ -125,7 +129,7 @@ def classes_of(view: View, epsilon: float | None) -> list[Ranges]:
     ]
 
 
-def _class_ranges(view: View, class_index: int, epsilon: float | None, split: bool) -> Ranges:
+def _class_ranges(view: View, class_index: int, epsilon: float | None, split: bool) -> ClassRanges:
     scope, bins = f"class:{class_index}", view.question.bins
     if split:
         rows = view.row_cells(scope)
@@ -140,7 +144,7 @@ def _class_ranges(view: View, class_index: int, epsilon: float | None, split: bo
     )
 
 
-def _padded(tables: list[Ranges], name: str) -> Floats:
+def _padded(tables: list[ClassRanges], name: str) -> Floats:
     result = np.zeros((len(tables), max(1, *(len(table.weight) for table in tables))))
     for row, table in zip(result, tables, strict=True):
         row[: len(table.weight)] = getattr(table, name)
@@ -151,7 +155,7 @@ def _epsilon_of(view: View, thresholded: bool) -> float | None:
     return float(EPSILON.of(view.question)) if thresholded else None
 
 
-def _made(view: View, thresholded: bool) -> list[Ranges]:
+def _made(view: View, thresholded: bool) -> list[ClassRanges]:
     return view.once(
         ("ranges", thresholded), lambda: classes_of(view, _epsilon_of(view, thresholded))
     )
@@ -189,7 +193,7 @@ def _null(thresholded: bool) -> Callable[[View, MetricValue, int], NullReference
     return null
 
 
-_NO_RANGES = Ranges(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
+_NO_RANGES = ClassRanges(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
 METRICS = (
     FormulaMetric(
         slug="nixon_ace",

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.available_rows import rows_at_hand
-from calibrant.core.options import Option
+from calibrant.core.available_rows import available_rows
+from calibrant.core.query import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 from calibrant.raters.disagreement_tables import table_of_rows
@@ -31,18 +31,18 @@ N_RATERS = Option("n_raters", 2, "Number of raters in the statistic.", low=2, hi
 
 
 def read(view: View) -> MetricValue | None:
-    rows = rows_at_hand(view, MAX_ROWS)
+    rows = available_rows(view, MAX_ROWS)
     if rows is None:
         return None
     name, order = str(STATISTIC.of(view.question)), int(N_RATERS.of(view.question))
-    number = rows.votes.sum(axis=1)
+    number = rows.label_counts.sum(axis=1)
     enough = number >= order
     if not enough.any():
         raise NotAnswerable("too_few_votes", f"no available prediction has {order} ratings")
     observed, predicted = STATISTICS[name]
     table = table_of_rows(
         np.clip(predicted(rows.probabilities[enough], order), 0.0, 1.0),
-        observed(rows.votes[enough], order),
+        observed(rows.label_counts[enough], order),
         view.question.bins,
         view.question.edges,
         weight=(rows.weight / number if view.question.raters == "pooled" else rows.weight)[enough],
@@ -82,7 +82,7 @@ METRIC = FormulaMetric(
     needs=("sample",),
     formula="mean_i of the unbiased (φ_i - φ(p_i))^2, φ of n raters",
     exact=False,
-    search_words={"higher-order statistic": "", "statistic loss": ""},
+    search_words={"higher-order statistic": "", "Hi-EL": "", "statistic loss": ""},
     source="Mimori et al. (AISTATS 2021), section 4, eqs. 15 and 16",
     options=("bins", "edges"),
     own_options=(STATISTIC, N_RATERS),

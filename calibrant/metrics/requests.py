@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.options import TIES, Option
-from calibrant.core.query import BINNINGS, MAX_BINS, PaneQuery
+from calibrant.core.query import BINNINGS, MAX_BINS, TIES, Option, PaneQuery
 from calibrant.segmentation.case_options import MEMBERSHIP
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibrant.inference.closed_null import ClosedNull, root_null_of_squares
 from calibrant.inference.intervals import GapStatistic
 from calibrant.metrics.base import GapMetric, share
 
@@ -11,6 +12,11 @@ from calibrant.metrics.base import GapMetric, share
 def rmsce_statistic(bias: float) -> GapStatistic:
     """Return the root of the mean squared gap, by weight."""
     return lambda weight, gap: np.sqrt((share(weight) * gap**2).sum(axis=(-1, -2)))
+
+
+def rmsce_null(bias: float) -> ClosedNull:
+    """Return the null reference of the root of the mean squared gap minus a bias."""
+    return root_null_of_squares(share, bias)
 
 
 METRIC = GapMetric(
@@ -25,4 +31,5 @@ METRIC = GapMetric(
     source="Hendrycks, Mazeika, Dietterich (ICLR 2019)",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=rmsce_statistic,
+    closed_null=rmsce_null,
 )

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.available_rows import RowsAtHand, drawn_labels, most_paired, rows_at_hand
-from calibrant.core.options import Option
+from calibrant.core.available_rows import AvailableRows, available_rows, drawn_labels, most_paired
+from calibrant.core.query import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import NullReference, quantiles_of
@@ -23,7 +23,7 @@ from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValu
 Floats = NDArray[np.float64]
 MIN_UNITS = 20
 N_DRAWS = 100
-_DRAWN = "one label a unit drawn from the predictions"
+_DRAWN = "one label per unit, drawn from the predictions"
 KERNEL_WIDTH = Option(
     "kernel_width",
     0.0,
@@ -40,18 +40,18 @@ def distances(probabilities: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
 
-def pair_weights(rows: RowsAtHand, width: float) -> tuple[Floats, Floats, float]:
+def pair_weights(rows: AvailableRows, width: float) -> tuple[Floats, Floats, float]:
     """Return weights of pairs of rows without and with the kernel, 0 within a unit, and the kernel's width; (n, n) twice.
 
     Parameters
     ----------
     width : of the exponential kernel, 0 for the median distance of two rows of different units
     """
-    apart = rows.unit[:, None] != rows.unit
-    weight = np.outer(rows.weight, rows.weight) * apart
+    of_other_units = rows.unit[:, None] != rows.unit
+    weight = np.outer(rows.weight, rows.weight) * of_other_units
     distance = distances(rows.probabilities)
-    if not width and apart.any():
-        width = float(np.median(distance[apart]))
+    if not width and of_other_units.any():
+        width = float(np.median(distance[of_other_units]))
     return weight, weight * np.exp(-distance / (width or 1.0)), width or 1.0
 
 
@@ -60,11 +60,11 @@ def row_agreement(kernel: Floats, residual: Floats) -> Floats:
     return np.asarray(((kernel @ residual) * residual).sum(axis=1))
 
 
-def _rows(view: View) -> RowsAtHand | None:
-    return rows_at_hand(view, most_paired(view.spec.n_classes))
+def _rows(view: View) -> AvailableRows | None:
+    return available_rows(view, most_paired(view.spec.n_classes))
 
 
-def _pairs(view: View, rows: RowsAtHand) -> tuple[Floats, Floats, float]:
+def _pairs(view: View, rows: AvailableRows) -> tuple[Floats, Floats, float]:
     width = float(KERNEL_WIDTH.of(view.question))
     return view.once(("skce", width), lambda: pair_weights(rows, width))
 
@@ -92,7 +92,7 @@ def drawn_errors(view: View, seed: int) -> Floats:
     )
 
 
-def _drawn(rows: RowsAtHand, kernel: NDArray[np.float32], seed: int) -> Floats:
+def _drawn(rows: AvailableRows, kernel: NDArray[np.float32], seed: int) -> Floats:
     one_hot = np.eye(rows.probabilities.shape[1], dtype=np.float32)
     expected = rows.probabilities.astype(np.float32)
     found = np.empty(N_DRAWS)
@@ -118,7 +118,8 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     left_out = (top.sum() - 2.0 * top) / (bottom.sum() - 2.0 * bottom)
     bounds = jackknife_interval(reading.value, left_out, view.question.ci)
     return Interval(
-        bounds, {"interval_method": "jackknife over units of the rows at hand", "n_units": n_units}
+        bounds,
+        {"interval_method": "jackknife over units of the available rows", "n_units": n_units},
     )
 
 

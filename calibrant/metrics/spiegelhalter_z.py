@@ -1,4 +1,4 @@
-"""Spiegelhalter's z: compares the Brier score with that of calibrated scores. With its two-sided p-value.
+"""Spiegelhalter's z: the Brier score compared with that of calibrated scores, with a two-sided p-value.
 
 The variance is the stored one, in which a unit's ratings and predictions are fully dependent (the conservative limit). With one rating
 per prediction and no named units it is the usual one.
@@ -16,15 +16,15 @@ from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded
 
 
 def z_of(cells: Cells) -> tuple[float, float]:
-    """Return the statistic and its variance's root before division.
+    """Return the numerator of z, and its standard deviation.
 
     Source
     ------
     Spiegelhalter, Probabilistic prediction in patient management and clinical trials (Statistics in Medicine, 1986).
     """
-    lean = 1.0 - 2.0 * cells.mean
-    deviation = float(np.sqrt(np.maximum(cells.null_variance @ lean**2, 0.0)))
-    return float((cells.correct - cells.confidence) @ lean), deviation
+    slope = 1.0 - 2.0 * cells.mean
+    deviation = float(np.sqrt(np.maximum(cells.null_variance @ slope**2, 0.0)))
+    return float((cells.correct - cells.confidence) @ slope), deviation
 
 
 def error_bound(cells: Cells, z: float, deviation: float) -> float:

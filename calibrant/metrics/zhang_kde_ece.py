@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
+from calibrant.core.query import Option
 from calibrant.core.view import View
 from calibrant.inference.null_reference import (
     DRAWN,
@@ -21,6 +22,20 @@ from calibrant.inference.null_reference import (
 )
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, scored_cells
 
+BANDWIDTH_FROM = Option(
+    "bandwidth_from",
+    "all",
+    "Scores whose standard deviation sets the bandwidth: all as in the paper, or the correct predictions' as in the "
+    "published code.",
+    allowed=("all", "correct"),
+)
+KERNEL_SD = Option(
+    "kernel_sd",
+    0.0,
+    "Standard deviation of the kernel of densities. 0: by `bandwidth_from`.",
+    low=0.0,
+    high=1.0,
+)
 Floats = NDArray[np.float64]
 INTERVALS = 7200
 _NULL_CELLS, _N_DRAWS = 600, 60
@@ -28,9 +43,17 @@ _NULL_CELLS, _N_DRAWS = 600, 60
 _FIRST, _SECOND = 2.0 * 35.0 / 32.0, 4.0 * 35.0 / 32.0 * 6.0 * 5**-0.5 * 0.8**2
 
 
-def thumb_bandwidth(cells: Cells) -> float:
-    """Return the standard deviation of the kernel: that of the scores, divided by the fifth root of twice the number of predictions."""
-    weight, total = cells.weight, float(cells.weight.sum())
+def thumb_bandwidth(cells: Cells, of: str = "all") -> float:
+    """Return the standard deviation of the kernel: that of the scores, divided by the fifth root of twice the number of predictions.
+
+    Parameters
+    ----------
+    of : "all" scores as in the paper, or those of "correct" predictions as in the published code
+    """
+    weight = cells.correct if of == "correct" else cells.weight
+    total = float(weight.sum())
+    if not total > 0:
+        return 2.0 / INTERVALS
     mean = float(weight @ cells.mean) / total
     variance = float(weight @ (cells.mean - mean) ** 2) / total
     number = float(cells.predictions.sum())
@@ -83,12 +106,16 @@ def density_error(cells: Cells, hits: Floats, bandwidth: float) -> Floats:
     )
 
 
-def error_bound(cells: Cells, bandwidth: float) -> float:
+def error_bound(cells: Cells, bandwidth: float, width_of: str = "all") -> float:
     """Bound the change when scores are anywhere in their cells.
 
     Means of cells are exact, so scores scatter around them: half of the integral of |K''| times their variance. Hits can also be on one
     side: the integral of |K'| times their covariance with the score. The kernel's width follows the scores' own standard deviation: twice
-    the change of its logarithm.
+    the change of its logarithm. That of correct predictions changes by at most their root mean square distance from the means of cells.
+
+    Parameters
+    ----------
+    width_of : scores whose standard deviation sets the width: "all", "correct" or "none"
     """
     total, reach = float(cells.weight.sum()), 3.0 * bandwidth
     several = (cells.upper > cells.lower) & (cells.predictions > 1)
@@ -103,10 +130,15 @@ def error_bound(cells: Cells, bandwidth: float) -> float:
         0.5 * scattered * _SECOND / reach**2
         + float(cells.largest_covariance.sum()) / total * _FIRST / reach
     )
-    mean = float(cells.confidence.sum()) / total
-    variance = float(cells.weight @ (cells.mean - mean) ** 2)
+    if width_of == "none":
+        return float(min(moved, 1.0))
+    weight = cells.correct if width_of == "correct" else cells.weight
+    mean = float(weight @ cells.mean) / max(float(weight.sum()), 1e-300)
+    variance = float(weight @ (cells.mean - mean) ** 2)
     if not variance:
         return 1.0
+    if width_of == "correct":
+        return float(min(moved + 2.0 * np.log1p((float(weight @ farthest) / variance) ** 0.5), 1.0))
     return float(min(moved + np.log1p(float(cells.weight @ spread) / variance), 1.0))
 
 
@@ -114,16 +146,18 @@ def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
-    bandwidth = thumb_bandwidth(cells)
+    given, of = float(KERNEL_SD.of(view.question)), str(BANDWIDTH_FROM.of(view.question))
+    bandwidth = given or thumb_bandwidth(cells, of)
     value = float(density_error(cells, cells.correct, bandwidth))
     extra: dict[str, object] = {
         "bandwidth": bandwidth,
+        "bandwidth_from": "kernel_sd" if given else of,
         "kernel": "triweight, mirrored",
         "scope": view.scope,
     }
     extra["null_assumption"] = DRAWN
     if not view.is_raw:
-        extra["error_bound"] = error_bound(cells, bandwidth)
+        extra["error_bound"] = error_bound(cells, bandwidth, "none" if given else of)
     return MetricValue(value, extra)
 
 
@@ -151,6 +185,7 @@ METRIC = FormulaMetric(
     search_words={"Zhang ECE": "", "mix-n-match ECE": "", "KDE ECE of Zhang": ""},
     source="Zhang, Kailkhura, Han (ICML 2020)",
     options=("scope",),
+    own_options=(BANDWIDTH_FROM, KERNEL_SD),
     read=read,
     null=null,
 )

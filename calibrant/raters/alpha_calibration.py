@@ -9,6 +9,7 @@ Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTAT
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from calibrant.core.view import NotAnswerable
 from calibrant.raters.alpha_fits import LOG_ALPHA, METHODS, Fit, fit_method
 from calibrant.raters.concentration import PENALTY
 from calibrant.raters.disagreement_tables import table_of_rows
-from calibrant.raters.rated_rows import VotedRows, voted_rows
+from calibrant.raters.rated_rows import VotedRows, features_of, voted_rows
 
 Floats = NDArray[np.float64]
 CRITERIA = ("disagreement_loss", "epistemic_loss_after_one_vote")
@@ -51,6 +52,8 @@ def compare_calibrations(
     bins: int = 15,
     ci: float = 0.95,
     features: ArrayLike | None = None,
+    parts: Sequence[str] | None = None,
+    instances: bool = False,
 ) -> dict[str, Any]:
     """Compare the methods of alpha-calibration on the same validation part and report the best.
 
@@ -62,14 +65,19 @@ def compare_calibrations(
     bins : equal-width bins of the predicted disagreement for `disagreement_ce`
     ci : nominal coverage of the gains over raw
     features : float64 (n, n_features) for the head. Default: log-probabilities.
+    parts : "fit" or "score" for every row: the methods are fitted on one and scored on the other. Default: two halves of
+        the units, by their hash.
+    instances : whether to return the head's alpha0 of every row, rated or not
 
     Returns
     -------
     dict with `best`, `criterion`, `n_fit`, `n_validation`, `n_one_vote`, `n_zero_probability`, and `methods`: for each
-    of `METHODS` the `disagreement_loss`, `disagreement_ce`, `epistemic_loss` and `epistemic_loss_after_one_vote` of the
-    validation part, the `gain` over raw by the criterion with its interval, `temperature`, `concentration` (of the
-    head: its median), `coefficients` and `proof` from the other part. A head with fewer than two units per coefficient
-    there is not fitted (`reason` is "few_rows").
+    of `METHODS` the `disagreement_loss`, `disagreement_ce` (on bins of the prediction before alpha0),
+    `calibrated_disagreement_ce` (on those under it, as in the paper), `epistemic_loss` and
+    `epistemic_loss_after_one_vote` of the validation part, the `gain` over raw by the criterion with its interval,
+    `temperature`, `concentration` (of the head: its median), `coefficients` and `proof` from the other part. A head with
+    fewer than two units per coefficient there is not fitted (`reason` is "few_rows"). With `instances`, `instances` has
+    `concentration`, one number per row; None if the head is not fitted.
 
     Raises
     ------
@@ -85,7 +93,7 @@ def compare_calibrations(
         raise CalibrationInputError.at(
             "/penalty", "range", f"Received penalty={penalty}; expected 0 to 1e6."
         )
-    rows = voted_rows(batch, features)
+    rows = voted_rows(batch, features, parts)
     _refuse(rows)
     fit_part, validation = (rows.take(np.flatnonzero(rows.half == side)) for side in (0, 1))
     fits = {
@@ -105,9 +113,19 @@ def compare_calibrations(
         alpha = fit.concentration(validation)
         shown[method] = {
             **means,
-            "disagreement_ce": table_of_rows(
-                predicted, validation.disagreement, bins, weight=validation.weight
-            ).error(),
+            **{
+                name: table_of_rows(
+                    predicted,
+                    validation.disagreement,
+                    bins,
+                    weight=validation.weight,
+                    score=np.clip(score, 0.0, 1.0),
+                ).error()
+                for name, score in (
+                    ("disagreement_ce", _point(fit, validation)),
+                    ("calibrated_disagreement_ce", predicted),
+                )
+            },
             "gain": mean_by_unit(difference, validation.weight, validation.unit, ci),
             "temperature": float(np.exp(-fit.log_beta)),
             "concentration": None if alpha is None else float(np.median(alpha)),
@@ -126,7 +144,9 @@ def compare_calibrations(
         "n_validation": len(validation),
         "n_one_vote": rows.n_one_vote,
         "n_zero_probability": rows.n_zero_probability,
+        "split": "halves of the units, by hash" if parts is None else "parts",
         "methods": shown,
+        **({"instances": _instances(fits, batch, features)} if instances else {}),
     }
 
 
@@ -147,6 +167,17 @@ def row_losses(fit: Fit, rows: VotedRows) -> dict[str, Floats]:
         "epistemic_loss": epistemic,
         "epistemic_loss_after_one_vote": pull**2 * epistemic + (1.0 - pull) ** 2 * observed,
     }
+
+
+def _instances(
+    fits: dict[str, Fit], batch: Batch, features: ArrayLike | None
+) -> dict[str, list[float]] | None:
+    """Return alpha0 of every row from the fitted head, new rows without a rating included."""
+    if "head" not in fits:
+        return None
+    alpha = fits["head"].concentration_of(features_of(batch, features))
+    assert alpha is not None
+    return {"concentration": [float(each) for each in alpha]}
 
 
 def _fits_a_head(rows: VotedRows) -> bool:
@@ -170,9 +201,14 @@ def _refuse(rows: VotedRows) -> None:
 
 def _predicted(fit: Fit, rows: VotedRows) -> Floats:
     """Return the predicted disagreement, (n,)."""
-    mean, alpha = fit.mean(rows), fit.concentration(rows)
-    point = 1.0 - np.einsum("nk,nk->n", mean, mean)
+    alpha, point = fit.concentration(rows), _point(fit, rows)
     return point if alpha is None else np.asarray(alpha / (alpha + 1.0) * point)
+
+
+def _point(fit: Fit, rows: VotedRows) -> Floats:
+    """Return the disagreement that the probabilities alone predict, (n,)."""
+    mean = fit.mean(rows)
+    return np.asarray(1.0 - np.einsum("nk,nk->n", mean, mean))
 
 
 def _coefficients(fit: Fit) -> dict[str, Any] | None:

@@ -49,9 +49,13 @@ class Fit:
 
     def concentration(self, rows: VotedRows) -> Floats | None:
         """Return alpha0 of each row, (n,); None if not used."""
+        return self.concentration_of(rows.features)
+
+    def concentration_of(self, features: Floats) -> Floats | None:
+        """Return alpha0 from features, (n, n_features) to (n,); None if not used."""
         if self.coefficients is None:
             return None
-        design = (rows.features - self.middle) / self.scale
+        design = (features - self.middle) / self.scale
         place = design @ self.coefficients[:-1] + self.coefficients[-1]
         return np.asarray(np.exp(np.clip(place, *LOG_ALPHA)))
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.seeds import SEED
+from calibrant.raters.belief import CONCENTRATION, Belief, calibrated_table
 from calibrant.raters.concentration import PENALTY, Concentration, fit_concentration
 from calibrant.raters.disagreement_tables import (
     DisagreementTable,
@@ -91,9 +92,10 @@ def thresholds(observed: float, predicted: float, epistemic: float) -> Threshold
 def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
     """Return all results on rater disagreement, as a JSON-able object.
 
-    Options of the query: `bins`, `edges`, `loss_weight` (1 or n) and `penalty` of the concentration's fit.
+    Options of the query: `bins`, `edges`, `loss_weight` (1 or n), `penalty` of the concentration's fit, and
+    `concentration`, of which `given` is the result.
     `before` and `after` use the same bins: those of the prediction before. The concentration shrinks their limits
-    with the prediction.
+    with the prediction. `calibrated_disagreement_ce` uses bins of the prediction under the concentration.
 
     Raises
     ------
@@ -134,10 +136,18 @@ def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
         "after": None,
         "warnings": [],
     } | about
+    given = float(CONCENTRATION.of(view.question))
+    if given:
+        named = Belief(given)
+        result["given"] = _state_of(table, named.factor, epistemic, irreducible, given)
+        result["given"] |= _on_calibrated_bins(view, named.factor, choice) | {
+            "concentration": given
+        }
     if fitted is not None:
         factor = fitted.value / (fitted.value + 1.0)
         result["concentration"] = asdict(fitted) | {"interval": _listed(fitted.interval)}
-        result["after"] = _state_of(table, factor, epistemic, irreducible, fitted)
+        result["after"] = _state_of(table, factor, epistemic, irreducible, fitted.value)
+        result["after"] |= _on_calibrated_bins(view, factor, choice)
         result["warnings"] = _warnings(table, fitted)
         del result["reason"]
     return result
@@ -159,11 +169,11 @@ def _state_of(
     factor: float,
     epistemic: float,
     irreducible: float,
-    fitted: Concentration | None,
+    concentration: float | None,
 ) -> dict[str, Any]:
     posterior = None
-    if fitted is not None:
-        posterior = posterior_epistemic_loss(epistemic, irreducible, fitted.value)
+    if concentration is not None:
+        posterior = posterior_epistemic_loss(epistemic, irreducible, concentration)
     return {
         "mean_disagreement": factor * float(table.sums["predicted"].sum() / table.weight.sum()),
         "disagreement_loss": table.loss(factor),
@@ -173,6 +183,13 @@ def _state_of(
         "epistemic_loss_after_one_vote": posterior,
         "bins_of": "disagreement predicted before",
     }
+
+
+def _on_calibrated_bins(view: View, factor: float, choice: Choice) -> dict[str, Any]:
+    """Return CE_phi as the paper has it: on bins of the prediction under the concentration."""
+    table, error = calibrated_table(view, factor, choice.by_ratings)
+    found: dict[str, Any] = {"calibrated_disagreement_ce": table.error()}
+    return found | ({"error_estimate": error} if view.filling is None else {})
 
 
 def _reliability(table: DisagreementTable, bins: int, ci: float) -> list[dict[str, Any]]:

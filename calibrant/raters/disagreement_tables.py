@@ -139,6 +139,7 @@ def table_of_rows(
     edges: Edges = "right",
     epistemic: ArrayLike | None = None,
     weight: ArrayLike = 1.0,
+    score: ArrayLike | None = None,
 ) -> DisagreementTable:
     """Return the same table from rows.
 
@@ -146,15 +147,25 @@ def table_of_rows(
     ----------
     predicted : float64 (n,) in [0, 1], predicted probability of disagreement, under any belief
     disagreement : float64 (n,), observed share, as `label_statistics.disagreement`
-    bins, edges : equal-width bins of `predicted`
+    bins, edges : equal-width bins of `score`
     epistemic : float64 (n,), unbiased squared distance of each prediction from its label distribution. Default: 0.
     weight : float64 (n,). Default: 1 for all rows.
+    score : float64 (n,) in [0, 1]. Default: `predicted`.
     """
     d, phi = np.asarray(predicted, np.float64), np.asarray(disagreement, np.float64)
-    place = equal_width_bin(d, bins, edges)
+    place = equal_width_bin(d if score is None else np.asarray(score, np.float64), bins, edges)
     w = np.broadcast_to(np.asarray(weight, np.float64), d.shape)
     distance = np.zeros(len(d)) if epistemic is None else np.asarray(epistemic, np.float64)
-    columns = (
+    columns = moments_of(d, phi, distance, w)
+    return _table(place, np.ones(len(d)), columns, bins)
+
+
+def moments_of(
+    predicted: Floats, disagreement: Floats, epistemic: Floats, weight: Floats
+) -> tuple[Floats, ...]:
+    """Return the columns of rows in the order of `MOMENTS`, each (n,)."""
+    d, phi, w = predicted, disagreement, weight
+    return (
         w,
         w * d,
         w * phi,
@@ -163,9 +174,22 @@ def table_of_rows(
         w**2,
         w**2 * phi,
         w**2 * phi**2,
-        w * distance,
+        w * epistemic,
     )
-    return _table(place, np.ones(len(d)), columns, bins)
+
+
+def summed_table(
+    score: Floats, count: Floats, columns: Floats, bins: int, edges: Edges
+) -> DisagreementTable:
+    """Return the table of cells at their scores.
+
+    Parameters
+    ----------
+    score, count : float64 (cells,)
+    columns : float64 (moments, cells), in the order of `MOMENTS`
+    bins, edges : equal-width bins of `score`
+    """
+    return _table(equal_width_bin(score, bins, edges), count, columns, bins)
 
 
 def _table(
@@ -186,8 +210,11 @@ def disagreement_loss_interval(view: View, choice: Choice) -> Interval:
     return row_interval(view, rows.disagreement_loss, rows)
 
 
-def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
-    """Return the interval of the disagreement's calibration loss, from replicates; weight one only."""
+def calibration_interval(view: View, choice: Choice, seed: int, factor: float = 1.0) -> Interval:
+    """Return the interval of the disagreement's calibration loss, from replicates; weight one only.
+
+    `factor` multiplies the prediction, whose bins stay those of the prediction itself.
+    """
     if choice.by_ratings:
         return None, {"interval_reason": "not_replicated"}
     weight, predicted, observed = replicated(view)
@@ -198,7 +225,7 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     shape = (int(filled.sum()), 1, bins, REPLICATE_BINS // bins)
     tables = ReplicateTables(
         weight[filled].reshape(shape).sum(axis=3),
-        (observed - predicted)[filled].reshape(shape).sum(axis=3),
+        (observed - factor * predicted)[filled].reshape(shape).sum(axis=3),
         bins,
         np.flatnonzero(filled),
     )

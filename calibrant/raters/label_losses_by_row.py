@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_VOTE, SEVERAL
 from calibrant.core.batch_sums import N_REPLICATES
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.intervals import ratio_interval
 from calibrant.inference.replication import MIN_FILLED

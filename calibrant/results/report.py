@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.metrics import is_error
 from calibrant.metrics.estimate import Estimate, number
-from calibrant.printing import html_page, html_table, text_table
+from calibrant.printing import html_table, text_table
 from calibrant.results.values import MISSING, bounds_text, cell, counted
 
 if TYPE_CHECKING:
@@ -99,8 +99,17 @@ class Report(Mapping[str, Estimate]):
         return found
 
     def to_html(self) -> str:
-        """Return a complete page, which needs nothing from elsewhere."""
-        return html_page("Calibration report", self._repr_html_())
+        """Return a report for a quality committee: a complete page, which needs nothing from elsewhere and prints.
+
+        Raises
+        ------
+        ImportError
+            Jinja2 or matplotlib is not installed; the extra `report` brings them.
+        """
+        from calibrant.quality_report import ReportContents, page
+
+        found = {} if self.detectable is None else {"now": self.detectable}
+        return page(ReportContents("Calibration report", self.to_dict(), detectable=found))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw each value with its interval and the range that is usual for a calibrated model.

@@ -83,7 +83,7 @@ def kernel_bins(
     mine = filling.weights * (filling.n_ratings if policy == 0 else 1)
     for slot, members in enumerate(layout.members):
         score = np.minimum(filling.columns[list(members)].sum(axis=0), 1.0)
-        belongs = np.isin(filling.hits.klass, members)
+        belongs = np.isin(filling.hits.class_index, members)
         hits = np.bincount(
             filling.hits.row[belongs], filling.policy_weights[policy][belongs], filling.n
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.segmentation.case_bins import MEMBERSHIPS
 from calibrant.segmentation.case_kernels import KERNELS
 

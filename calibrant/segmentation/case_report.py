@@ -68,7 +68,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
         "histogram": reliability_histogram(
             cases, question.bins if frequency_bins is None else frequency_bins
         ),
-        "reliability": reliability_boxes(cases),
+        "reliability": reliability_boxes(cases, question.min_count),
     }
     bounds = {name: cases.bound(name) for name in ERRORS}
     return result | ({"error_bound": bounds} if any(bounds.values()) else {})
@@ -157,15 +157,20 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
     }
 
 
-def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
+def reliability_boxes(cases: CaseErrors, min_count: float = 0.0) -> list[dict[str, Any]]:
     """Return, per bin of confidence, all counted classes and cases pooled, and the frequencies of single cases.
 
     The observed frequencies of single cases are a box plot.
 
+    Parameters
+    ----------
+    cases : CaseErrors
+    min_count : bins of a case with fewer samples (mass if predictions are weighted) are left out; 50 in the paper
+
     Returns
     -------
     list of dict with lower, upper, weight, mean_confidence, observed_frequency, `box`; None if no case fills the
-    bin.
+    bin. `n_left_out` is the number of cases whose bin is left out.
 
     Source
     ------
@@ -176,7 +181,10 @@ def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
     weight, confidence, correct = (
         (v * use).sum(axis=1) for v in (bins.weight, bins.confidence, bins.correct)
     )
-    filled = (weight > 0) & (weight >= bins.least)
+    there = (weight > 0) & (weight >= bins.least)
+    filled = there & (weight >= min_count)
+    left_out = (there & ~filled).sum(axis=0)
+    weight, confidence, correct = (np.where(filled, v, 0.0) for v in (weight, confidence, correct))
     rate = np.divide(correct, weight, out=np.full(weight.shape, np.nan), where=filled)
     total = weight.sum(axis=0)
     there = filled.any(axis=0)
@@ -192,6 +200,7 @@ def reliability_boxes(cases: CaseErrors) -> list[dict[str, Any]]:
             "mean_confidence": mean[i],
             "observed_frequency": frequency[i],
             "box": box(rate[:, i]),
+            "n_left_out": int(left_out[i]),
         }
         for i in range(bins.n_bins)
     ]

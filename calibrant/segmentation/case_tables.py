@@ -130,7 +130,7 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
         score = columns[0] if len(members) == 1 else np.minimum(columns.sum(axis=0), 1.0)
         belongs = np.zeros(filling.batch.n_classes, bool)
         belongs[list(members)] = True
-        hits = filling.hits.where(belongs[filling.hits.klass])
+        hits = filling.hits.where(belongs[filling.hits.class_index])
         place = layout.grid.locate(score) + slot * layout.width
         parts.append(_added(filling, case, place, score, hits))
         mine = belongs[filling.top_class]

@@ -28,8 +28,8 @@ from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
-from calibrant.core.label_policies import policy_index
 from calibrant.core.packing import PackingError, described, pack, unpack
+from calibrant.core.query import policy_index
 
 FORMAT = 1
 FINE_BINS = 1 << 14
@@ -152,7 +152,7 @@ class ConfidenceHistogram:
         weight = filling.weights * (filling.n_ratings if policy == 0 else 1)
         mine = filling.policy_weights[policy]
         right = np.zeros((self.n_classes, filling.n))
-        right[hits.klass, hits.row] = mine
+        right[hits.class_index, hits.row] = mine
         for class_index, column in enumerate(filling.columns):
             self._add(self.label[class_index], self.fine_bin(column), weight, right[class_index])
         top = right[filling.top_class, rows]
@@ -165,7 +165,7 @@ class ConfidenceHistogram:
         )
         finite = np.isfinite(filling.log_probability)
         squares = np.einsum("kn,kn->n", filling.columns, filling.columns)
-        brier = squares[hits.row] - 2.0 * filling.columns[hits.klass, hits.row] + 1.0
+        brier = squares[hits.row] - 2.0 * filling.columns[hits.class_index, hits.row] + 1.0
         loss = -np.where(finite, filling.log_probability, 0.0)
         self.exact += [
             (mine * loss).sum(),

@@ -51,6 +51,7 @@ def l1_ace_loss(
     membership: str = "soft",
     edges: Edges = "right",
     mask_missing: bool = True,
+    weights: Floats | None = None,
 ) -> LossValue:
     """Return the loss of one image and its gradient by the probabilities.
 
@@ -62,6 +63,7 @@ def l1_ace_loss(
     membership : "hard" or "soft"
     edges : for hard bins
     mask_missing : whether classes without a label contribute 0; if not, the value is mL1-ACE with background
+    weights : float (n,), at least 0, factors of the pixels' memberships. Default: 1.
 
     Returns
     -------
@@ -78,17 +80,19 @@ def l1_ace_loss(
     >>> round(loss.value, 3)
     0.1
     """
-    scores, shares = _checked(probabilities, labels, bins, membership)
+    scores, shares = checked_pixels(probabilities, labels)
+    _check_options(bins, membership)
+    factors = checked_weights(weights, len(scores))
     gradient, by_class = np.zeros(scores.shape), np.zeros(scores.shape[1])
-    if not len(scores):
+    if not factors.any():
         return LossValue(float("nan"), gradient, by_class)
     for k in range(scores.shape[1]):
         if mask_missing and not shares[:, k].any():
             continue
         if membership == "soft":
-            by_class[k], gradient[:, k] = _soft(scores[:, k], shares[:, k], bins)
+            by_class[k], gradient[:, k] = _soft(scores[:, k], shares[:, k], factors, bins)
         else:
-            by_class[k], gradient[:, k] = _hard(scores[:, k], shares[:, k], bins, edges)
+            by_class[k], gradient[:, k] = _hard(scores[:, k], shares[:, k], factors, bins, edges)
     return LossValue(float(by_class.mean()), gradient / scores.shape[1], by_class)
 
 
@@ -120,18 +124,23 @@ def mean_l1_ace_loss(
     return value, [loss.gradient / len(losses) for loss in losses]
 
 
-def _hard(score: Floats, share: Floats, bins: int, edges: Edges) -> tuple[float, Floats]:
+def _hard(
+    score: Floats, share: Floats, factors: Floats, bins: int, edges: Edges
+) -> tuple[float, Floats]:
     place = equal_width_bin(score, bins, edges)
-    weight = np.bincount(place, minlength=bins)
+    weight = np.bincount(place, factors, bins)
     filled = weight > 0
     gap = np.divide(
-        np.bincount(place, score - share, bins), weight, out=np.zeros(bins), where=filled
+        np.bincount(place, factors * (score - share), bins),
+        weight,
+        out=np.zeros(bins),
+        where=filled,
     )
     slope = np.divide(np.sign(gap), weight, out=np.zeros(bins), where=filled) / filled.sum()
-    return float(np.abs(gap).sum() / filled.sum()), slope[place]
+    return float(np.abs(gap).sum() / filled.sum()), factors * slope[place]
 
 
-def _soft(score: Floats, share: Floats, bins: int) -> tuple[float, Floats]:
+def _soft(score: Floats, share: Floats, factors: Floats, bins: int) -> tuple[float, Floats]:
     """Return the value and gradient; a score is in at most two triangles, with ψ' -M in the lower and M in the upper one."""
     lower, inner = soft_place(score, bins)
     upper = np.minimum(lower + 1, bins - 1)
@@ -143,23 +152,29 @@ def _soft(score: Floats, share: Floats, bins: int) -> tuple[float, Floats]:
         )
         return np.asarray(parts, np.float64)
 
-    weight = total(np.ones(len(score)))
+    weight = total(factors)
     filled = weight >= SOFT_EMPTY
     n_filled = max(int(filled.sum()), 1)
     mean, rate = (
-        np.divide(total(v), weight, out=np.zeros(bins), where=filled) for v in (score, share)
+        np.divide(total(factors * v), weight, out=np.zeros(bins), where=filled)
+        for v in (score, share)
     )
     gap = mean - rate
     slope = np.divide(np.sign(gap), weight, out=np.zeros(bins), where=filled) / n_filled
     gradient = np.zeros(len(score))
     for place, membership, change in ((lower, 1.0 - inner, -moving), (upper, inner, moving)):
         gradient += slope[place] * (membership + change * (score - share - gap[place]))
-    return float(np.abs(gap).sum() / n_filled), gradient
+    return float(np.abs(gap).sum() / n_filled), factors * gradient
 
 
-def _checked(
-    probabilities: Floats, labels: Floats, bins: int, membership: str
-) -> tuple[Floats, Floats]:
+def checked_pixels(probabilities: Floats, labels: Floats) -> tuple[Floats, Floats]:
+    """Return both as float64 (n, n_classes) in [0, 1].
+
+    Raises
+    ------
+    CalibrationInputError
+        Shapes that differ, or a value outside [0, 1].
+    """
     scores, shares = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
     if scores.ndim != 2 or scores.shape[1] < 1 or shares.shape != scores.shape:
         raise CalibrationInputError.at(
@@ -170,6 +185,28 @@ def _checked(
     for name, values in (("probabilities", scores), ("labels", shares)):
         if not ((values >= 0.0) & (values <= 1.0)).all():
             raise CalibrationInputError.at(f"/{name}", "range", f"Received {name} outside [0, 1].")
+    return scores, shares
+
+
+def checked_weights(weights: Floats | None, n: int) -> Floats:
+    """Return the factors of n pixels, 1 by default.
+
+    Raises
+    ------
+    CalibrationInputError
+        Another number of them, or one that is negative or not finite.
+    """
+    if weights is None:
+        return np.ones(n)
+    factors = np.asarray(weights, np.float64)
+    if factors.shape != (n,) or not (np.isfinite(factors) & (factors >= 0)).all():
+        raise CalibrationInputError.at(
+            "/weights", "range", f"expected {n} finite weights that are at least 0"
+        )
+    return factors
+
+
+def _check_options(bins: int, membership: str) -> None:
     if bins < 1:
         raise CalibrationInputError.at(
             "/bins", "range", f"Received bins={bins}; expected at least 1."
@@ -180,4 +217,3 @@ def _checked(
             "one_of",
             f"Received membership {membership!r}; expected one of {', '.join(MEMBERSHIPS)}.",
         )
-    return scores, shares

@@ -15,7 +15,7 @@ from calibrant.core.grid import equal_width_bin
 from calibrant.core.pane import Pane
 from calibrant.core.sampled_rows import SampledBatch
 from calibrant.core.view import NotAnswerable, View
-from calibrant.metrics.base import ClasswiseGapMetric, Metric
+from calibrant.metrics.base import ClasswiseGapMetric, FunctionMetric, Metric
 from calibrant.metrics.formula_metric import FormulaMetric
 from calibrant.stability.replicate_curves import N_ORDERS, binned_statistic, gaps, scope_of
 from calibrant.stability.subsets import FRACTIONS, CurveSource, Draws
@@ -25,6 +25,8 @@ Ints = NDArray[np.int64]
 READ_FROM_ROWS = frozenset({"scope", "classes", "all_labels", "uncertainty"})
 # Above this number of rows, a matrix of their pairs costs more than single values of subsets.
 MAX_AT_ONCE = 1500
+# Of metrics whose resamples are sums of rows.
+MAX_SUMMED = 20_000
 _SLOW_ORDERS, _CLASS_ORDERS = 2, 1
 
 
@@ -78,6 +80,8 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
 
 def resamples_at_once(view: View, metric: Metric) -> bool:
     """Whether the metric computes many resamples of this many rows together."""
+    if isinstance(metric, FunctionMetric):
+        return metric.of_resamples is not None and len(view.rows(view.scope)) <= MAX_SUMMED
     return (
         isinstance(metric, FormulaMetric)
         and metric.of_resamples is not None
@@ -160,7 +164,7 @@ def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """Return the metric of each subset's rows, (n_draws, 17), one fraction at a time."""
     assert (
         view.filling is not None
-        and isinstance(metric, FormulaMetric)
+        and isinstance(metric, FormulaMetric | FunctionMetric)
         and metric.of_resamples is not None
     )
     found = np.empty((len(draws.order), len(FRACTIONS)))

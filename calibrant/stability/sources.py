@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from calibrant.core.available_rows import batch_at_hand
+from calibrant.core.available_rows import available_batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics.base import Metric
@@ -65,6 +65,6 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
 def _sampled(view: View) -> tuple[View, dict[str, Any]]:
     """Return the stored sample as raw rows; a uniform part of it if it is large."""
     copies = view.spec.n_classes if view.scope == "all" else 1
-    batch, source = batch_at_hand(view, max(min(MAX_SAMPLED, MAX_AT_ONCE // copies), 2))
+    batch, source = available_batch(view, max(min(MAX_SAMPLED, MAX_AT_ONCE // copies), 2))
     about = {"source": source, "n_sample": batch.n, "n_drawn_from": view.counts["n_labelled"]}
     return View(view.pane, view.question, batch), about

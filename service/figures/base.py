@@ -12,6 +12,7 @@ import math
 import textwrap
 import threading
 from collections.abc import Callable, Iterable
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ POLICIES = {
     "majority": "majority of raters",
     "single": "one rating of each prediction",
 }
+# What a client sends to fill a figure, by the reason why it is empty.
+MISSING = {
+    "no_data": "No labelled prediction is in this window. Post labels, or choose a longer window.",
+    "no_cases": "Send `cases` with predictions.",
+    "no_named_raters": "Send `raters` with labels.",
+    "not_in_histogram": "Histograms were posted. Post predictions, or panes filled at the edge.",
+    "one_rating": "Send the labels of several raters.",
+}
+# Bins with fewer independent units are drawn as points that no line joins.
+MIN_JOINED = 5.0
+# Above this share in one bin, the others would not be visible on a linear axis.
+MAX_SHARE_OF_ONE_BIN = 0.75
 SCOPES = {
     "top_label": "confidence of the top class",
     "positive": "probability of class 1",
@@ -64,7 +77,18 @@ def image(media_type: str, make: Callable[[], Figure]) -> bytes:
         kind, drawn = FORMATS[media_type], io.BytesIO()
         about = {"Title": str(figure.get_label())} | ({"Date": None} if kind == "svg" else {})
         figure.savefig(drawn, format=kind, dpi=DOTS_PER_INCH, metadata=about)
-    return drawn.getvalue()
+        texts = [each.get_text() for each in figure.texts]
+    return drawn.getvalue() if kind == "png" else described(drawn.getvalue(), texts)
+
+
+def described(svg: bytes, texts: list[str]) -> bytes:
+    """Return an SVG with a title and a description for screen readers: the heading and the text below it."""
+    head, _, rest = svg.partition(b"<svg ")
+    attributes, _, content = rest.partition(b">")
+    title, *lines = [escape(text) for text in texts] or [""]
+    about = f'<title id="figure-title">{title}</title>\n <desc id="figure-desc">{". ".join(lines)}</desc>'
+    role = b' role="img" aria-labelledby="figure-title figure-desc"'
+    return head + b"<svg " + attributes + role + b">\n " + about.encode() + content
 
 
 def sheet(
@@ -131,6 +155,17 @@ def dressed(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:
     axes.tick_params(labelsize=8.5)
 
 
+def runs(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return runs of neighbouring bins that a line may join: each has enough independent units, or their number is not known."""
+    found: list[list[dict[str, Any]]] = [[]]
+    for row in rows:
+        if row.get("n_effective", MIN_JOINED) >= MIN_JOINED:
+            found[-1].append(row)
+        elif found[-1]:
+            found.append([])
+    return [run for run in found if run]
+
+
 def legend(axes: Axes, place: Any = "best") -> None:
     """Draw the legend if there are labelled elements."""
     if axes.get_legend_handles_labels()[1]:
@@ -181,7 +216,13 @@ def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> Non
     even = not rows or max(widths) - min(widths) < 1e-9
     # Scores are concentrated at the ends: their narrow bins are thousands of times as dense as the wide ones.
     log |= not even
-    axes.set_ylabel("share" if even else "density (log)")
+    log |= (
+        bool(total)
+        and len(rows) > 1
+        and max(row["weight"] for row in rows) > MAX_SHARE_OF_ONE_BIN * total
+    )
+    name = "share" if even else "density"
+    axes.set_ylabel(f"{name} (log)" if log else name)
     if not total:
         axes.set_ylim(0, 1)
         return
@@ -212,11 +253,22 @@ def _whole_decades(axes: Axes) -> None:
 
 
 def say_nothing(axes: Axes, result: dict[str, Any], what: str = "no data") -> None:
-    """State in the figure that there is nothing to draw, and why."""
-    reason = str(result.get("reason") or what).replace("_", " ")
+    """Draw a card that states that there is nothing to draw, and what is missing."""
+    reason = str(result.get("reason") or what)
+    missing = MISSING.get(reason) or str(result.get("detail") or "")
+    card(axes, f"Nothing to draw: {reason.replace('_', ' ')}", missing)
+
+
+def card(axes: Axes, title: str, text: str) -> None:
+    """Draw a card in place of a figure: a title, and a text below it."""
+    axes.set_axis_off()
     axes.text(
-        *(0.5, 0.42, f"Nothing to draw: {reason}"), ha="center", color=INK, fontsize=11, transform=axes.transAxes,
-        backgroundcolor="white", zorder=5,
+        *(0.5, 0.5, "\n".join(textwrap.wrap(text, 46))), ha="center", va="top", color=SLATE, fontsize=9,
+        transform=axes.transAxes, zorder=6, parse_math=False,
+    )  # fmt: skip
+    axes.text(
+        *(0.5, 0.56, title), ha="center", color=INK, fontsize=11, transform=axes.transAxes, zorder=5,
+        parse_math=False, bbox={"facecolor": "white", "edgecolor": FAINT, "boxstyle": "round,pad=0.7"},
     )  # fmt: skip
 
 
@@ -235,9 +287,22 @@ def data_of(result: dict[str, Any]) -> str:
 
 
 def scope_of(result: dict[str, Any]) -> str:
-    """Return the name of the score on the axis."""
-    scope = str(result.get("scope", ""))
+    """Return the name of the score on the axis, with the class's name where `classes` has it."""
+    scope, classes = str(result.get("scope", "")), result.get("classes")
+    kind, _, name = scope.partition(":")
+    if classes and kind == "class" and name.isdigit():
+        return f"probability of {class_named(int(name), classes)}"
+    if classes and scope == "positive":
+        return f"probability of {class_named(1, classes)}"
     return SCOPES.get(scope, f"probability of {scope.replace(':', ' ')}")
+
+
+def class_named(index: int | str, classes: list[str] | None) -> str:
+    """Return a class by its name where the model declares one, else by its number."""
+    if classes and isinstance(index, int) and index < len(classes):
+        name = str(classes[index])
+        return f"class {name}" if name.isdigit() else short(name, 32)
+    return f"class {index}"
 
 
 def window_of(result: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from calibrant import calibrators
 from calibrant_server.service.figures.base import (
     BLUE,
+    class_named,
     data_of,
     diagonal,
     dressed,
@@ -27,21 +28,26 @@ if TYPE_CHECKING:
 SCORES = np.arange(2001) / 2000.0
 
 
-def draw_map(result: dict[str, Any], media_type: str, *, n_classes: int) -> bytes:
+def draw_map(
+    result: dict[str, Any], media_type: str, *, n_classes: int, classes: list[str] | None = None
+) -> bytes:
     """Return the curve of the response of `GET calibration-map`.
 
     A map of complete rows of more than two classes has no curve, and the figure states so.
     """
-    return image(media_type, lambda: _figure(result, n_classes))
+    return image(media_type, lambda: _figure(result, n_classes, classes))
 
 
-def _figure(result: dict[str, Any], n_classes: int) -> Figure:
+def _figure(result: dict[str, Any], n_classes: int, classes: list[str] | None) -> Figure:
     method = calibrators.MAPS[result["method"]]
     lines = [f"{method.title}; {labels_of(result)}", data_of(result), _losses(result)]
     figure = sheet(result, "Calibration map", lines, (6.0, 6.4))
     axes = figure.subplots()
-    whole = "probability of class 1" if n_classes == 2 else "probability"
-    of = {"full": whole, "class": f"probability of class {result.get('class')}"}
+    positive = f"probability of {class_named(1, classes)}"
+    whole = positive if n_classes == 2 else "probability"
+    of = {"full": whole, "positive": positive}
+    if result.get("class") is not None:
+        of["class"] = f"probability of {class_named(result['class'], classes)}"
     dressed(axes, of.get(result["scope"]) or scope_of(result), "recalibrated")
     diagonal(axes, "unchanged")
     if result.get("parameters") is None:
@@ -65,4 +71,4 @@ def _losses(result: dict[str, Any]) -> str:
         for name, label in names.items()
         if isinstance(before.get(name), float) and isinstance(after.get(name), float)
     ]
-    return f"on the labels of the fit {'; '.join(text)}" if text else ""
+    return f"on the labels of the fit, which flatter it: {'; '.join(text)}" if text else ""

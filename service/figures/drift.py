@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from calibrant.core.reliability_table import wilson
 from calibrant_server.service.figures.base import (
     BLUE,
     GREY,
-    INK,
     ORANGE,
+    card,
     dressed,
     image,
     legend,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DASHED = (0, (5, 4))
+# The axis of the change statistic ends at this multiple of the threshold.
+CLIPPED_AT = 2.0
 
 
 def draw_drift(result: dict[str, Any], media_type: str) -> bytes:
@@ -48,10 +52,9 @@ def _figure(result: dict[str, Any]) -> Figure:
         _draw_evidence(evidence, result)
         _draw_gaps(gaps, result)
     else:
-        why = "\n".join(textwrap.wrap(str(result.get("detector_reason") or "no data"), 70))
-        evidence.text(
-            0.5, 0.5, why, ha="center", color=INK, fontsize=11, transform=evidence.transAxes
-        )
+        why = str(result.get("detector_reason") or "no cohort is sealed yet")
+        card(evidence, "Not enough data for a verdict", f"Missing: {why}.")
+        gaps.set_axis_off()
     legend(evidence)
     legend(gaps)
     return figure
@@ -74,8 +77,11 @@ def _draw_evidence(axes: Axes, result: dict[str, Any]) -> None:
     if at and (start := result.get("start_of_change")):
         begun: Any = max(at[0], datetime.fromisoformat(start))
         axes.axvspan(begun, at[-1], color=ORANGE, alpha=0.12, linewidth=0, label="since the change")
+    most = CLIPPED_AT * max((row["threshold_log10"] for row in rows), default=1.0)
     curve = {"color": BLUE, "linewidth": 1.8, "marker": "o", "markersize": 3.5}
-    axes.plot(at, [row["sr_log10"] for row in rows], label="change statistic", **curve)  # type: ignore[arg-type]
+    statistic = [row["sr_log10"] for row in rows]
+    axes.plot(at, _until(statistic, most), label="change statistic", **curve)  # type: ignore[arg-type]
+    _draw_arrows(axes, at, statistic, most)
     threshold = [row["threshold_log10"] for row in rows]
     axes.plot(
         at, threshold, color=GREY, linestyle=_DASHED, linewidth=1.3, label="threshold of the alarm"
@@ -86,6 +92,38 @@ def _draw_evidence(axes: Axes, result: dict[str, Any]) -> None:
             axes.axvline(day, color=ORANGE, linewidth=1.6, label="went off")
     for label in axes.get_xticklabels():
         label.set_rotation(15)
+
+
+def _until(values: list[float], most: float) -> list[float]:
+    """Return values up to the end of the axis; the line leads to the first one beyond it, and not along the end."""
+    near = [min(values[max(i - 1, 0) : i + 2]) for i in range(len(values))]
+    return [
+        min(value, most) if value <= most or least <= most else float("nan")
+        for value, least in zip(values, near, strict=True)
+    ]
+
+
+def _draw_arrows(axes: Axes, at: list[Any], values: list[float], most: float) -> None:
+    """Draw an arrow at the upper end for each value beyond it."""
+    if not values:
+        return
+    beyond = [day for day, value in zip(at, values, strict=True) if value > most]
+    if beyond:
+        arrow: dict[str, Any] = {
+            "marker": "^",
+            "color": ORANGE,
+            "linestyle": "none",
+            "markersize": 6,
+        }
+        axes.plot(beyond, [0.97 * most] * len(beyond), label="beyond twice the threshold", **arrow)
+    axes.set_ylim(max(min(values), -most) - 0.05 * most, 1.03 * most)
+
+
+def _gap_interval(row: dict[str, Any]) -> tuple[float, float]:
+    """Return the 95 % interval of a bin's gap: Wilson's of its accuracy, less the mean score."""
+    n = np.array([row["n_units"]])
+    low, high = wilson(np.array([min(max(row["accuracy"], 0.0), 1.0)]), n, 0.95)
+    return float(low[0]) - row["mean_confidence"], float(high[0]) - row["mean_confidence"]
 
 
 def _draw_gaps(axes: Axes, result: dict[str, Any]) -> None:
@@ -125,5 +163,9 @@ def _draw_gaps(axes: Axes, result: dict[str, Any]) -> None:
             "zorder": 4,
         }
         x, y = ([row[name] for row in since] for name in ("mean_confidence", "gap"))
-        axes.scatter(x, y, label="since the change", **diamonds)
-    axes.set_xlim(-0.02, 1.02)
+        low, high = zip(*(_gap_interval(row) for row in since), strict=True)
+        axes.vlines([each + 0.006 for each in x], low, high, color=ORANGE, alpha=0.5, linewidth=2)
+        shifted = [each + 0.006 for each in x]
+        axes.scatter(shifted, y, label="since the change, with 95 % intervals", **diamonds)
+    lowest = min((row["lower"] for row in (*rows, *since)), default=0.0)
+    axes.set_xlim(lowest - 0.02, 1.02)

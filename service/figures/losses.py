@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.quality_report.numbers import interval_text, plain_number
 from calibrant_server.service.figures.base import (
     BLUE,
     GREY,
@@ -38,10 +39,10 @@ def _figure(result: dict[str, Any]) -> Figure:
     lines = [data_of(result), labels_of(result)]
     fitted = result.get("temperature")
     if fitted is not None:
-        text = f"T = {fitted:.4g} by {result.get('objective', 'nll')}"
+        text = f"T = {plain_number(fitted)} by {result.get('objective', 'nll')}"
         bounds = result.get("interval")
         if bounds and None not in bounds:
-            text += f", {100 * result.get('ci', 0.95):.4g} % interval {bounds[0]:.4g} to {bounds[1]:.4g}"
+            text += f", {100 * result.get('ci', 0.95):.4g} % interval {interval_text(bounds)}"
         lines.append(text + (", the end of the range" if result.get("at_bound") else ""))
     shown = (
         SHOWN if fitted is None else (min(SHOWN[0], fitted / 1.05), max(SHOWN[1], fitted * 1.05))
@@ -56,6 +57,8 @@ def _figure(result: dict[str, Any]) -> Figure:
             _draw(axes, np.array(curve["temperature"]), curve[name], result, name, shown)
     if fitted is None or not curve:
         say_nothing(every[1], result)
+        every[0].set_axis_off()
+        every[2].set_axis_off()
     every[-1].set_xlabel("temperature")
     every[0].set(xscale="log", xlim=shown)
     ticks = [tick for tick in TICKS if shown[0] <= tick <= shown[1]]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from calibrant.quality_report.numbers import interval_text, plain_number
 from calibrant_server.service.figures.base import (
     BLUE,
+    FAINT,
+    MIN_JOINED,
     bars,
     data_of,
     density,
@@ -13,7 +17,7 @@ from calibrant_server.service.figures.base import (
     dressed,
     image,
     labels_of,
-    legend,
+    runs,
     say_nothing,
     scope_of,
     sheet,
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SIZE_IN = (6.0, 7.0)
+SIZE_IN, BOTTOM_IN = (6.0, 7.0), 1.25
+NORMAL_95 = 1.959963984540054
 
 
 def draw_reliability(result: dict[str, Any], media_type: str) -> bytes:
@@ -43,7 +48,13 @@ def draw_reliability(result: dict[str, Any], media_type: str) -> bytes:
 
 
 def _figure(result: dict[str, Any]) -> Figure:
-    figure = sheet(result, "Reliability", (data_of(result), _method(result)), SIZE_IN)
+    figure = sheet(
+        result,
+        "Reliability",
+        (data_of(result), _method(result), error_of(result.get("error"))),
+        SIZE_IN,
+        bottom=BOTTOM_IN,
+    )
     curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     figure.subplots_adjust(hspace=0.08)
     rows = [row for row in result.get("table", []) if row.get("mean_confidence") is not None]
@@ -53,24 +64,64 @@ def _figure(result: dict[str, Any]) -> Figure:
     density(scores, rows)
     if not rows:
         say_nothing(curve, result)
-    legend(curve)
+    handles, labels = curve.get_legend_handles_labels()
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.0)}
+    figure.legend(handles, labels, ncols=2, frameon=False, fontsize=8.5, **place)
     return figure
 
 
 def _draw_curve(axes: Axes, rows: list[dict[str, Any]], level: float | None) -> None:
     """Draw accuracy over confidence: a point with its interval for each non-empty bin."""
     diagonal(axes)
-    confidence = [row["mean_confidence"] for row in rows]
-    accuracy = [row["accuracy"] for row in rows]
-    axes.plot(confidence, accuracy, color=BLUE, linewidth=1.6, zorder=3)
+    _draw_band(axes, rows)
+    for run in runs(rows):
+        curve = [row["mean_confidence"] for row in run], [row["accuracy"] for row in run]
+        axes.plot(*curve, color=BLUE, linewidth=1.6, zorder=3)
     sure = [row for row in rows if row.get("interval")]
     bars(axes, [row["mean_confidence"] for row in sure], [row["interval"] for row in sure], level)
-    if rows:
-        size = [28 if row in sure else 18 for row in rows]
-        axes.scatter(
-            confidence, accuracy, s=size, color=BLUE, edgecolor="white", zorder=4, label="observed"
-        )
+    joined = [row for run in runs(rows) for row in run]
+    few = [row for row in rows if row not in joined]
+    for those, fill, edge, label in (
+        (joined, BLUE, "white", "observed"),
+        (few, "white", BLUE, f"fewer than {MIN_JOINED:.0f} independent units"),
+    ):
+        if those:
+            x, y = ([row[name] for row in those] for name in ("mean_confidence", "accuracy"))
+            size = [28 if row in sure else 18 for row in those]
+            axes.scatter(x, y, s=size, color=fill, edgecolor=edge, zorder=4, label=label)
     unit_square(axes)
+
+
+def _draw_band(axes: Axes, rows: list[dict[str, Any]]) -> None:
+    """Draw where 95 % of calibrated models would be, bin by bin, given their independent units."""
+    known = [row for row in rows if row.get("n_effective")]
+    label: str | None = "calibrated model, 95 % of each bin"
+    for row in known:
+        p, width = row["mean_confidence"], row["upper"] - row["lower"]
+        reach = NORMAL_95 * math.sqrt(max(p * (1.0 - p), 0.0) / max(row["n_effective"], 1.0))
+        low, high = max(0.0, p - reach), min(1.0, p + reach)
+        axes.bar(
+            *(row["lower"], high - low, width, low),
+            align="edge",
+            color=FAINT,
+            zorder=1.2,
+            label=label,
+        )
+        label = None
+
+
+def error_of(error: dict[str, Any] | None) -> str:
+    """Return the calibration error with its interval and its null reference; empty without one."""
+    if not error or error.get("value") is None:
+        return ""
+    text = f"ECE {plain_number(error['value'])}"
+    bounds = error.get("interval")
+    if bounds and None not in bounds:
+        text += f" ({interval_text(bounds)})"
+    if error.get("null_q95") is None:
+        return text
+    mean, most = plain_number(error["null_mean"]), plain_number(error["null_q95"])
+    return f"{text}; a calibrated model: {mean}, 95 % below {most}"
 
 
 def _method(result: dict[str, Any]) -> str:

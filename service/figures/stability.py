@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from calibrant.quality_report.numbers import plain_number
 from calibrant_server.service.figures.base import (
     POLICIES,
     SERIES,
@@ -44,8 +45,8 @@ def _figure(result: dict[str, Any]) -> Figure:
     axes = figure.subplots()
     dressed(axes, "fraction of the data", name)
     curves = result.get("raters") or {}
-    for (policy, about), (colour, style, marker) in zip(curves.items(), SERIES, strict=False):
-        text = f"{POLICIES.get(policy, policy)}: TV {about['tv']['per_cent']:.3g} %"
+    for (policies, about), (colour, style, marker) in zip(_distinct(curves), SERIES, strict=False):
+        text = f"{policies}: TV {plain_number(about['tv']['per_cent'])} %"
         dotted(axes, result["fractions"], about["curve"], colour, text, marker, style)
     if curves:
         axes.set_ylim(0, 1.35 * max(max(about["curve"]) for about in curves.values()) or 1.0)
@@ -53,6 +54,19 @@ def _figure(result: dict[str, Any]) -> Figure:
         say_nothing(axes, result)
     legend(axes, "upper right")
     return figure
+
+
+def _distinct(curves: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return each curve once, under the names of all policies that share it: with one rater they are the same."""
+    found: list[tuple[list[str], Any]] = []
+    for policy, about in curves.items():
+        name = POLICIES.get(policy, policy)
+        same = next((names for names, other in found if other["curve"] == about["curve"]), None)
+        if same is None:
+            found.append(([name], about))
+        else:
+            same.append(name)
+    return [(" = ".join(names), about) for names, about in found]
 
 
 def _drawn_of(result: dict[str, Any]) -> str:

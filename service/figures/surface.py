@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.quality_report.numbers import plain_number
 from calibrant_server.service.figures.base import (
     GREY,
     ORANGE,
     SLATE,
+    class_named,
     data_of,
     dressed,
     image,
@@ -35,12 +37,18 @@ SOURCES = {
 }
 
 
-def draw_surface(result: dict[str, Any], media_type: str, *, objective: str = "nll") -> bytes:
+def draw_surface(
+    result: dict[str, Any],
+    media_type: str,
+    *,
+    objective: str = "nll",
+    classes: list[str] | None = None,
+) -> bytes:
     """Return the figure of one loss of the response of `GET temperature/surface`."""
-    return image(media_type, lambda: _figure(result, objective))
+    return image(media_type, lambda: _figure(result, objective, classes))
 
 
-def _figure(result: dict[str, Any], objective: str) -> Figure:
+def _figure(result: dict[str, Any], objective: str, classes: list[str] | None) -> Figure:
     lines = [data_of(result), labels_of(result)]
     if result.get("source"):
         lines.append(f"from {SOURCES[result['source']]}, n = {result['n_used']:,}")
@@ -50,7 +58,8 @@ def _figure(result: dict[str, Any], objective: str) -> Figure:
         result, f"{LOSSES[objective]} over two temperatures", lines, (6.8, 6.6), right=1.3
     )
     axes = figure.subplots()
-    dressed(axes, "temperature of class 0", "temperature of class 1", grid="none")
+    names = [f"temperature of {class_named(i, classes)}" for i in (0, 1)]
+    dressed(axes, *names, grid="none")
     if not result.get(objective):
         say_nothing(axes, result)
         return figure
@@ -63,7 +72,7 @@ def _figure(result: dict[str, Any], objective: str) -> Figure:
     axes.plot([1], [1], "k+", markersize=9, markeredgewidth=1.6, label="unchanged")
     lowest = (result.get("lowest") or {}).get(objective)
     if lowest:
-        text = f"lowest: {lowest['value']:.4g} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"
+        text = f"lowest: {plain_number(lowest['value'])} at {lowest['background']:.2f}, {lowest['foreground']:.2f}"
         axes.plot(
             *([lowest["background"]], [lowest["foreground"]]), color=ORANGE, marker="o", markersize=8, linestyle="",
             markeredgecolor="white", markeredgewidth=1.2, label=text, clip_on=False, zorder=5,
@@ -91,7 +100,7 @@ def _draw(axes: Axes, along: Any, up: Any, values: Any, name: str) -> None:
     place = axes.get_position()
     beside = axes.figure.add_axes((place.x1 + 0.025, place.y0, 0.028, place.height))
     bar = axes.figure.colorbar(drawn, cax=beside, ticks=levels[:: max(1, len(levels) // 8)])
-    bar.ax.set_yticklabels([f"{level:.3g}" for level in bar.get_ticks()])
+    bar.ax.set_yticklabels([plain_number(level) for level in bar.get_ticks()])
     bar.set_label(name, color=SLATE, fontsize=8.5)
     bar.ax.tick_params(labelsize=8)
 

@@ -44,7 +44,8 @@ def _figure(result: dict[str, Any]) -> Figure:
     figure.subplots_adjust(hspace=0.08)
     dressed(curve, "", "share of errors")
     dressed(scores, "uncertainty (entropy over log K)", "share")
-    diagonal(curve, "error equals uncertainty")
+    # Of more than two classes a calibrated model is off this line: it is where the metric is 0, not an ideal.
+    diagonal(curve, "error equals uncertainty: UCE 0")
     ideal = result.get("ideal_curve")
     if ideal:
         curve.plot(

@@ -4,19 +4,22 @@ What the headers show to be invalid is rejected before a byte is read. Memory is
 never for those that were announced, and for decompressed bytes before they are made. A decompressed body must not
 exceed `max_decoded_bytes`. Beyond `FREE_EXPANSION`, it must not exceed `MAX_EXPANSION` bytes per byte sent: a larger
 expansion is a decompression bomb, not a batch. Its values are bounded likewise, because a value of two bytes takes a
-hundred in memory.
+hundred in memory. An Arrow stream is bounded by what it states about itself before it is decoded.
 """
 
 import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 
 import zstandard
 from anyio import from_thread
 from fastapi import Request
 
 from calibrant.core.errors import Violation
+from calibrant_server.service.http.arrow_sizes import arrow_sizes
 from calibrant_server.service.http.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -25,7 +28,7 @@ from calibrant_server.service.http.errors import (
     MalformedRequest,
     MediaTypeUnsupported,
 )
-from calibrant_server.service.http.headers import only
+from calibrant_server.service.http.parameters import only
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.security.admission import Hold
 from calibrant_server.service.settings import Settings
@@ -33,6 +36,11 @@ from calibrant_server.service.settings import Settings
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 MERGE_PATCH = "application/merge-patch+json"
+ARROW = "application/vnd.apache.arrow.stream"
+PANE = "application/x-calibrant-pane"
+BINARY = (ARROW, PANE)
+# Packages of the extra `ipc`; without them a service takes no Arrow streams.
+ARROW_PACKAGES = ("nanoarrow", "pyarrow")
 CODINGS = ("gzip", "zstd")
 LARGE_BYTES = 64 * 1024
 FREE_EXPANSION = 4 * 1024 * 1024
@@ -52,34 +60,41 @@ ZSTD_STEP = 1024  # input bytes per step: they expand to at most 256 blocks of 1
 
 @dataclass(frozen=True)
 class Body:
-    """A complete body, decompressed."""
+    """A complete body, decompressed; `sent_bytes` is its size before."""
 
     media_type: str
     data: bytes
+    sent_bytes: int = 0
 
     @property
     def is_large(self) -> bool:
-        """Whether it is parsed in a thread; for a small body the thread costs more than the parsing."""
-        return len(self.data) >= LARGE_BYTES
+        """Whether it is parsed in a thread; for a small body of text the thread costs more than the parsing."""
+        return len(self.data) >= LARGE_BYTES or self.media_type in BINARY
 
 
 async def read_body(
-    request: Request, settings: Settings, hold: Hold, takes: Sequence[str] = (JSON, NDJSON)
+    request: Request,
+    settings: Settings,
+    hold: Hold,
+    takes: Sequence[str] | None = (JSON, NDJSON),
 ) -> Body:
-    """Return the body of `request`, or raise its problem."""
-    media_type = content_type(request, takes)
+    """Return the body of `request`, or raise its problem. With `takes` None, its type is not looked at."""
+    media_type = "" if takes is None else content_type(request, takes)
     coding = content_coding(request)
     announced_length(request, settings.max_body_bytes)
     hold.claim(_tenant(request))
-    sent = await _received(request, settings, hold)
-    if coding is None:
-        return Body(media_type, sent)
+    sent = data = await _received(request, settings, hold)
     limit = decoded_limit(len(sent), settings)
+    if coding is not None:
 
-    def reserve(n_decoded: int) -> None:
-        from_thread.run_sync(hold.reach, len(sent) + n_decoded)
+        def reserve(n_decoded: int) -> None:
+            from_thread.run_sync(hold.reach, len(sent) + n_decoded)
 
-    return Body(media_type, await aside(decompressed, sent, coding, limit, reserve))
+        data = await aside(decompressed, sent, coding, limit, reserve, media_type in BINARY)
+    if media_type == ARROW:
+        sizes = await aside(arrow_sizes, data, settings.max_rows, limit)
+        hold.reach(hold.n_bytes + sizes.n_bytes)
+    return Body(media_type, data, len(sent))
 
 
 def _tenant(request: Request) -> str | None:
@@ -95,10 +110,21 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
     if media_type not in takes:
         named = media_type or "no Content-Type"
         raise MediaTypeUnsupported(f"Received {named}; expected {' or '.join(takes)}.")
+    if media_type == ARROW and not reads_arrow():
+        raise MediaTypeUnsupported(
+            f"Received {ARROW}, which this service cannot read: it needs the extra `ipc` (pip install "
+            "'calibrant[server,ipc]'). Send JSON, or ask the operator to install it."
+        )
     charset = parameters.lower().replace(" ", "").partition("charset=")[2].split(";")[0].strip('"')
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
         raise MediaTypeUnsupported(f"Received charset {charset}; expected UTF-8.")
     return media_type
+
+
+@cache
+def reads_arrow() -> bool:
+    """Return whether the packages that read Arrow streams are installed."""
+    return all(find_spec(name) is not None for name in ARROW_PACKAGES)
 
 
 def content_coding(request: Request) -> str | None:
@@ -164,9 +190,15 @@ def decoded_limit(n_sent: int, settings: Settings) -> int:
 
 
 def decompressed(
-    data: bytes, coding: str, limit: int, reserve: Callable[[int], None] = lambda _: None
+    data: bytes,
+    coding: str,
+    limit: int,
+    reserve: Callable[[int], None] = lambda _: None,
+    is_binary: bool = False,
 ) -> bytes:
     """Return `data` without its coding; call `reserve` with each size before it is reached.
+
+    The values of a text are counted by its commas.
 
     Raises
     ------
@@ -184,7 +216,7 @@ def decompressed(
                 detail = f"Received a body of more than {limit} bytes when decompressed; expected at most {limit}. Send several batches."
                 raise BodyTooLarge(detail)
             if not data:
-                return _of_bounded_values(whole, max_values)
+                return bytes(whole) if is_binary else _of_bounded_values(whole, max_values)
     except (zlib.error, zstandard.ZstdError) as error:
         raise undecodable(
             coding,

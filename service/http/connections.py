@@ -3,6 +3,8 @@
 uvicorn starts its only timer after a first response. Without the timers below, a client that never completes a request, or
 never reads a response, would keep its descriptor for ever. At the limit, the connection that has waited longest for a
 request gives way to a new one; a new one is rejected only if all connections are being served.
+
+Requests are parsed by httptools, in C, where it is installed; else by h11. h11 bounds the head of a request, httptools does not.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import asyncio
 import logging
 import resource
 import time
-from typing import Any, ClassVar
+from collections import deque
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -27,7 +31,17 @@ RESERVED_DESCRIPTORS, BACKLOG = 256, 128
 MAX_CONNECTIONS = 8192
 SERVED_SHARE = 0.5  # of the connections: requests of one tenant that may be served at one time
 MAX_DESCRIPTORS = 65_536
+# With httptools: bytes of a head or of trailers, and requests that a connection may send before earlier responses.
+MAX_HEAD_BYTES, MAX_PIPELINED = 64 * 1024, 64
+_PART_BYTES = 32 * 1024
 QUIET_S = 60.0  # between two log lines about the same lack of descriptors
+
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+if TYPE_CHECKING:
+    _Protocol = H11Protocol
+else:
+    _Protocol = object
 
 log = logging.getLogger("service.connections")
 
@@ -81,8 +95,8 @@ class Room:
         return True
 
 
-class BoundedProtocol(H11Protocol):
-    """HTTP connection with a time limit for headers, a minimum rate of reading, and a place among the others."""
+class BoundedProtocol(_Protocol):
+    """Time limit for headers, minimum rate of reading, and a place among the others, for a protocol of uvicorn."""
 
     room: ClassVar[Room]
 
@@ -181,9 +195,59 @@ class BoundedProtocol(H11Protocol):
         self._writing = self.loop.call_later(WRITE_PERIOD_S, self._check_writing)
 
 
-def protocol_in(room: Room) -> type[BoundedProtocol]:
-    """Return the protocol of connections that share the places of `room`."""
-    return type("RoomProtocol", (BoundedProtocol,), {"room": room})
+class BoundedHead:
+    """Bound of what httptools collects before a request reaches the app: its head, trailers, and requests behind it."""
+
+    # Of the protocol that this class is mixed into.
+    transport: asyncio.Transport
+    pipeline: deque[Any]
+    _n_head = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, a part at a time: where a head begins in it is only known to its part."""
+        for start in range(0, len(data), _PART_BYTES):
+            part = data[start : start + _PART_BYTES]
+            self._n_head += len(part)
+            super().data_received(part)  # type: ignore[misc]
+            self._end_if_too_large()
+            if self.transport.is_closing():
+                return
+
+    def _end_if_too_large(self) -> None:
+        if self._n_head > MAX_HEAD_BYTES and not self._is_served:  # type: ignore[attr-defined]
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
+        elif self._n_head > MAX_HEAD_BYTES or len(self.pipeline) > MAX_PIPELINED:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """Count the next head from its beginning."""
+        self._n_head = 0
+        super().on_message_begin()  # type: ignore[misc]
+
+    def on_body(self, body: bytes) -> None:
+        """Count trailers from the last byte of the body; the app bounds the body."""
+        self._n_head = 0
+        super().on_body(body)  # type: ignore[misc]
+
+
+def protocol_in(room: Room, parser: str | None = None) -> type[BoundedProtocol]:
+    """Return the protocol of connections that share the places of `room`.
+
+    Parameters
+    ----------
+    parser : "httptools" or "h11"; default: httptools if it is installed
+    """
+    bases: tuple[type, ...] = (BoundedProtocol, H11Protocol)
+    if (parser or _parser()) == "httptools":
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+        bases = (BoundedProtocol, BoundedHead, HttpToolsProtocol)
+    return type("RoomProtocol", bases, {"room": room})
+
+
+def _parser() -> str:
+    return "h11" if find_spec("httptools") is None else "httptools"
 
 
 class OnceAMinute(logging.Filter):

@@ -9,7 +9,7 @@
       405  MethodNotAllowed
       406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished, AlarmClosed, MapNotBetter,
+      409  BatchConflict, OffsetConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished, AlarmClosed, MapNotBetter,
            MapsFull, WebhooksMissing, KeyConfigured
       412  PreconditionFailed
       413  BodyTooLarge
@@ -226,6 +226,20 @@ class BatchConflict(Problem):
     status = 409
 
 
+class OffsetConflict(Problem):
+    """The batch does not follow the messages of its source that were accepted before; `watermark` is where to continue."""
+
+    status = 409
+
+    def __init__(self, detail: str, *, errors: Iterable[Violation], watermark: int) -> None:
+        super().__init__(detail, errors=errors)
+        self.watermark = watermark
+
+    def body(self, instance: str, request_id: str | None = None) -> dict[str, Any]:
+        """Return the members of the problem document."""
+        return super().body(instance, request_id) | {"watermark": self.watermark}
+
+
 class ModelConflict(Problem):
     """The request contradicts the definition of the model."""
 
@@ -257,7 +271,7 @@ class AlarmClosed(Problem):
 
 
 class MapNotBetter(Problem):
-    """This version is not better than the current one on later labels; send `override: true` to promote it anyway."""
+    """This version was not shown to be better than the current one; send `override: true` to promote it anyway."""
 
     status = 409
 

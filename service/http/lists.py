@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.errors import InvalidQuery
-from calibrant_server.service.http.headers import entity_tags, names
+from calibrant_server.service.http.parameters import entity_tags, names
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000

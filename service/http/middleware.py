@@ -1,24 +1,62 @@
-"""Middleware of every request: identity, check of the path, conditional GET, security headers, log line, metrics."""
+"""Middleware of every request: id and trace, check of the path, conditional GET, security headers, log line, metrics.
+
+`X-Request-Id` and `traceparent` (W3C Trace Context) of the client are accepted if they are valid; otherwise they are
+created. Both are returned.
+
+A client that watches a model repeats a request with the ETag that it has. If the same request was valid before, one read
+of the store shows whether its response has changed: then the response is 304. In every other case, and on any error, the
+request is routed. Batches are taken before the router too (`service/ingest/direct.py`).
+
+A JSON response needs nothing, so its security policy allows nothing. Figures and reports carry their own
+styles: under that policy a browser would show figures in black.
+"""
+
+from __future__ import annotations
 
 import logging
+import re
+import secrets
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import orjson
+from opentelemetry import trace
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.conditional_get import not_modified
 from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
-from calibrant_server.service.http.identifiers import identify, identity_headers
 from calibrant_server.service.http.prometheus import ServiceMetrics
-from calibrant_server.service.http.security_headers import SecurityHeaders
+from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit_record import record
+from calibrant_server.workers.ingest.inbox import StoreUnavailable
 
 log = logging.getLogger("service.access")
 
 MAX_PATH_CHARACTERS = 500
+
+REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
+_VALID_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
+_VALID_PARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})")
+Headers = list[tuple[bytes, bytes]]
+# Images and pages that carry their own styles.
+SVG = b"image/svg+xml"
+STYLED = (SVG, b"text/html")
+HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cache-control": b"no-store",
+}
+CORS_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+CORS_REQUEST_HEADERS = (
+    "Accept", "Authorization", "Content-Encoding", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match",
+    "Prefer", "Traceparent", "X-Request-Id",
+)  # fmt: skip
+CORS_RESPONSE_HEADERS = (
+    "Content-Disposition", "ETag", "Link", "Location", "Preference-Applied", "Retry-After", "Traceparent", "X-Request-Id",
+)  # fmt: skip
+CONDITION, PREFERENCE = b"if-none-match", b"prefer"
 
 # Tags of routes that return a result.
 RESULTS = frozenset(
@@ -30,9 +68,15 @@ class RequestMiddleware:
     """Outermost layer of the app; independent of the subject of a request."""
 
     def __init__(
-        self, app: ASGIApp, meters: ServiceMetrics, log_requests: bool, security: SecurityHeaders
+        self,
+        app: ASGIApp,
+        meters: ServiceMetrics,
+        log_requests: bool,
+        security: SecurityHeaders,
+        direct: Callable[[Scope], ASGIApp | None],
     ) -> None:
         self.app = app
+        self.direct = direct
         self.security = security
         self.meters = meters
         self.log_requests = log_requests
@@ -51,8 +95,9 @@ class RequestMiddleware:
             if _hides_slash(scope):
                 await _refuse(_slash(), scope, response)
             else:
-                unchanged = await not_modified(scope) if scope["method"] == "GET" else None
-                await (unchanged or self.app)(scope, received, response)
+                is_read = scope["method"] == "GET"
+                early = await not_modified(scope) if is_read else self.direct(scope)
+                await (early or self.app)(scope, received, response)
         except Exception:
             log.exception("request_failed", extra={"request_id": scope["request_id"]})
             if response.status is not None:
@@ -165,3 +210,75 @@ def log_request(scope: Scope, operation: str, status: int, seconds: float, **siz
         **sizes,
     }
     log.info("request", extra=fields)
+
+
+async def not_modified(scope: Scope) -> ASGIApp | None:
+    """Return the 304 for a GET whose response is unchanged; None if it must be routed."""
+    sent = {name for name, _ in scope["headers"]}
+    if CONDITION not in sent or PREFERENCE in sent:
+        return None
+    reads: ReadService = scope["app"].state.reads
+    try:
+        return await reads.unchanged(Request(scope))
+    except (Problem, StoreUnavailable):
+        return None
+
+
+def identify(scope: Scope) -> None:
+    """Give a request its id and its place in a trace."""
+    sent = dict(scope["headers"])
+    once = [name for name, _ in scope["headers"]].count(REQUEST_ID) == 1
+    named = sent.get(REQUEST_ID, b"")
+    is_valid = once and _VALID_ID.fullmatch(named)
+    scope["request_id"] = named.decode() if is_valid else secrets.token_hex(16)
+    scope["traceparent"] = _traceparent(sent.get(TRACEPARENT, b""))
+
+
+def _traceparent(sent: bytes) -> str:
+    """Return the span of this request: the one that is exported, else a new one in the client's trace."""
+    span = trace.get_current_span().get_span_context()
+    if span.is_valid:
+        return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
+    found = _VALID_PARENT.fullmatch(sent)
+    trace_id, flags = (found[1].decode(), found[2].decode()) if found else (_trace_id(), "00")
+    return f"00-{trace_id}-{secrets.token_hex(8)}-{flags}"
+
+
+def _trace_id() -> str:
+    return secrets.token_hex(16)
+
+
+def identity_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Return the headers that name a request in its response, and its caller's limits."""
+    named = ((REQUEST_ID, "request_id"), (TRACEPARENT, "traceparent"))
+    limits = ((b"ratelimit", "rate_limit"), (b"ratelimit-policy", "rate_policy"))
+    return [(header, scope[name].encode()) for header, name in (*named, *limits) if scope.get(name)]
+
+
+class SecurityHeaders:
+    """Headers that every response gets unless its route sets them.
+
+    Parameters
+    ----------
+    allowed_origins : origins of pages that may read and embed responses
+    """
+
+    def __init__(self, allowed_origins: Sequence[str] = ()) -> None:
+        ancestors = " ".join(allowed_origins).encode() or b"'none'"
+        self._ancestors = b"frame-ancestors " + ancestors
+        self._resources = b"cross-origin" if allowed_origins else b"same-origin"
+
+    def added_to(self, headers: Headers) -> Headers:
+        """Return the headers of a response with those that it lacks."""
+        present = {name.lower(): value for name, value in headers}
+        styles = b" style-src 'unsafe-inline';" if _is_styled(present) else b""
+        policy = b"default-src 'none';" + styles + b" " + self._ancestors
+        due = HEADERS | {
+            b"content-security-policy": policy,
+            b"cross-origin-resource-policy": self._resources,
+        }
+        return [*headers, *((name, due[name]) for name in due if name not in present)]
+
+
+def _is_styled(headers: dict[bytes, bytes]) -> bool:
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in STYLED

@@ -34,6 +34,12 @@ class ServiceMetrics:
             ("kind",),
             registry=self.registry,
         )
+        self.events = Counter(
+            "calibrant_cloudevents",
+            "CloudEvents: accepted, skipped, waiting for the other half, refused, or shed.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self.ingest_seconds, self.query_seconds = (
             Histogram(name, text, buckets=SECONDS, registry=self.registry)
             for name, text in (

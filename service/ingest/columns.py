@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.violations import MAX_VIOLATIONS
-from calibrant_server.service.http.bodies import NDJSON, Body
+from calibrant.input.arrow import Column, Lists
+from calibrant.input.value_checks import MAX_VIOLATIONS
+from calibrant_server.service.http.bodies import ARROW, NDJSON, Body, decoded_limit
 from calibrant_server.service.http.errors import BodyTooLarge, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.ingest.arrow_stream import read_arrow
+from calibrant_server.service.ingest.offsets import OFFSET_FIELDS, offsets_of
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.entries import Places
+from calibrant_server.workers.ingest.entries import Places, SourceOffsets
 
 PLURAL = {
     "probability": "probabilities",
@@ -64,6 +67,7 @@ class ParsedBatch:
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
     options: object = None
+    offsets: SourceOffsets | None = None
     under: str = ""
     names: Mapping[str, str] = field(default_factory=lambda: IN_A_LINE)
     is_flat: bool = False
@@ -75,7 +79,7 @@ class ParsedBatch:
             return Places([self.lines[row] for row in rows], True, self.under)
         return None if rows == list(range(len(rows))) else Places(rows, False)
 
-    def rows_but(self, accepted: Iterable[int]) -> list[dict[str, Any]]:
+    def rows_but(self, accepted: Sequence[int]) -> list[dict[str, Any]]:
         """Return the rows that are not among `accepted`, each as it was sent."""
         columns = {
             name: column
@@ -84,9 +88,11 @@ class ParsedBatch:
         }
         slices = self.columns.get("slices")
         columns |= slices if isinstance(slices, dict) else {}
-        left = set(range(max((len(each) for each in columns.values()), default=0))).difference(
-            accepted
-        )
+        n_rows = max((len(each) for each in columns.values()), default=0)
+        if len(accepted) == n_rows:
+            return []
+        left = set(range(n_rows)).difference(accepted)
+        columns = {name: _indexed(column) for name, column in columns.items()}
         return [
             {name: column[row] for name, column in columns.items() if row < len(column)}
             for row in sorted(left)
@@ -107,6 +113,17 @@ class ParsedBatch:
         return replace(violation, pointer=pointer)
 
 
+def _indexed(column: Any) -> Any:
+    """Return a column with one value per row, None where an Arrow column has none."""
+    if not isinstance(column, Column):
+        return column
+    found = column.values
+    values = found.as_lists() if isinstance(found, Lists) else found.tolist()
+    return [
+        None if null else value for null, value in zip(column.null.tolist(), values, strict=True)
+    ]
+
+
 def read_columns(
     body: Body,
     settings: Settings,
@@ -125,6 +142,8 @@ def read_columns(
         A field that is unknown, or is not the list that it should be.
     """
     max_objects = 3 * settings.max_rows + 100
+    if body.media_type == ARROW:
+        return _from_arrow(body, settings)
     if body.media_type == NDJSON:
         posted = _from_records(*read_ndjson(body.data, max_objects), more, head)
     else:
@@ -133,7 +152,19 @@ def read_columns(
     if longest > settings.max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
     columns, is_flat = _unflattened(posted.columns)
-    return replace(posted, columns=_arrays(columns), is_flat=is_flat)
+    may_hold_booleans = b"true" in body.data or b"false" in body.data
+    return replace(posted, columns=_arrays(columns, may_hold_booleans), is_flat=is_flat)
+
+
+def _from_arrow(body: Body, settings: Settings) -> ParsedBatch:
+    """Return the columns of an Arrow stream, whose sizes were checked when it was received."""
+    columns, batch_id = read_arrow(body.data, decoded_limit(len(body.data), settings))
+    refuse_unknown(columns, COLUMNS)
+    scores = columns.get("probabilities")
+    is_flat = isinstance(scores, Column) and getattr(scores.values, "ndim", 2) == 1
+    if is_flat and "confidences" not in columns:
+        columns["confidences"] = columns.pop("probabilities")
+    return ParsedBatch(columns, batch_id, is_flat=is_flat)
 
 
 def _unflattened(columns: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -217,6 +248,10 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
     )
 
 
+def _has_offsets(document: dict[str, Any]) -> bool:
+    return not document.keys().isdisjoint(OFFSET_FIELDS)
+
+
 def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]) -> ParsedBatch:
     document = object_of(document)
     if RECORDS in document:
@@ -227,7 +262,12 @@ def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]
     columns = {name: value for name, value in columns.items() if value is not None}
     for name, value in columns.items():
         _check_column(name, value)
-    return ParsedBatch(columns, batch_id_of(document), options=document.get("options"))
+    return ParsedBatch(
+        columns,
+        batch_id_of(document),
+        options=document.get("options"),
+        offsets=offsets_of(document) if _has_offsets(document) else None,
+    )
 
 
 def _from_list(
@@ -253,6 +293,7 @@ def _from_list(
         found,
         batch_id=batch_id_of(document),
         options=document.get("options"),
+        offsets=offsets_of(document) if _has_offsets(document) else None,
         under=RECORDS,
         names={plural: plural for plural in LENIENT if plural in spelled},
     )
@@ -284,9 +325,10 @@ def _check_list(pointer: str, value: Any) -> None:
 def _from_records(
     records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str], head: tuple[str, ...]
 ) -> ParsedBatch:
-    batch_id = options = None
+    batch_id = options = offsets = None
     if records and records[0] and records[0].keys() <= set(head):
         batch_id, options = batch_id_of(records[0]), records[0].get("options")
+        offsets = offsets_of(records[0]) if _has_offsets(records[0]) else None
         records, lines = records[1:], lines[1:]
     spelled = set().union(*set(map(tuple, records)))
     if not spelled <= RECORD_NAMES.keys() | more.keys():
@@ -302,7 +344,7 @@ def _from_records(
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
-    return ParsedBatch(columns, batch_id, lines, options)
+    return ParsedBatch(columns, batch_id, lines, options, offsets)
 
 
 def _refuse_two_spellings(
@@ -353,10 +395,13 @@ def _by_slice(column: list[Any], lines: list[int]) -> dict[str, list[Any]]:
     return {name: [each[name] for each in column] for name in names}
 
 
-def _arrays(columns: dict[str, Any]) -> dict[str, Any]:
+def _arrays(columns: dict[str, Any], may_hold_booleans: bool = True) -> dict[str, Any]:
+    def matrix(rows: list[Any]) -> Any:
+        return _matrix(rows, may_hold_booleans)
+
     reading: dict[str, Callable[[Any], Any]] = {
-        "probabilities": _matrix,
-        "logits": _matrix,
+        "probabilities": matrix,
+        "logits": matrix,
         "confidences": _vector,
         "weights": _vector,
         "label_counts": _counts,
@@ -368,7 +413,7 @@ def _as_it_is(column: Any) -> Any:
     return column
 
 
-def _matrix(rows: list[Any]) -> Any:
+def _matrix(rows: list[Any], may_hold_booleans: bool) -> Any:
     """Return float64 (n, width) if every row is a list of numbers of one length, else the rows."""
     if set(map(type, rows)) != {list}:
         return rows
@@ -382,7 +427,7 @@ def _matrix(rows: list[Any]) -> Any:
     except (TypeError, OverflowError):
         return rows
     matrix = np.frombuffer(flat).reshape(len(rows), -1)
-    return rows if _holds_booleans(matrix, rows) else matrix
+    return rows if may_hold_booleans and _holds_booleans(matrix, rows) else matrix
 
 
 def _holds_booleans(matrix: np.ndarray, rows: list[Any]) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant.core.batch import Batch, Checked
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.routing import MICROSECONDS, pane_start
-from calibrant.input.violations import MAX_STORED, MAX_VIOLATIONS
+from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.ingest.columns import ParsedBatch, some_of
 from calibrant_server.workers.store.registry import ModelConfig
 

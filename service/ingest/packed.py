@@ -39,7 +39,9 @@ class UnpackingBudget:
 
 
 def decoded(packed: Any, pointer: str) -> bytes:
-    """Return the bytes of base64."""
+    """Return the bytes of base64; bytes, which no JSON has, are returned as they are."""
+    if isinstance(packed, bytes):
+        return packed
     if not isinstance(packed, str):
         raise CalibrationInputError([Violation(pointer, "base64", "packed must be base64.")])
     try:

@@ -4,12 +4,29 @@ Bodies are not read through these models, which would cost more than the rest of
 `service/ingest/columns.py` reads.
 """
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.openapi.schema import ProblemError
 
 Label = int | str | list[int | str] | None
+Source = Annotated[
+    Name | None,
+    Field(
+        description="Where the batch comes from, such as a partition of a topic; needs `offsets`."
+    ),
+]
+Offsets = Annotated[
+    list[Annotated[int, Field(ge=0)]] | None,
+    Field(
+        min_length=2,
+        max_length=2,
+        description="`[from, to)` of the messages in `source`. Accepted only where the previous batch ended; messages "
+        "accepted before are a duplicate, without a limit of time.",
+    ),
+]
 
 
 class PredictionsBody(BaseModel):
@@ -18,6 +35,8 @@ class PredictionsBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     batch_id: Name | None = None
+    source: Source = None
+    offsets: Offsets = None
     probabilities: list[list[float]] | list[float] | None = Field(
         None,
         description="One row per prediction with one value per class; rows must sum to 1 within 1e-3 and are then "
@@ -71,11 +90,13 @@ class RecordsBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     batch_id: Name | None = None
+    source: Source = None
+    offsets: Offsets = None
     predictions: list[ListedPrediction]
 
 
 class PredictionRecord(BaseModel):
-    """One line of NDJSON: one prediction. `batch_id` may stand alone in the first line."""
+    """One line of NDJSON: one prediction. `batch_id`, `source` and `offsets` may stand alone in the first line."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -104,6 +125,24 @@ class IngestQuery(BaseModel):
     )
 
 
+class SourceQuery(IngestQuery):
+    """Query of an operation that takes numbered messages of a source."""
+
+    source: str | None = Field(None, description="As in the body, for bodies without the field.")
+    offsets: str | None = Field(None, description="As in the body.", examples=["100,250"])
+
+
+class PaneQuery(SourceQuery):
+    """Query of an operation that also takes one packed pane as its body."""
+
+    event_time: str | None = Field(
+        None, description="RFC 3339; of a packed pane. Default: the time of receipt."
+    )
+    slice: str | None = Field(
+        None, description="`key:value`, of a packed pane; several with commas.", examples=["site:A"]
+    )
+
+
 class IngestResponse(BaseModel):
     """Status of a batch."""
 
@@ -118,11 +157,13 @@ class IngestResponse(BaseModel):
     durability: str = Field(
         description="`everysec`, `replicated` or `fsync`: what a crash can lose."
     )
-    stale: bool | None = Field(None, description="Only for running totals: a later one is there.")
+    stale: bool | None = Field(
+        None, description="Only for running totals: a later one came before."
+    )
     duplicate_rows: int = Field(0, description="Rows whose id and content came before.")
     stale_rows: int = Field(0, description="Ratings older than the stored ones of the same raters.")
     conflicts: int = Field(0, description="Rows whose id came before with other content.")
     slices_other: dict[str, int] = Field(
-        {}, description="By slice key, rows whose value found no room and that fill key:other."
+        {}, description="By slice key, rows whose value is beyond the limit: they fill key:other."
     )
     errors: list[ProblemError]

@@ -4,6 +4,7 @@ The checks run by rising cost: key, remembered rejections, headers, size, bytes,
 what its body holds; all other steps are the same for every kind of batch.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,25 +12,34 @@ from hashlib import blake2b
 from typing import Annotated, Any
 
 import orjson
+from cachetools import LRUCache
 from fastapi import Depends, Request, Response
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, engine_settings
-from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.errors import ModelUnknown, QuotaFull
-from calibrant_server.service.http.headers import IdempotencyKey, Prefer, only, preferred_wait
-from calibrant_server.service.http.identifiers import ModelId, agreed_batch_id
+from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
+from calibrant_server.service.http.errors import ModelUnknown, QuotaFull, StoreUnavailable
+from calibrant_server.service.http.parameters import (
+    IdempotencyKey,
+    ModelId,
+    Prefer,
+    agreed_batch_id,
+    only,
+    preferred_wait,
+)
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import Caller, Keyring, needs
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.entries import IngestBatch, Places
+from calibrant_server.workers.ingest.entries import IngestBatch, Places, SourceOffsets
+from calibrant_server.workers.ingest.errors import ModelMismatch
 from calibrant_server.workers.ingest.inbox import Receipt
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
 QUOTA_RETRY_S = 60
+MAX_CONFIGS_BYTES = 32 * 1024 * 1024
 ROWS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
@@ -59,6 +69,7 @@ class IngestContext:
         retains: bool = False,
         places: Places | None = None,
         ids: tuple[str, ...] = (),
+        offsets: SourceOffsets | None = None,
     ) -> IngestBatch:
         """Return the batch to append; its id is the one of body or header, else a new one."""
         return IngestBatch.of(
@@ -75,10 +86,16 @@ class IngestContext:
             create=self.config is None,
             violations=violations,
             ids=ids,
+            offsets=offsets,
         )
 
 
 Prepare = Callable[[Body, IngestContext], IngestBatch]
+
+
+def _n_bytes(config: ModelConfig) -> int:
+    """Return about how many bytes a configuration takes in memory."""
+    return 1000 + 4 * len(config.to_json())
 
 
 class IngestService:
@@ -91,13 +108,23 @@ class IngestService:
         self.inbox = connection.inbox
         self.registry = connection.registry
         self.admission = admission
+        # Configurations as they were last read, by `tenant/model`.
+        self.configs: LRUCache[str, ModelConfig] = LRUCache(MAX_CONFIGS_BYTES, _n_bytes)
         engine = engine_settings(settings)
         self.limits = Limits(engine.max_panes, engine.future_skew_s)
 
-    async def hand_over(self, batch: IngestBatch) -> Receipt:
-        """Append a batch, within its tenant's part of what tenants share."""
+    async def hand_over(self, batch: IngestBatch, checked_revision: int | None = None) -> Receipt:
+        """Append a batch, within its tenant's part of what tenants share.
+
+        Raises
+        ------
+        ModelMismatch
+            `checked_revision` is not the current one, or the model was deleted or created again.
+        """
         share = self.keyring.share_of_tenant(self.settings.tenant_share)
-        return await self.inbox.hand_over(replace(batch, share=share))
+        return await self.inbox.hand_over(
+            replace(batch, share=share, checked_revision=checked_revision)
+        )
 
     async def check_new_model(self, tenant: str) -> None:
         """Raise QuotaFull unless the tenant may have another model.
@@ -111,18 +138,34 @@ class IngestService:
 
 
 class IngestAccess:
-    """One request that sends to a model, from a caller who may."""
+    """One request that sends to a model, from a caller who may.
+
+    Attributes
+    ----------
+    deadline_s : time for the store to accept the batch; None: as long as it is retried
+    """
 
     def __init__(
-        self, service: IngestService, request: Request, caller: Caller, model: str
+        self,
+        service: IngestService,
+        request: Request,
+        caller: Caller,
+        model: str,
+        deadline_s: float | None = None,
     ) -> None:
         self.service = service
         self.request = request
         self.caller = caller
         self.model = model
+        self.deadline_s = deadline_s
 
     async def take(
-        self, partial: bool, prepare: Prepare, has_body: bool = True, is_costly: bool = False
+        self,
+        partial: bool,
+        prepare: Prepare,
+        has_body: bool = True,
+        is_costly: bool = False,
+        takes: Sequence[str] = (JSON, NDJSON),
     ) -> Response:
         """Read, prepare and append a batch; return its receipt. A costly one is prepared in a thread whatever its size."""
         service, key = self.service, model_key(self.caller.tenant, self.model)
@@ -137,19 +180,66 @@ class IngestAccess:
             config = await self._config()
             body = Body("", b"")
             if has_body:
-                body = await read_body(self.request, service.settings, hold)
+                body = await read_body(self.request, service.settings, hold, takes)
+            batch, receipt = await self._appended(config, partial, prepare, body, is_costly)
+        self._count(batch, receipt)
+        return await self._response(batch, receipt)
+
+    async def append(self, body: Body, prepare: Prepare) -> Receipt:
+        """Prepare and append the valid rows of a body that was read before; return the receipt."""
+        key = model_key(self.caller.tenant, self.model)
+        self.service.admission.check(key)
+        with self.service.admission.remembering(key), engine_errors():
+            config = await self._config()
+            batch, receipt = await self._appended(config, True, prepare, body, False)
+        self._count(batch, receipt)
+        return receipt
+
+    def _count(self, batch: IngestBatch, receipt: Receipt) -> None:
+        if not receipt.duplicate:
+            self.request.app.state.meters.accepted.labels(batch.kind).inc(receipt.accepted)
+
+    async def _appended(
+        self,
+        config: ModelConfig | None,
+        partial: bool,
+        prepare: Prepare,
+        body: Body,
+        is_costly: bool,
+    ) -> tuple[IngestBatch, Receipt]:
+        """Prepare and append a batch; again if its model was changed since its configuration was read."""
+        for last in (False, False, True):
             context = self._context(config, partial)
             if is_costly or body.is_large:
                 batch = await aside(prepare, body, context)
             else:
                 batch = prepare(body, context)
-            receipt = await service.hand_over(batch)
-        if not receipt.duplicate:
-            self.request.app.state.meters.accepted.labels(batch.kind).inc(receipt.accepted)
-        return await self._response(batch, receipt)
+            revision = None if config is None else config.revision
+            try:
+                async with asyncio.timeout(self.deadline_s):
+                    return batch, await self.service.hand_over(batch, revision)
+            except TimeoutError as error:
+                raise StoreUnavailable() from error
+            except ModelMismatch:
+                self.service.configs.pop(model_key(self.caller.tenant, self.model), None)
+                if config is None or last:
+                    raise
+            config = await self._config()
+        raise AssertionError  # the last attempt returns or raises
+
+    async def known_config(self) -> ModelConfig | None:
+        """Return the model as it was last read: the store accepts the batch only if it is still so."""
+        key = model_key(self.caller.tenant, self.model)
+        config: ModelConfig | None = self.service.configs.get(key)
+        if config is None:
+            config = await self.service.registry.get(self.caller.tenant, self.model)
+            if config is not None and _n_bytes(config) <= MAX_CONFIGS_BYTES:
+                self.service.configs[key] = config
+        return config
 
     async def _config(self) -> ModelConfig | None:
-        config = await self.service.registry.get(self.caller.tenant, self.model)
+        """Return the model; None if the batch may make it."""
+        config = await self.known_config()
         if config is None:
             if not self.service.settings.create_models:
                 raise ModelUnknown()
@@ -197,7 +287,7 @@ async def _access(
 
 
 # A coroutine: FastAPI would call the class itself in another thread.
-TheIngest = Annotated[IngestAccess, Depends(_access)]
+TheIngestAccess = Annotated[IngestAccess, Depends(_access)]
 
 
 def digest_of(payload: bytes) -> bytes:

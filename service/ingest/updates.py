@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.parameters import Name
+from calibrant_server.service.ingest.schemas import Offsets, Source
 from calibrant_server.service.reads.queries import Instant
 
 Sums = list[float]
@@ -18,9 +19,14 @@ class UpdateHead(BaseModel):
     event_time: Instant | None = Field(None, description="RFC 3339. Default: the time of receipt.")
     slice: dict[Name, Name] | None = Field(None, description="Slice name to value.")
     mode: Literal["delta", "cumulative"] = "delta"
-    source: Name | None = Field(None, description="Who counts; with `cumulative`.")
+    source: Name | None = Field(
+        None,
+        description="Sender of the total, with `cumulative`; origin of the batch, with `offsets`.",
+    )
     epoch: int | None = Field(None, ge=0, lt=2**53, description="Raised by a restart.")
-    sequence: int | None = Field(None, ge=0, lt=2**53, description="A larger one replaces.")
+    sequence: int | None = Field(
+        None, ge=0, lt=2**53, description="A total with a larger one replaces the stored total."
+    )
 
 
 class HistogramUpdate(UpdateHead):
@@ -37,7 +43,7 @@ class HistogramUpdate(UpdateHead):
     n_predictions: list[int] | None = None
     n_units: int | None = Field(
         None,
-        description="Independent units. Where `count` adds up to no more, the drift alarm takes it as evidence.",
+        description="Independent units. If `count` adds up to no more, the drift alarm uses it as evidence.",
     )
     unit: Name | None = None
     case: Name | None = None
@@ -60,7 +66,7 @@ class ConfidenceUpdate(UpdateHead):
     raters: Literal["pooled", "mean", "majority", "single"] = "pooled"
     label: list[list[Sums]] | None = Field(
         None,
-        description="By class, then wrong and right, then fine bin: at least as many bins as the grid has cells.",
+        description="By class, then incorrect and correct, then fine bin: at least as many as the grid's cells.",
     )
     prediction: list[Sums] | None = Field(
         None,
@@ -79,18 +85,21 @@ class SingleHistogramBody(HistogramUpdate):
     """One histogram."""
 
     batch_id: Name | None = None
+    offsets: Offsets = None
 
 
 class SinglePaneBody(PaneUpdate):
     """One pane."""
 
     batch_id: Name | None = None
+    offsets: Offsets = None
 
 
 class SingleConfidenceBody(ConfidenceUpdate):
     """One confidence histogram."""
 
     batch_id: Name | None = None
+    offsets: Offsets = None
 
 
 class HistogramsBody(BaseModel):
@@ -99,6 +108,8 @@ class HistogramsBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     batch_id: Name | None = None
+    source: Source = None
+    offsets: Offsets = None
     histograms: list[HistogramUpdate | ConfidenceUpdate | PaneUpdate]
 
 

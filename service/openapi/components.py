@@ -1,10 +1,11 @@
-"""Shared components of the API document: schemas, enums, parameters and error responses.
+"""Shared components of the API document: schemas, enums, parameters, headers and error responses.
 
 FastAPI writes a parameter into every operation that takes it, and an error response into every
 operation that can return it. Here each becomes one component with a name, to which operations
 refer. A parameter cannot be null in a URL: the null of an optional one is removed.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import orjson
 
 from calibrant.calibrators import MAPS
-from calibrant_server.service.http.identifiers import NO_FOLDER, PATTERN
+from calibrant_server.service.http.parameters import NO_FOLDER, PATTERN
 
 SCHEMAS = "#/components/schemas/"
 PARAMETERS = "#/components/parameters/"
+HEADERS = "#/components/headers/"
 RESPONSES = "#/components/responses/"
 NULL = {"type": "null"}
 SUFFIXES = ("Response", "Body", "Query", "Record", "Update")
@@ -23,31 +25,14 @@ SUFFIXES = ("Response", "Body", "Query", "Record", "Update")
 IDENTIFIER: dict[str, Any] = {"pattern": f"^{PATTERN}$", "type": "string", **NO_FOLDER}
 IDENTIFIER_RULE = "1 to 128 of the characters A-Za-z0-9._:@-, and neither . nor .."
 
-# Names of error responses, which a client generator makes public.
-RESPONSE_NAMES = {
-    "304": "NotModified",
-    "400": "BadRequest",
-    "401": "Unauthorized",
-    "403": "Forbidden",
-    "404": "NotFound",
-    "405": "MethodNotAllowed",
-    "406": "NotAcceptable",
-    "408": "RequestTimeout",
-    "409": "Conflict",
-    "412": "PreconditionFailed",
-    "413": "ContentTooLarge",
-    "415": "UnsupportedMediaType",
-    "422": "UnprocessableContent",
-    "428": "PreconditionRequired",
-    "429": "TooManyRequests",
-    "500": "InternalServerError",
-    "503": "ServiceUnavailable",
-}
+# Names of error responses begin with a letter: a client generator may make identifiers of them.
+RESPONSE_NAME = "E{status}"
+SHARED_STATUS = re.compile(r"304|[45]\d\d")
 
 # Descriptions of parameters that several operations share; an operation's own description takes precedence.
 DESCRIPTIONS = {
     "raters": "Label policy: how several ratings of one prediction count.",
-    "binning": "How bins are made.",
+    "binning": "Binning method.",
     "bins": "Number of bins.",
     "edges": "`right`: bins are (a, b], and 0 is in the first; `left`: bins are [a, b).",
     "min_count": "Bins with less weight are left out.",
@@ -100,7 +85,9 @@ def share_components(document: dict[str, Any]) -> None:
             parameter["schema"] = _named(parameter["schema"], enums, parameter["name"], owner)
     schemas.update(enums.found)
     schemas["Identifier"] = IDENTIFIER | {"description": IDENTIFIER_RULE}
+    _share_properties(schemas)
     components["parameters"] = _shared_parameters(operations)
+    components["headers"] = _shared_headers(operations)
     components["responses"] = _shared_responses(operations)
 
 
@@ -108,6 +95,8 @@ def _without_null(parameter: dict[str, Any]) -> None:
     """Remove the null and the repeated description of a parameter's schema; describe a shared parameter."""
     schema = parameter["schema"]
     schema.pop("description", None)
+    if not parameter.get("required"):
+        parameter.pop("required", None)
     if "description" not in parameter and parameter["name"] in DESCRIPTIONS:
         parameter["description"] = DESCRIPTIONS[parameter["name"]]
     options = schema.pop("anyOf", None)
@@ -188,7 +177,7 @@ def _named(schema: dict[str, Any], enums: _EnumNames, name: str, owner: str) -> 
     if schema == IDENTIFIER:
         return {"$ref": SCHEMAS + "Identifier"}
     if len(schema.get("enum", ())) > 1 and schema["enum"] != [".", ".."]:
-        wanted = "".join(part[0].upper() + part[1:] for part in name.replace("-", "_").split("_"))
+        wanted = _component_name(name)
         reference = {"$ref": SCHEMAS + enums.of(schema, wanted, owner)}
         rest = {key: each for key, each in schema.items() if key not in ("enum", "type")}
         return reference | rest
@@ -201,6 +190,46 @@ def _name_enums(schema: dict[str, Any], enums: _EnumNames, owner: str, name: str
         owner = owner.removesuffix(suffix) or owner
     for inner, each, put in list(subschemas(schema)):
         put(_named(each, enums, inner or name or "value", owner))
+
+
+def _share_properties(schemas: dict[str, Any]) -> None:
+    """Make a component of a property that several schemas repeat, if the references are shorter."""
+    holders: dict[tuple[str, bytes], list[dict[str, Any]]] = {}
+    for schema in schemas.values():
+        for name, each in schema.get("properties", {}).items():
+            holders.setdefault((name, _key(each)), []).append(schema["properties"])
+    for (name, form), places in sorted(holders.items()):
+        component = _component_name(name)
+        while component in schemas:
+            component += "Field"
+        reference = {"$ref": SCHEMAS + component}
+        if (len(places) - 1) * len(form) > len(places) * len(_key(reference)) + len(component):
+            schemas[component] = orjson.loads(form)
+            for properties in places:
+                properties[name] = dict(reference)
+
+
+def _component_name(name: str) -> str:
+    return "".join(part[0].upper() + part[1:] for part in name.replace("-", "_").split("_") if part)
+
+
+def _shared_headers(operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the most frequent form of each response header, and refer to it."""
+    responses = [each for operation in operations for each in operation["responses"].values()]
+    counts: dict[str, Counter[bytes]] = {}
+    for response in responses:
+        for name, each in response.get("headers", {}).items():
+            counts.setdefault(name, Counter())[_key(each)] += 1
+    shared = {
+        name: max(sorted(forms), key=forms.__getitem__)
+        for name, forms in counts.items()
+        if max(forms.values()) > 1
+    }
+    for response in responses:
+        for name, each in response.get("headers", {}).items():
+            if shared.get(name) == _key(each):
+                response["headers"][name] = {"$ref": HEADERS + name}
+    return {name: orjson.loads(form) for name, form in shared.items()}
 
 
 def _key(value: Any) -> bytes:
@@ -234,7 +263,8 @@ def _shared_responses(operations: list[dict[str, Any]]) -> dict[str, Any]:
     shared: dict[str, Any] = {}
     for operation in operations:
         for status, response in operation["responses"].items():
-            if (name := RESPONSE_NAMES.get(str(status))) is not None:
+            if SHARED_STATUS.fullmatch(str(status)):
+                name = RESPONSE_NAME.format(status=status)
                 shared.setdefault(name, response)
                 operation["responses"][status] = {"$ref": RESPONSES + name}
     return shared

@@ -24,6 +24,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slices": {"site": ["A", "B"]},
         "unit": "patient",
     },
+    "EventBody": {
+        "specversion": "1.0",
+        "id": "5f0c",
+        "source": "http://localhost:9081/",
+        "type": "org.kubeflow.serving.inference.response",
+        "time": "2026-11-20T09:00:00Z",
+        "namespace": "ml",
+        "inferenceservicename": "iris",
+        "component": "predictor",
+        "data": {"predictions": [[0.7, 0.2, 0.1]]},
+    },
     "PredictionsBody": {
         "batch_id": "site-a.0001",
         "probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]],
@@ -68,6 +79,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "ConfidenceBody": {
         "label": [[[4, *_NONE], [*_NONE, 3]], [[3, *_NONE], [*_NONE, 4]]],
+    },
+    "MapBody": {
+        "probabilities": [[0.9, 0.8, 0.1], [0.5, 0.4, 0.2]],
+        "mask": [[1, 0, 0], [1, 1, 0]],
     },
     "ScoredBody": {
         "probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]],

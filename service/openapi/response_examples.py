@@ -18,6 +18,10 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "text/plain",
         '# TYPE calibrant_model_temperature gauge\ncalibrant_model_temperature{model="triage",tenant="default"} 1.31\n',
     ),
+    "getReport": (
+        "text/html",
+        "<!doctype html><title>Calibration of triage</title><h2>1. Data</h2>…",
+    ),
     "streamAlarms": (
         "text/event-stream",
         'retry: 3000\n\nid: 0.0.1.0\nevent: alarm\ndata: {"id": "al_003_0f1e2d3c4b5a69788796", "state": "open"}\n\n',

@@ -4,6 +4,7 @@ Large bodies, and bodies made by the workers, are read and written without pydan
 models are added to the document as schemas, so that it describes every body.
 """
 
+import json
 from typing import Any
 
 from fastapi import FastAPI
@@ -21,7 +22,8 @@ from calibrant_server.service.openapi.tags import TAGS
 REFERENCE = "#/components/schemas/{model}"
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
-ANYWHERE = (400, 401, 403, 404, 405, 422, 429, 500, 503)
+# 405 is the response to a method that a path does not have, hence of no operation.
+ANYWHERE = (400, 401, 403, 404, 422, 429, 500, 503)
 
 KEYS = (
     "Required if the service has keys configured. The key must carry one of the scopes that the "
@@ -108,14 +110,21 @@ def _slugs(status: int) -> list[str]:
 Models = type[BaseModel] | tuple[type[BaseModel], ...]
 
 
-def takes(description: str, **models: Models) -> dict[str, Any]:
-    """Describe a request body: by `json`, `ndjson` or `merge_patch` its model, or any of several."""
+def takes(description: str, **models: Models | None) -> dict[str, Any]:
+    """Describe a request body: by `json`, `ndjson` or `merge_patch` its model, or any of several; None for bytes."""
     media = {
         "json": JSON,
         "ndjson": "application/x-ndjson",
         "merge_patch": "application/merge-patch+json",
+        "arrow": "application/vnd.apache.arrow.stream",
+        "pane": "application/x-calibrant-pane",
+        "cloudevents": "application/cloudevents+json",
+        "any_type": "*/*",
     }
-    content = {media[key]: {"schema": _any_of(each)} for key, each in models.items()}
+    content = {
+        media[key]: {} if each is None else {"schema": _any_of(each)}
+        for key, each in models.items()
+    }
     return {"requestBody": {"description": description, "required": True, "content": content}}
 
 
@@ -156,7 +165,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             for method in route.methods:
                 operation = made["paths"][route.path][method.lower()]
                 _complete(operation, _scopes(route))
-                components["examples"] |= _add_examples(operation)
+                _add_examples(operation, components["examples"])
     share_components(made)
     return made
 
@@ -177,10 +186,10 @@ def _complete(operation: dict[str, Any], scopes: tuple[str, ...]) -> None:
     operation["summary"] = summary.rstrip(".")
     if scopes:
         allowed = " or ".join(f"`{scope}`" for scope in scopes)
-        needed = f"Needs a key with scope {allowed}, if keys are configured."
+        needed = f"Key scope: {allowed}."
     else:
         needed = "Needs no key."
-    operation["description"] = f"{body or operation['summary'] + '.'}\n\n{needed}"
+    operation["description"] = f"{body}\n\n{needed}" if body else needed
     # Bearer keys have scopes of ours; validators know scopes of OAuth only.
     operation["security"] = [{"key": []}] if scopes else []
     operation["x-scopes"] = list(scopes)
@@ -189,21 +198,26 @@ def _complete(operation: dict[str, Any], scopes: tuple[str, ...]) -> None:
             operation["responses"].pop(status, None)
 
 
-def _add_examples(operation: dict[str, Any]) -> dict[str, Any]:
-    """Refer to the examples of the operation's bodies, and return them by name."""
-    found: dict[str, Any] = {}
+def _add_examples(operation: dict[str, Any], shared: dict[str, Any]) -> None:
+    """Refer to the examples of the operation's bodies, and add them to the shared ones; equal values are shared too."""
+
+    def reference_to(name: str, value: Any) -> dict[str, Any]:
+        text = json.dumps(value)  # True and 1 are equal, but no equal examples
+        equal = (each for each, example in shared.items() if json.dumps(example["value"]) == text)
+        name = next(equal, name)
+        shared[name] = {"value": value}
+        return {"example": {"$ref": EXAMPLE.format(name=name)}}
+
     for content in operation.get("requestBody", {}).get("content", {}).values():
+        if "schema" not in content:
+            continue  # bytes
         shape = content["schema"].get("anyOf", [content["schema"]])[0]
         name = shape["$ref"].rpartition("/")[2]
         if name in EXAMPLES:
-            found[name] = {"value": EXAMPLES[name]}
-            content["examples"] = {"example": {"$ref": EXAMPLE.format(name=name)}}
+            content["examples"] = reference_to(name, EXAMPLES[name])
     name = operation["operationId"]
     if name in RESPONSE_EXAMPLES:
         media, value = RESPONSE_EXAMPLES[name]
         for status, response in operation["responses"].items():
             if status.startswith("2") and media in response.get("content", {}):
-                found[name] = {"value": value}
-                reference_to_it = {"$ref": EXAMPLE.format(name=name)}
-                response["content"][media]["examples"] = {"example": reference_to_it}
-    return found
+                response["content"][media]["examples"] = reference_to(name, value)

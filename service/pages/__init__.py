@@ -1,1 +1,1 @@
-"""Pages for people: documentation and problems."""
+"""Pages for people: models, one model, keys, sign-in, documentation and problems."""

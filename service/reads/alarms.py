@@ -79,7 +79,7 @@ def bets_on(value: Any) -> Any:
     listed = isinstance(value, list) and all(type(each) in (str, int) for each in value)
     if listed or value in (OWN_SCORE, *SCORES):
         return value
-    raise PydanticCustomError("bets", "score, top_label, positive, or a list of classes")
+    raise PydanticCustomError("bets", "expected score, top_label, positive, or a list of classes")
 
 
 class WebhookBody(BaseModel):
@@ -100,10 +100,14 @@ class AlarmBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     tolerance: float = Field(
-        DEFAULT_TOLERANCE, ge=0, lt=1, allow_inf_nan=False, description="Gap that is no drift."
+        DEFAULT_TOLERANCE,
+        ge=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Maximum gap that is no drift.",
     )
     false_alarms: Annotated[str, AfterValidator(rare)] = Field(
-        DEFAULT_FALSE_ALARMS, description="At most so many over all slices, on average."
+        DEFAULT_FALSE_ALARMS, description="Maximum number over all slices, on average."
     )
     bucket: Duration = Field(DEFAULT_BUCKET, description="Length of a cohort, whole panes.")
     against: Literal["tolerance", "reference"] = Field(
@@ -115,8 +119,8 @@ class AlarmBody(BaseModel):
     )
     bets: Annotated[str | list[str | int], BeforeValidator(bets_on)] = Field(
         "score",
-        description="`score`: the top label, or class 1 of a binary model (there `positive`, elsewhere `top_label` say the "
-        "same); or a list of classes.",
+        description="`score`: the top label, or class 1 of a binary model (same as `positive` there, as `top_label` "
+        "elsewhere); or a list of classes.",
     )
     scores: Literal["mapped", "raw"] = Field(
         "mapped",

@@ -11,8 +11,13 @@ from calibrant_server.workers.queries.ask import Other
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import baseline_slice, plain_slice, sealed_slice
-from calibrant_server.workers.store.windows import LAST_SECOND, Window
+from calibrant_server.workers.store.windows import (
+    LAST_SECOND,
+    Window,
+    baseline_slice,
+    plain_slice,
+    sealed_slice,
+)
 
 EVER = Window(0, LAST_SECOND)
 

@@ -6,9 +6,8 @@ from typing import Annotated, cast
 from fastapi import Depends, Request, Response
 
 from calibrant_server.service.engine import Connection, model_of
-from calibrant_server.service.http.dependencies import MapReader, Reader, TheConnection, TheReads
-from calibrant_server.service.http.headers import IfNoneMatch, Prefer
-from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.dependencies import MapReader, Reader
+from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, Prefer
 from calibrant_server.service.reads.compare import comparison_of
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
@@ -22,16 +21,10 @@ from calibrant_server.workers.store.registry import ModelConfig
 class ReadAccess:
     """A caller with read access, the requested model, and the services that compute the response."""
 
-    def __init__(
-        self,
-        model: str,
-        request: Request,
-        caller: Caller,
-        connection: Connection,
-        reads: ReadService,
-    ) -> None:
-        self.model, self.request = model, request
-        self.caller, self.connection, self.reads = caller, connection, reads
+    def __init__(self, model: str, request: Request, caller: Caller) -> None:
+        self.model, self.request, self.caller = model, request, caller
+        self.connection: Connection = request.app.state.connection
+        self.reads: ReadService = request.app.state.reads
 
     async def config(self) -> ModelConfig:
         """Return the model; reject an unknown one."""
@@ -72,24 +65,20 @@ async def _read(
     model: ModelId,
     request: Request,
     caller: Reader,
-    connection: TheConnection,
-    reads: TheReads,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
 ) -> ReadAccess:
-    return ReadAccess(model, request, caller, connection, reads)
+    return ReadAccess(model, request, caller)
 
 
 async def _map_read(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    connection: TheConnection,
-    reads: TheReads,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
 ) -> ReadAccess:
-    return ReadAccess(model, request, caller, connection, reads)
+    return ReadAccess(model, request, caller)
 
 
 # Coroutines: FastAPI would call the class itself in another thread.

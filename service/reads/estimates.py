@@ -52,13 +52,13 @@ class Estimate(BaseModel):
     )
     null_replicates: int | None = Field(
         None,
-        description="Filled unit replicates of the null reference. Promised from 20, returned from 12.",
+        description="Replicates that contain units. The null reference is promised from 20 on, returned from 12.",
     )
     n: int | None = None
     n_ratings: int | None = None
     reason: str | None = None
-    error_bound: float | None = Field(None, description="Worst case over rows inside cells.")
-    error_estimate: float | None = Field(None, description="Typical error of cells.")
+    error_bound: float | None = Field(None, description="Largest error that cells can cause.")
+    error_estimate: float | None = Field(None, description="Error to expect from cells.")
     error_bound_reason: str | None = Field(None, description="Why cells give no `error_bound`.")
 
 
@@ -69,12 +69,13 @@ def _described(metric: Any) -> Any:
 
 # One source: a response may contain exactly the metrics of METRICS.
 _FIELDS: dict[str, Any] = {
-    slug: (Estimate | None, _described(metric)) for slug, metric in sorted(METRICS.items())
+    slug: (Estimate, _described(metric)) for slug, metric in sorted(METRICS.items())
 }
 Estimates = create_model(
     "Estimates",
     __config__=ConfigDict(extra="allow"),
-    __doc__="Estimates by the canonical key of the request: a slug, with its options in brackets.",
+    __doc__="Estimates by the canonical key of the request: a slug, with its options in brackets. After each title: "
+    "which value is better.",
     **_FIELDS,
 )
 

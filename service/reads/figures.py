@@ -7,7 +7,7 @@ import orjson
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from calibrant_server.service.http.headers import negotiated
+from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.service import JSON, Render
 

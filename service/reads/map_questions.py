@@ -7,12 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.reads.service import ReadQuery
-from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
+from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery, MapFitQuery
 from calibrant_server.workers.store.registry import ModelConfig
 
 
 class MapParameters(ClockQuery, CalibrationMapQuery):
     """Which map, fitted to what."""
+
+
+class ApplyFit(ClockQuery, MapFitQuery):
+    """Which map, fitted to what, to map rows with."""
 
 
 class MapResponse(BaseModel):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.http.lists import ListPage, PageQuery
+from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.reads.estimates import Estimate
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService
@@ -37,6 +38,7 @@ STATUS_WINDOW = "P7D"
 STATUS_DEADLINE_S = 5.0
 # Queries of one page that wait at the same time; the queue of workers is shared with all other reads.
 MAX_WAITING = 16
+EVIDENCE, EVIDENCE_COHORTS = "evidence", 60
 NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
 
 
@@ -44,7 +46,7 @@ class ModelListQuery(PageQuery):
     """The requested page, and what it has of each model."""
 
     view: Literal["settings", "status"] = Field(
-        "settings", description="status: adds how each model is doing in the last 7 days."
+        "settings", description="status: adds the status of each model over the last 7 days."
     )
 
 
@@ -65,6 +67,7 @@ class ModelResponse(BaseModel):
     alarm: dict[str, Any] = Field(
         description="Alarm settings; secrets are hidden. Keys without the scope `admin` receive scheme and host of receivers' URLs only."
     )
+    cloudevents: CloudEventSettings | None = None
     revision: int
     created_at: str | None
     records: dict[str, int] | None = Field(
@@ -78,7 +81,7 @@ class ModelResponse(BaseModel):
 
 
 class ListedModel(ModelResponse):
-    """A model of a list; the further fields are there with `view=status`."""
+    """A model of a list; further fields with `view=status`."""
 
     status: str | None = Field(
         None, description="Of drift: insufficient_data, ok, watch or alarm; over all data."
@@ -114,6 +117,14 @@ async def model_statuses(
     reads: ReadService, configs: Sequence[ModelConfig]
 ) -> list[dict[str, Any]]:
     """Return what `view=status` adds to each model, within the deadline."""
+    found = await statuses_with_evidence(reads, configs)
+    return [{name: each[name] for name in each if name != EVIDENCE} for each in found]
+
+
+async def statuses_with_evidence(
+    reads: ReadService, configs: Sequence[ModelConfig]
+) -> list[dict[str, Any]]:
+    """Return the same with `evidence`: the change statistic of the last cohorts, relative to the threshold (logarithms)."""
     until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
     turns = asyncio.Semaphore(MAX_WAITING)
     with engine_errors():
@@ -144,6 +155,11 @@ async def _status(
         "label_coverage": metrics.get("label_coverage", {}).get("coverage"),
         "last_seen": await _last_seen(reads, config),
         "reason": next((each for each in reasons if each is not None), None),
+        EVIDENCE: [
+            row["sr_log10"] / row["threshold_log10"]
+            for row in drift.get("recent", [])[-EVIDENCE_COHORTS:]
+            if row["sr_log10"] is not None
+        ],
     }
 
 

@@ -4,22 +4,18 @@ They are the same on every instance of the service, so a scrape asks one instanc
 instance for its own series (`/metrics`).
 """
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from calibrant_server.service.reads.model_list import NOT_READY, model_statuses
+from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.registry import ModelConfig
 
-# A status is computed again when it is older than this: a scrape then costs reads of results that exist.
-STATUS_AGE_S = 60.0
 OF_A_MODEL = ("tenant", "model")
 GAUGES = {
     "calibrant_drift_evidence_log10": ("Evidence since the baseline.", "evidence_log10"),
@@ -129,7 +125,7 @@ class StatusMeters(Collector):
     def __init__(
         self,
         configs: Sequence[ModelConfig],
-        statuses: Mapping[str, "DatedStatus"],
+        statuses: Mapping[str, DatedStatus],
         summaries: Mapping[str, Mapping[str, Any]],
         n_left_out: int,
     ) -> None:
@@ -180,21 +176,11 @@ def _sealed_until(config: ModelConfig, summaries: Mapping[str, Mapping[str, Any]
     return None if last is None else last + AlarmSettings.of(config).bucket_s
 
 
-@dataclass(frozen=True)
-class DatedStatus:
-    """Status of one generation of a model, and when it was computed (seconds since the epoch)."""
-
-    generation: str
-    at_s: float
-    fields: dict[str, Any]
-
-
 class ModelSeries:
     """The series of a tenant's models; statuses are computed at most once a minute each."""
 
-    def __init__(self, reading: ReadService) -> None:
-        self._reading = reading
-        self._statuses: dict[str, DatedStatus] = {}
+    def __init__(self, reading: ReadService, statuses: StatusCache) -> None:
+        self._reading, self._statuses = reading, statuses
 
     async def registry(
         self, tenant: str, configs: Sequence[ModelConfig], most: int
@@ -211,32 +197,9 @@ class ModelSeries:
         inbox = self._reading.inbox
         summaries = await inbox.alarms.summaries()
         summaries = {each.key: summaries[each.key] for each in chosen if each.key in summaries}
-        statuses = await self._refreshed(tenant, chosen)
+        statuses = await self._statuses.refreshed(chosen)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(StatusMeters(chosen, statuses, summaries, len(configs) - len(chosen)))
         registry.register(DriftMeters(summaries))
         registry.register(RecordMeters(await inbox.tallies_of(chosen)))
         return registry
-
-    async def _refreshed(
-        self, tenant: str, configs: Sequence[ModelConfig]
-    ) -> dict[str, DatedStatus]:
-        """Return a status of each model; one that is not ready in time keeps its last, with its time."""
-        now = time.time()
-        due = [each for each in configs if not self._is_fresh(each, now)]
-        for config, fields in zip(due, await model_statuses(self._reading, due), strict=True):
-            if fields["reason"] != NOT_READY:
-                self._statuses[config.key] = DatedStatus(config.generation, now, fields)
-        current = {each.key: each.generation for each in configs}
-        for key in [key for key in self._statuses if key.startswith(f"{tenant}/")]:
-            if self._statuses[key].generation != current.get(key):
-                del self._statuses[key]
-        return {key: self._statuses[key] for key in current if key in self._statuses}
-
-    def _is_fresh(self, config: ModelConfig, now: float) -> bool:
-        known = self._statuses.get(config.key)
-        return (
-            known is not None
-            and known.generation == config.generation
-            and 0 <= now - known.at_s < STATUS_AGE_S
-        )

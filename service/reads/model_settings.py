@@ -20,9 +20,10 @@ from pydantic_core import PydanticCustomError
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.name_columns import NAME, NAME_RULE
-from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import refuse_unknown
+from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.reads.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from calibrant_server.service.reads.durations import duration_of
 from calibrant_server.service.reads.queries import duration
@@ -51,7 +52,7 @@ def pane_length(text: str) -> str:
     fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
     if seconds < SHORTEST_PANE_S or not fits:
         raise PydanticCustomError(
-            "pane", "a pane is a minute or longer and divides a day, or is whole days"
+            "pane", "expected at least a minute that divides a day, or whole days"
         )
     return text
 
@@ -76,7 +77,9 @@ def named_or_numbered(value: Any) -> Any:
             detail = "name {place} holds a control character or a line break"
             raise PydanticCustomError("classes", detail, {"place": place})
     if len(set(value)) < len(value):
-        raise PydanticCustomError("repeated", "classes have names of their own")
+        raise PydanticCustomError(
+            "repeated", "received a name twice; expected a different name for each class"
+        )
     return value
 
 
@@ -117,7 +120,8 @@ def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None
     for key, values in slices.items():
         if ":" in key:
             raise PydanticCustomError(
-                "name", "a slice key has no colon, which parts it from its value"
+                "name",
+                "received a key with a colon; expected none: a colon separates key and value",
             )
         if values is not None and not 0 < len(set(values)) == len(values):
             detail = "{key} lists each value once, at least one; null stands for any"
@@ -153,17 +157,20 @@ class ModelSettings(BaseModel):
         AfterValidator(values_of),
     ] = Field(
         {},
-        description="Slice keys with their values, or null for any: others are then refused. Without any every key "
-        "is taken. Values of an open key beyond a limit are counted as `other`.",
+        description="Slice keys with their values, or null for any: others are then rejected. If empty, every key "
+        "is accepted. Values of an open key beyond a limit are counted as `other`.",
     )
     unit: Annotated[str, Field(max_length=200)] | None = Field(
         None,
-        description="What a unit is: patient, item. Declared, histograms must say how many they hold.",
+        description="What a unit is: patient, item. If declared, histograms must state how many they hold.",
     )
     listed_classes: list[int] | None = Field(
         None, description="Classes stored separately, if there are more than 64."
     )
     alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
+    cloudevents: CloudEventSettings | None = Field(
+        None, description="How CloudEvents become predictions. Default: they are refused."
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> "ModelSettings":
@@ -230,6 +237,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         slices=settings.slices,
         unit=settings.unit,
         listed_classes=settings.listed_classes,
+        cloudevents=None if settings.cloudevents is None else settings.cloudevents.model_dump(),
     )
     config.spec()  # raises if no panes can be made of this
     return config
@@ -252,6 +260,7 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "unit": config.unit,
         "listed_classes": config.listed_classes,
         "alarm": _named_classes(config),
+        "cloudevents": config.cloudevents,
     }
 
 
@@ -327,6 +336,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "label_horizon_s",
         "slices",
         "unit",
+        "cloudevents",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes")}
     return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))

@@ -22,7 +22,7 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.metrics import METRICS, OPTIONS
 from calibrant.metrics.requests import options_of
 from calibrant_server.service.http.errors import InvalidQuery, escaped
-from calibrant_server.service.http.identifiers import PATTERN
+from calibrant_server.service.http.parameters import PATTERN
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.durations import parse_duration
@@ -91,14 +91,14 @@ def duration(text: str) -> str:
             return text
     except ValueError:
         pass
-    raise PydanticCustomError("iso_8601", "an ISO 8601 duration such as P7D or PT12H")
+    raise PydanticCustomError("iso_8601", "expected an ISO 8601 duration such as P7D or PT12H")
 
 
 def slice_name(text: str) -> str:
     """Return `name:value` unchanged; reject an invalid one."""
     if SLICE.fullmatch(text):
         return text
-    raise PydanticCustomError("slice", "a slice is written name:value, such as site:A")
+    raise PydanticCustomError("slice", "expected name:value, such as site:A")
 
 
 Instant = Annotated[datetime, BeforeValidator(instant)]

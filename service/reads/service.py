@@ -18,7 +18,7 @@ from fastapi import Request, Response
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.engine import Connection, engine_errors
-from calibrant_server.service.http.headers import entity_tags, names, negotiated, preferred_wait
+from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
 from calibrant_server.service.reads.compare import Comparison, other_of
 from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
 from calibrant_server.service.security.keys import caller_of
@@ -28,7 +28,7 @@ from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks, sealed_slice
+from calibrant_server.workers.store.windows import Watermarks, sealed_slice
 
 JSON = "application/json"
 # Pause between two checks of a waiting read: each costs one round trip to the store; a commit takes longer.

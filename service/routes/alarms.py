@@ -20,8 +20,6 @@ from calibrant_server.service.http.dependencies import (
 )
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
 from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
-from calibrant_server.service.http.headers import IfNoneMatch, Prefer, preferred_wait
-from calibrant_server.service.http.identifiers import PATTERN, Name
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
@@ -30,6 +28,13 @@ from calibrant_server.service.http.lists import (
     PageQuery,
     list_response,
     page_of,
+)
+from calibrant_server.service.http.parameters import (
+    PATTERN,
+    IfNoneMatch,
+    Name,
+    Prefer,
+    preferred_wait,
 )
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import object_of
@@ -56,6 +61,10 @@ class AlarmResponse(BaseModel):
     """One alarm, from its start to its end."""
 
     id: str
+    event: str | None = Field(
+        None,
+        description="Shared by the alarms of one notification: raised together, with one effect.",
+    )
     model: str
     title: str = Field(
         description="Subject: calibration drift, model drift, or rater shift with the raters."
@@ -240,7 +249,7 @@ async def acknowledge_alarm(
     ingest: TheIngest,
     prefer: Prefer = None,
 ) -> Response:
-    """Acknowledge an alarm: watching for change starts again, evidence since the baseline stays."""
+    """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays."""
     with ingest.admission.hold() as hold:
         body = await read_body(request, ingest.settings, hold, (JSON,))
         said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)))

@@ -12,7 +12,6 @@ from starlette.responses import StreamingResponse
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import NDJSON
 from calibrant_server.service.http.dependencies import TheConnection
-from calibrant_server.service.http.headers import IfNoneMatch
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -23,6 +22,7 @@ from calibrant_server.service.http.lists import (
     list_response,
     sort_key_of,
 )
+from calibrant_server.service.http.parameters import IfNoneMatch
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.security.keys import Caller, needs
 

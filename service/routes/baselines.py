@@ -19,8 +19,6 @@ from calibrant_server.service.http.dependencies import (
     TheReads,
 )
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
-from calibrant_server.service.http.headers import IfNoneMatch
-from calibrant_server.service.http.identifiers import BaselineName, ModelId
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
@@ -30,6 +28,7 @@ from calibrant_server.service.http.lists import (
     list_response,
     page_of,
 )
+from calibrant_server.service.http.parameters import BaselineName, IfNoneMatch, ModelId
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.columns import object_of
 from calibrant_server.service.ingest.service import IngestService, digest_of
@@ -159,7 +158,7 @@ async def put_baseline(
     "/v1/models/{model}/baselines/{name}",
     operation_id="deleteBaseline",
     status_code=204,
-    responses={204: {"description": "The baseline is gone"}, **problems(422, 429)},
+    responses={204: {"description": "The baseline is deleted"}, **problems(422, 429)},
 )
 async def delete_baseline(
     model: ModelId,

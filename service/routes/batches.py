@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.dependencies import TheConnection
 from calibrant_server.service.http.errors import BatchUnknown
-from calibrant_server.service.http.identifiers import BatchId, ModelId
+from calibrant_server.service.http.parameters import BatchId, ModelId
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import receipt_body
 from calibrant_server.service.openapi.schema import answers, problems

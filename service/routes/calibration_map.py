@@ -20,7 +20,7 @@ from calibrant_server.service.http.dependencies import (
     TheReads,
 )
 from calibrant_server.service.http.errors import MapUnknown
-from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
@@ -29,7 +29,7 @@ from calibrant_server.service.openapi.schema import ProblemError, answers, probl
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
-from calibrant_server.service.reads.map_questions import MapParameters, MapResponse
+from calibrant_server.service.reads.map_questions import ApplyFit, MapParameters, MapResponse
 from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
@@ -45,7 +45,7 @@ class FitParameters(MapParameters, AgainstQuery):
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-class ApplyParameters(MapParameters):
+class ApplyParameters(ApplyFit):
     """Which map, fitted on request or frozen, and what to do with rows that cannot be read."""
 
     partial: bool = Field(
@@ -107,7 +107,8 @@ async def get_calibration_map(
 ) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG the curve of the map."""
     ask = await read.ask(query)
-    return await read.respond(ask, query.format, partial(draw_map, n_classes=ask.config.n_classes))
+    draw = partial(draw_map, n_classes=ask.config.n_classes, classes=ask.config.classes)
+    return await read.respond(ask, query.format, draw)
 
 
 @router.post(

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.metrics.requests import parse, read_option
 from calibrant_server.service.figures.case_boxes import draw_boxes
 from calibrant_server.service.figures.case_histogram import draw_histogram
@@ -50,8 +50,12 @@ FREQUENCY_BINS = Option(
     low=1,
     high=MAX_BINS,
 )
+MIN_COUNT = Option(
+    "min_count", 0.0, "Bins of a case with fewer samples are left out.", low=0.0, high=1e15
+)
 FIGURE_OPTIONS: dict[str, dict[str, Option]] = {
     "histogram": {"class": CLASS, "frequency_bins": FREQUENCY_BINS},
+    "reliability": {"min_count": MIN_COUNT},
     "case": {"class": CLASS},
 }
 
@@ -66,7 +70,7 @@ class CasesParameters(PageQuery, ClockQuery, AgainstQuery, CaseParameters):
         json_schema_extra={"pattern": rf"^\s*({'|'.join(DRAWINGS)})\s*(\(.*\))?\s*$"},
         description="What an image shows: histogram, boxes, reliability, case (the one that `case` names) or sensitivity. "
         "Options in brackets: histogram(class=liver), case(class=2), histogram(frequency_bins=20), which also sets "
-        "`histogram` of the response.",
+        "`histogram` of the response, and reliability(min_count=50), which sets its `reliability`.",
     )
 
     @property
@@ -91,7 +95,10 @@ class CasesParameters(PageQuery, ClockQuery, AgainstQuery, CaseParameters):
     def resolved(self, config: ModelConfig) -> AnyQuery:
         query = super().resolved(config)
         name, options = self.figure_options
-        changed = {"frequency_bins": options.get("frequency_bins")}
+        changed = {
+            "frequency_bins": options.get("frequency_bins"),
+            "min_count": options.get("min_count", MIN_COUNT.default),
+        }
         return query.model_copy(
             update=changed | ({"include": "sensitivity"} if name == "sensitivity" else {})
         )
@@ -104,7 +111,7 @@ class Case(BaseModel):
 
     case: str
     weight: float
-    present: list[bool] = Field(description="By class: whether a rating of it is there.")
+    present: list[bool] = Field(description="By class: whether it has a rating.")
     counted: list[bool] = Field(description="By class: whether it counts in the averages.")
 
 
@@ -121,7 +128,7 @@ class CasesResponse(ListPage):
     edges: str
     n: int
     n_cases: int
-    n_cases_kept: int | None = Field(None, description="Those with a table of their own.")
+    n_cases_kept: int | None = Field(None, description="Cases with their own table.")
     n_missing: int | None = Field(None, description="Classes that a case has no rating of.")
     classes: list[str] | None = Field(None, description="Those that count, by name or index.")
     cases: list[Case] = Field(description="A page of the stored cases, sorted by name.")
@@ -130,7 +137,7 @@ class CasesResponse(ListPage):
     )
     boxes: dict[str, Any] | None = Field(description="By measure: the numbers of a box plot.")
     histogram: dict[str, Any] | None = Field(
-        description="How many cases have, in a bin of confidence, which observed frequency."
+        description="Number of cases by bin of confidence and observed frequency."
     )
     reliability: list[dict[str, Any]] = Field(description="By bin, with a box over cases.")
     case: dict[str, Any] | None = Field(

@@ -25,7 +25,7 @@ class CatalogueParameters(BaseModel):
     search: str | None = Field(
         None,
         max_length=100,
-        description="Part of a slug, a title or a search word, such as MR-ECE. Default: all metrics.",
+        description="Part of a slug, a title, a search word or an author, such as MR-ECE or Mimori. Default: all metrics.",
     )
 
 

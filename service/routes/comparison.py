@@ -1,18 +1,19 @@
 """Several models side by side: any metrics over the same window, and each divided by the worst."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from calibrant.metrics import requested
 from calibrant_server.service.engine import model_of
+from calibrant_server.service.figures.dots import draw_dots
 from calibrant_server.service.figures.radar import draw_radar
-from calibrant_server.service.http.identifiers import PATTERN
+from calibrant_server.service.http.parameters import PATTERN
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
-from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
+from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of, or_drawn
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
@@ -20,6 +21,7 @@ from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 MAX_MODELS = 6
+DRAWINGS: dict[str, Draw] = {"dots": draw_dots, "radar": draw_radar}
 SEGMENTATION = "dice,ml1_ece,ml1_ace,ml1_mce,brier"
 OTHERS = "accuracy,ece,ace,mce,classwise_ece,brier"
 
@@ -31,6 +33,9 @@ class ComparisonParameters(ClockQuery, MetricsQuery):
         max_length=1000,
         pattern=f"^{PATTERN}(,{PATTERN})*$",
         description="The others, with commas between; at most five.",
+    )
+    figure: Literal["dots", "radar"] = Field(
+        "dots", description="What an image shows: dots with intervals, or the radar of the paper."
     )
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
@@ -57,7 +62,7 @@ class ComparisonResponse(BaseModel):
 
 
 COMPARED: dict[str, Any] = answers(
-    ComparisonResponse, "The models side by side, or a radar", ETag="States and query."
+    ComparisonResponse, "The models compared, or a figure", ETag="States and query."
 )
 
 
@@ -67,7 +72,7 @@ COMPARED: dict[str, Any] = answers(
 async def compare_models(
     read: TheRead, query: Annotated[ComparisonParameters, Query()]
 ) -> Response:
-    """Return the metrics of several models over the same window as JSON, or as a radar in SVG or PNG."""
+    """Return the metrics of several models over the same window as JSON, or as a figure in SVG or PNG."""
     first = await read.config()
     names = list(dict.fromkeys([read.model, *query.models.split(",")]))
     if not 2 <= len(names) <= MAX_MODELS:
@@ -81,12 +86,13 @@ async def compare_models(
     asks = {
         config.model: ReadQuery(resolved_query(query, config), config, query) for config in configs
     }
+    media_type = media_type_of(query.format, read.request)
     return await read.reads.together(
         read.request,
         asks,
         lambda found: joined(found, query.raters),
-        media_type_of(query.format, read.request),
-        drawn(draw_radar, media_type_of(query.format, read.request)),
+        media_type,
+        drawn(DRAWINGS[query.figure], media_type),
     )
 
 

@@ -10,20 +10,20 @@ from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.workers.queries.kinds.confidence_histogram import ConfidenceHistogramQuery
 
 router = APIRouter(tags=["histograms"], default_response_class=Response)
 
 
-class ConfidenceParameters(ClockQuery, ConfidenceHistogramQuery):
+class ConfidenceParameters(ClockQuery, AgainstQuery, ConfidenceHistogramQuery):
     """How fine the histogram is, of what, and how it is shown."""
 
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class ConfidenceResponse(BaseModel):
-    """Mass by class, by wrong and right, by fine bin [i / bins, (i + 1) / bins), the last with 1."""
+    """Mass by class, incorrect and correct, and fine bin [i / bins, (i + 1) / bins), the last with 1."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -53,6 +53,10 @@ class ConfidenceResponse(BaseModel):
         None, description="Sums of NLL and Brier that no bin rounds."
     )
     missing: dict[str, str] | None = Field(None, description="Why a part is null.")
+    against: dict[str, Any] | None = Field(None, description="The other side's histograms.")
+    distance: list[float] | None = Field(
+        None, description="With `against`, by class: total variation of the two histograms."
+    )
     reason: str | None = None
 
 

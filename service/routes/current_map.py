@@ -11,6 +11,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.calibrators.procedure_gain import EVIDENCE
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
@@ -27,8 +28,13 @@ from calibrant_server.service.http.errors import (
     PreconditionFailed,
     PreconditionRequired,
 )
-from calibrant_server.service.http.headers import IfMatch, IfNoneMatch, entity_tags, names
-from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.parameters import (
+    IfMatch,
+    IfNoneMatch,
+    ModelId,
+    entity_tags,
+    names,
+)
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
@@ -39,16 +45,20 @@ from calibrant_server.service.reads.frozen_maps import (
     valid,
     who_is,
 )
-from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
+from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import rfc3339
+from calibrant_server.workers.store.windows import Window, rfc3339, sealed_slice
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
 
+# Reasons for which later labels decide nothing.
+TOO_FEW = ("no_labels", "few_units")
+LIMITS = "Neither later labels nor cross-fitting test the map on another scanner or site."
 STALE_IF_ERROR_S = 86_400
 CURRENT_HEADERS = {
     "Cache-Control": f"private, max-age=0, stale-if-error={STALE_IF_ERROR_S}",
@@ -64,7 +74,7 @@ class Promotion(BaseModel):
     version: int = Field(ge=1, le=MAX_VERSION)
     reason: str = Field(min_length=1, max_length=2000, description="Recorded with the promotion.")
     override: bool = Field(
-        False, description="Promote it even if it did not beat the current map on later labels."
+        False, description="Promote it even if it was not shown to beat the current map."
     )
 
 
@@ -82,7 +92,7 @@ class CurrentMapResponse(MapVersion):
             CurrentMapResponse,
             "The current map",
             ETag="Its promotion.",
-            Cache_Control="How long it may be used while the service is away.",
+            Cache_Control="How long it may be used while the service is unavailable.",
         ),
         304: {"description": "The promotion is the one that If-None-Match names"},
         **problems(422),
@@ -136,7 +146,7 @@ async def promote_map(
         if now is not None and before is not None and before["version"] == wanted.version:
             return _current(now)
         evidence = await _evidence(reads, config, before, version)
-        if before is not None and not evidence["beats"] and not wanted.override:
+        if not evidence["beats"] and not wanted.override:
             raise _not_better(wanted, before, evidence)
         record = {
             "version": wanted.version,
@@ -183,10 +193,44 @@ async def _evidence(
     before: dict[str, Any] | None,
     version: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what the version gains over the current map on panes after both of their windows.
+    """Return what the version gains over the current map, or over the probabilities as sent.
 
-    The window has a slice only if both maps were fitted to it: the current map is for every prediction of the model.
+    By panes after the windows of both; of a model with a label horizon by its sealed cohorts. Where these have too few labels, by
+    cross-fitting in the version's own window. The later window has a slice only if both maps were fitted to it: the current map is for
+    every prediction of the model.
     """
+    later = await _later_labels(reads, config, before, version)
+    found = later
+    if later["reason"] in TOO_FEW and version.get("fit"):
+        procedure = await _procedure(reads, config, before, version)
+        found = {**procedure, "later_labels": later["reason"]}
+    return {**found, "result": "shown" if found["beats"] else "not_shown", "limits": LIMITS}
+
+
+async def _procedure(
+    reads: ReadService,
+    config: ModelConfig,
+    before: dict[str, Any] | None,
+    version: dict[str, Any],
+) -> dict[str, Any]:
+    """Return what maps of the version's procedure gain, cross-fitted by unit in its own window."""
+    current = None if before is None else _formula(before)
+    window = {name: version["window"][name] for name in ("from", "to")}
+    view = ClockQuery.model_validate(
+        {**window, "slice": version.get("slice"), "clock": version.get("clock", "event")}
+    )
+    ask = ReadQuery(MapProcedureQuery(current=current, fit=version["fit"]), config, view)
+    found: dict[str, Any] = orjson.loads((await reads.ask(ask)).body)
+    found.pop("model", None)
+    return found
+
+
+async def _later_labels(
+    reads: ReadService,
+    config: ModelConfig,
+    before: dict[str, Any] | None,
+    version: dict[str, Any],
+) -> dict[str, Any]:
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
     query = MapComparisonQuery(
@@ -196,13 +240,22 @@ async def _evidence(
     )
     slices = {each.get("slice") for each in fits}
     shared = slices.pop() if len(slices) == 1 else None
-    view = WindowQuery.model_validate({"from": since, "slice": shared})
-    ask = ReadQuery(query, config, view)
-    if datetime.fromisoformat(since) >= datetime.now(UTC):
+    if datetime.fromisoformat(since) >= await _matured_to(reads, config):
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
+    clock = "event" if config.label_horizon_s is None else "sealed"
+    view = ClockQuery.model_validate({"from": since, "slice": shared, "clock": clock})
+    ask = ReadQuery(query, config, view)
     compared: dict[str, Any] = orjson.loads((await reads.ask(ask)).body)
     compared.pop("model", None)
     return compared
+
+
+async def _matured_to(reads: ReadService, config: ModelConfig) -> datetime:
+    """Return the end of what later labels there can be: now, or that of the last sealed cohort."""
+    if config.label_horizon_s is None:
+        return datetime.now(UTC)
+    marks = await reads.inbox.marks(config, sealed_slice(""))
+    return Window(0, marks.sealed_to).to_at
 
 
 async def _warnings(
@@ -228,15 +281,21 @@ def _formula(fitted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _not_better(
-    wanted: Promotion, before: dict[str, Any], evidence: dict[str, Any]
+    wanted: Promotion, before: dict[str, Any] | None, evidence: dict[str, Any]
 ) -> MapNotBetter:
     gain = (evidence.get("gain") or {}).get("nll") or {}
     measured = ""
     if gain.get("value") is not None and gain.get("interval"):
         low, high = gain["interval"]
         measured = f" Gain in NLL {gain['value']:.4g}, interval {low:.4g} to {high:.4g}."
+    other = "the probabilities as sent" if before is None else f"version {before['version']}"
+    where = (
+        "when cross-fitted by unit"
+        if evidence.get("evidence_of") == EVIDENCE
+        else "on later labels"
+    )
     detail = (
-        f"Version {wanted.version} did not beat version {before['version']} on later labels: "
+        f"Version {wanted.version} was not shown to beat {other} {where}: "
         f"{evidence['detail']}.{measured} Send override: true to promote it all the same."
     )
     return MapNotBetter(detail, errors=[Violation("/version", evidence["reason"], detail)])

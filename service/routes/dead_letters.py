@@ -11,8 +11,6 @@ from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.errors import DeadLetterUnknown
-from calibrant_server.service.http.headers import IfNoneMatch
-from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -21,6 +19,7 @@ from calibrant_server.service.http.lists import (
     list_response,
     page_of,
 )
+from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.workers.ingest.dead_letters import DEAD, DeadLetter
 from calibrant_server.workers.store.windows import rfc3339
@@ -38,14 +37,14 @@ LetterId = Annotated[
 
 
 class DeadLetterEntry(BaseModel):
-    """A batch, or an order about the model, that was accepted and not merged."""
+    """A batch, or a command about the model, that was accepted and not merged."""
 
     id: str
     status: Literal["dead_lettered", "parked"] = Field(
         description="`dead_lettered`: it cannot be merged as it is. `parked`: it failed ten times alone, or touches a "
         "damaged pane; it can be replayed once the cause is removed"
     )
-    batch_id: str = Field(description="Empty for an order about the model")
+    batch_id: str = Field(description="Empty for a command about the model")
     kind: str = Field(description="What was sent: `predictions`, `labels`, `histograms`, ...")
     reason: str = Field(description="The last error")
     received_at: datetime | None
@@ -113,7 +112,7 @@ async def replay_dead_letter(
     "/v1/models/{model}/dead-letters/{id}",
     operation_id="discardDeadLetter",
     status_code=204,
-    responses={204: {"description": "The entry is gone"}, **problems(422)},
+    responses={204: {"description": "The entry is discarded"}, **problems(422)},
 )
 async def discard_dead_letter(
     model: ModelId, id: LetterId, caller: Admin, connection: TheConnection

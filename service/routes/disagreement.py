@@ -19,8 +19,8 @@ from calibrant_server.service.http.dependencies import (
     TheConnection,
     TheIngest,
 )
-from calibrant_server.service.http.identifiers import ModelId, Name
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.parameters import ModelId, Name
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import (
     ParsedBatch,
@@ -73,7 +73,11 @@ class WaysQuery(BaseModel):
     ci: float = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
     bins: int = Field(15, ge=1, le=120, description="Equal-width bins of the prediction.")
     criterion: Criterion = Field(
-        "disagreement_loss", description="By which the best is picked on the validation part."
+        "disagreement_loss", description="Loss on the validation part that selects the best."
+    )
+    instances: bool = Field(
+        False,
+        description="Return the head's alpha0 of every row, new rows without labels included.",
     )
 
 
@@ -91,13 +95,17 @@ class WaysBody(BaseModel):
         None,
         description="One row per prediction with any number of columns. Default: log-probabilities.",
     )
+    parts: list[Literal["fit", "score"]] | None = Field(
+        None,
+        description="Which rows fit and which score. Default: two halves of the units, by hash.",
+    )
     ids: list[Name] | None = None
     units: list[Name] | None = Field(None, description="Independent units; a unit is not split.")
     weights: list[float] | None = None
 
 
 class WaysResponse(BaseModel):
-    """Ways of predicting disagreement, fitted on one half of the units and judged on the other."""
+    """Methods of predicting disagreement, fitted to one half of the units, evaluated on the other."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -109,6 +117,7 @@ class WaysResponse(BaseModel):
         None,
         description="raw, alpha, temperature, temperature_alpha, joint, head: losses on the validation part.",
     )
+    instances: dict[str, list[float]] | None = Field(None, description="`concentration` by row.")
 
 
 class DisagreementResponse(BaseModel):
@@ -123,7 +132,10 @@ class DisagreementResponse(BaseModel):
     disagreement_ce: float | None
     concentration: dict[str, Any] | None = Field(description="Fitted alpha0, with its interval.")
     before: dict[str, Any] | None
-    after: dict[str, Any] | None = Field(description="Under the fitted concentration.")
+    after: dict[str, Any] | None = Field(
+        description="Under the fitted concentration. `calibrated_disagreement_ce` is on bins of that prediction."
+    )
+    given: dict[str, Any] | None = Field(None, description="Under the requested `concentration`.")
     reliability: list[dict[str, Any]]
     warnings: list[dict[str, Any]]
     calibrations: dict[str, Any] | None = Field(
@@ -177,7 +189,7 @@ async def compare_calibrations(
 def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Settings) -> bytes:
     """Return the comparison as JSON."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
-    refuse_unknown(document, (*COLUMNS, "features"))
+    refuse_unknown(document, (*COLUMNS, "features", "parts"))
     columns = {name: document[name] for name in COLUMNS if document.get(name) is not None}
     batch = checked_batch(ParsedBatch(posted_columns(columns, settings)), config, False).batch
     features = None
@@ -187,11 +199,19 @@ def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Setti
     if batch.n * width > MAX_NUMBERS:
         detail = f"{batch.n} predictions of {width} numbers; at most {MAX_NUMBERS:,} in all are compared at once"
         raise CalibrationInputError([Violation("", "size", detail)])
-    found = compared_ways(batch, features=features, **query.model_dump())
+    parts = _parts(document.get("parts"))
+    found = compared_ways(batch, features=features, parts=parts, **query.model_dump())
     given = "log_probabilities" if features is None else "posted"
     return orjson.dumps(
         {"model": config.model, "features": given, **found}, option=orjson.OPT_SERIALIZE_NUMPY
     )
+
+
+def _parts(value: Any) -> list[str] | None:
+    """Return the parts, whose names the library checks."""
+    if value is not None and not isinstance(value, list):
+        raise CalibrationInputError.at("/parts", "list", "parts are a list: fit or score by row")
+    return value
 
 
 def _table(value: Any, n: int) -> Numbers:

@@ -78,10 +78,21 @@ class DriftResponse(BaseModel):
     cohorts_passed_over: dict[str, Any] | None = Field(
         None, description="How many sealed cohorts could not be read for this detector, and why."
     )
+    units: dict[str, Any] | None = Field(
+        None,
+        description="Units in several cohorts: `first_contacts_only`, with the number left out; or `units_unknown`, and no claim.",
+    )
+    warnings: list[dict[str, str]] = Field(
+        [],
+        description="Assumptions that the data contradict: `code` and `detail`. They raise no alarm.",
+    )
+    dispersion: dict[str, Any] | None = Field(
+        None, description="Variation between cohorts: `phi` tempers the evidence."
+    )
     assumptions: list[str] = []
     recommendation: Recommendation
     detector: dict[str, Any] | None = Field(
-        description="The detector that judges; none before a cohort of a model with label_horizon is sealed."
+        description="The detector of this verdict; null before a cohort is sealed."
     )
     detector_reason: str | None = None
     slices: list[dict[str, Any]] = Field([], description="The other detectors, flagged ones first.")

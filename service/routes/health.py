@@ -23,7 +23,7 @@ READY_COUNTS = ("parked_entries", "unsealed_models", "dead_letters", "stalled_pa
 
 
 class StatusResponse(BaseModel):
-    """Whether the service is well."""
+    """Health of the service."""
 
     status: str
 

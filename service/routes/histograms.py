@@ -1,6 +1,6 @@
 """Histogram updates: what a client has already reduced, as sums by bin or as packed panes."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -14,11 +14,17 @@ from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_validation import check_pane
 from calibrant.input.timestamps import OUT_OF_RANGE
 from calibrant.segmentation.histogram_updates import updates_of
-from calibrant_server.service.http.bodies import NDJSON, Body
-from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
+from calibrant_server.service.http.bodies import JSON, NDJSON, Body
+from calibrant_server.service.http.bodies import PANE as PACKED_PANE
+from calibrant_server.service.http.errors import BodyTooLarge, InvalidQuery, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem_responses import violation_of
-from calibrant_server.service.ingest.columns import batch_id_of, object_of, refuse_unknown
+from calibrant_server.service.ingest.columns import (
+    batch_id_of,
+    object_of,
+    quoted,
+    refuse_unknown,
+)
 from calibrant_server.service.ingest.confidence import read_confidence
 from calibrant_server.service.ingest.model_rules import (
     PIXELS,
@@ -27,11 +33,13 @@ from calibrant_server.service.ingest.model_rules import (
     refuse_undeclared_update,
     refuse_unitless_update,
 )
+from calibrant_server.service.ingest.offsets import OFFSET_FIELDS, offsets_of, offsets_of_query
 from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
-from calibrant_server.service.ingest.schemas import IngestQuery, IngestResponse
+from calibrant_server.service.ingest.schemas import IngestResponse, PaneQuery
 from calibrant_server.service.ingest.service import (
+    IngestAccess,
     IngestContext,
-    TheIngest,
+    TheIngestAccess,
     digest_of,
     digest_of_all,
 )
@@ -49,7 +57,7 @@ from calibrant_server.service.ingest.updates import (
     UpdateHead,
 )
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch, SourceOffsets
 from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import pane_start
@@ -58,6 +66,19 @@ router = APIRouter(tags=["histograms"], default_response_class=Response)
 
 MAX_UPDATES = 10_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class BatchHead:
+    """What a body states of the batch as a whole."""
+
+    batch_id: str | None = None
+    offsets: SourceOffsets | None = None
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> "BatchHead":
+        """Read the fields of the batch."""
+        return cls(batch_id_of(document), offsets_of(document))
 
 
 @router.post(
@@ -73,16 +94,75 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
         "Updates",
         json=(HistogramsBody, SingleHistogramBody, SingleConfidenceBody, SinglePaneBody),
         ndjson=(HistogramUpdate, ConfidenceUpdate, PaneUpdate),
+        pane=None,
     ),
 )
-async def ingest_histograms(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
-    """Accept increments or running totals of histograms, or panes filled at the edge."""
-    return await access.take(query.partial, load_histograms, is_costly=True)
+async def ingest_histograms(
+    access: TheIngestAccess, query: Annotated[PaneQuery, Query()]
+) -> Response:
+    """Accept increments or running totals of histograms, or panes filled at the edge.
+
+    One pane may be the body itself, as `Pane.to_bytes()` made it; `event_time` and `slice` are then in the query, its batch id
+    in the header Idempotency-Key.
+    """
+
+    return await take_histograms(access, query)
 
 
-def load_histograms(body: Body, context: IngestContext) -> IngestBatch:
+async def take_histograms(access: IngestAccess, query: PaneQuery | None = None) -> Response:
+    """Take the updates of a request."""
+    given = query or PaneQuery()
+
+    def load(body: Body, context: IngestContext) -> IngestBatch:
+        return load_histograms(body, context, given)
+
+    takes = (JSON, NDJSON, PACKED_PANE)
+    return await access.take(given.partial, load, is_costly=True, takes=takes)
+
+
+DIRECT = {"ingestHistograms": take_histograms}
+
+
+def load_histograms(body: Body, context: IngestContext, query: PaneQuery) -> IngestBatch:
     """Return the updates that a body holds, or raise every rule that they break."""
-    batch_id, placed = _updates_of(body, context)
+    if body.media_type == PACKED_PANE:
+        try:
+            head = BatchHead(None, offsets_of_query(query.source, query.offsets))
+            return _prepared(head, [("", _pane_fields(body, query))], context)
+        except CalibrationInputError as error:
+            raise error.each(_in_the_body) from error
+    for name in ("event_time", "slice", "source", "offsets"):
+        if getattr(query, name):
+            detail = (
+                f"Received {name} in the query; expected it in the body, except of {PACKED_PANE}."
+            )
+            raise InvalidQuery(detail, errors=[Violation(f"/{name}", "pane_only", detail)])
+    return _prepared(*_updates_of(body, context), context)
+
+
+def _pane_fields(body: Body, query: PaneQuery) -> dict[str, Any]:
+    """Return the pane that is a body as an update."""
+    slices: dict[str, str] = {}
+    for each in query.slice.split(",") if query.slice else ():
+        key, _, value = each.partition(":")
+        if key in slices:
+            detail = f"Received slice {quoted(key)} twice; expected one value per key."
+            raise InvalidQuery(detail, errors=[Violation("/slice", "repeated_slice", detail)])
+        slices[key] = value
+    head = {"event_time": query.event_time, "slice": slices or None}
+    return {"kind": "pane", "packed": body.data} | {k: v for k, v in head.items() if v}
+
+
+def _in_the_body(violation: Violation) -> Violation:
+    """Return a violation of a pane that is the body itself."""
+    pointer = "" if violation.pointer == "/packed" else violation.pointer
+    return replace(violation, pointer=pointer)
+
+
+def _prepared(
+    batch: BatchHead, placed: list[tuple[str, dict[str, Any]]], context: IngestContext
+) -> IngestBatch:
+    """Return the batch of updates with the pointer to each."""
     kind = _kind_of(placed)
     config = context.config or _config_for(placed, context)
     updates: list[Update] = []
@@ -118,8 +198,9 @@ def load_histograms(body: Body, context: IngestContext) -> IngestBatch:
         pack_updates(placed_updates),
         digest,
         n_accepted,
-        batch_id=batch_id,
+        batch_id=batch.batch_id,
         violations=violations,
+        offsets=batch.offsets,
     )
 
 
@@ -137,44 +218,46 @@ def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
 
 def _updates_of(
     body: Body, context: IngestContext
-) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
-    """Return the batch id and each update with the pointer to it."""
+) -> tuple[BatchHead, list[tuple[str, dict[str, Any]]]]:
+    """Return what the body states of the batch, and each update with the pointer to it."""
     max_objects = 3 * context.settings.max_rows + 100
     if body.media_type == NDJSON:
-        batch_id, placed = _from_lines(*read_ndjson(body.data, max_objects))
+        head, placed = _from_lines(*read_ndjson(body.data, max_objects))
     else:
-        batch_id, placed = _from_document(object_of(read_json(body.data, max_objects)))
+        head, placed = _from_document(object_of(read_json(body.data, max_objects)))
     if len(placed) > MAX_UPDATES:
         raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request.")
     if not placed:
         raise CalibrationInputError(
             [Violation("/histograms", "empty", "There is no update to take.")]
         )
-    return batch_id, placed
+    return head, placed
 
 
 def _from_lines(
     records: list[dict[str, Any]], lines: list[int]
-) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
+) -> tuple[BatchHead, list[tuple[str, dict[str, Any]]]]:
     placed = [(f"/{line}", record) for line, record in zip(lines, records, strict=True)]
-    if placed and set(records[0]) == {"batch_id"}:
-        return batch_id_of(records[0]), placed[1:]
-    return None, placed
+    if placed and records[0] and records[0].keys() <= {"batch_id", *OFFSET_FIELDS}:
+        return BatchHead.of(records[0]), placed[1:]
+    return BatchHead(), placed
 
 
-def _from_document(document: dict[str, Any]) -> tuple[str | None, list[tuple[str, dict[str, Any]]]]:
-    batch_id = batch_id_of(document)
+def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[tuple[str, dict[str, Any]]]]:
     if "histograms" not in document:
         if "kind" not in document:
             detail = f"An update has a kind, one of {', '.join(KINDS)}; several updates stand in histograms."
             raise CalibrationInputError([Violation("/kind", "required", detail)])
-        return batch_id, [("", {k: v for k, v in document.items() if k != "batch_id"})]
-    refuse_unknown(document, ("batch_id", "histograms"))
+        # Without offsets, the source is that of a running total.
+        own = ("batch_id", *OFFSET_FIELDS) if "offsets" in document else ("batch_id",)
+        head = BatchHead.of({k: v for k, v in document.items() if k in own})
+        return head, [("", {k: v for k, v in document.items() if k not in own})]
+    refuse_unknown(document, ("batch_id", *OFFSET_FIELDS, "histograms"))
     histograms = document["histograms"]
     if not isinstance(histograms, list) or not all(isinstance(each, dict) for each in histograms):
         detail = "histograms must be a list of objects."
         raise CalibrationInputError([Violation("/histograms", "list", detail)])
-    return batch_id, [(f"/histograms/{i}", each) for i, each in enumerate(histograms)]
+    return BatchHead.of(document), [(f"/histograms/{i}", each) for i, each in enumerate(histograms)]
 
 
 def _updates(
@@ -302,7 +385,7 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
         violations.append(Violation(f"{pointer}/event_time", *OUT_OF_RANGE))
     for key in head.slice or {}:
         if ":" in key:
-            detail = "a slice key has no colon, which parts it from its value"
+            detail = "received a key with a colon; expected none: a colon separates key and value"
             violations.append(Violation(f"{pointer}/slice/{key}", "name", detail))
     if cumulative and kind == "pane":
         detail = "a pane is an increment; running totals are plain histograms"

@@ -18,7 +18,6 @@ from calibrant_server.service.http.errors import (
     KeysNotConfigured,
     QuotaFull,
 )
-from calibrant_server.service.http.headers import IfNoneMatch
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -27,6 +26,7 @@ from calibrant_server.service.http.lists import (
     list_response,
     page_of,
 )
+from calibrant_server.service.http.parameters import IfNoneMatch
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.frozen_maps import document, valid
 from calibrant_server.service.security.audit import audit_of

@@ -8,10 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.labels import read_labels
-from calibrant_server.service.http.bodies import NDJSON, Body
+from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
 from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
-from calibrant_server.service.http.identifiers import Name, PredictionId
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.http.parameters import Name, PredictionId
+from calibrant_server.service.ingest.arrow_stream import read_arrow_lists
 from calibrant_server.service.ingest.columns import (
     ParsedBatch,
     batch_id_of,
@@ -21,8 +22,9 @@ from calibrant_server.service.ingest.columns import (
 from calibrant_server.service.ingest.model_rules import refuse_too_many
 from calibrant_server.service.ingest.schemas import IngestQuery, IngestResponse, Label
 from calibrant_server.service.ingest.service import (
+    IngestAccess,
     IngestContext,
-    TheIngest,
+    TheIngestAccess,
     digest_of,
     digest_of_all,
 )
@@ -51,7 +53,7 @@ class LabelsBody(BaseModel):
     )
     raters: list[Name | list[Name | None] | None] | None = Field(
         None,
-        description="Who rated: a later rating of a named rater replaces his earlier one; unnamed add.",
+        description="Who rated: a later rating of a named rater replaces their earlier one; unnamed ones are added.",
     )
     revision: list[int | list[int | None] | None] | None = Field(
         None,
@@ -82,11 +84,21 @@ INGEST: dict[int | str, dict[str, Any]] = {
     tags=["labels"],
     status_code=202,
     responses={**INGEST, **problems(408, 409, 413, 415, 422, 429)},
-    openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord),
+    openapi_extra=takes("Labels", json=LabelsBody, ndjson=LabelRecord, arrow=None),
 )
-async def ingest_labels(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
+async def ingest_labels(
+    access: TheIngestAccess, query: Annotated[IngestQuery, Query()]
+) -> Response:
     """Accept labels for predictions by id; labels that arrive before their prediction wait for it."""
-    return await access.take(query.partial, load_labels)
+    return await take_labels(access, query.partial)
+
+
+async def take_labels(access: IngestAccess, partial: bool = False) -> Response:
+    """Take the batch of a request."""
+    return await access.take(partial, load_labels, takes=(JSON, NDJSON, ARROW))
+
+
+DIRECT = {"ingestLabels": take_labels}
 
 
 @router.delete(
@@ -96,7 +108,7 @@ async def ingest_labels(access: TheIngest, query: Annotated[IngestQuery, Query()
     status_code=202,
     responses={**INGEST, **problems(409, 422, 429)},
 )
-async def delete_prediction(access: TheIngest, prediction_id: PredictionId) -> Response:
+async def delete_prediction(access: TheIngestAccess, prediction_id: PredictionId) -> Response:
     """Remove one prediction with its ratings permanently."""
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
@@ -129,7 +141,8 @@ def load_labels(body: Body, context: IngestContext) -> IngestBatch:
     refuse_too_many(len(checked.rows), violations, checked.n_violations)
     payload = pack_labels(checked.rows)
     bad = {int(each.pointer.split("/")[2]) for each in checked.violations}
-    rejected = posted.rows_but(row for row in range(len(posted.columns["ids"])) if row not in bad)
+    accepted = [row for row in range(len(posted.columns["ids"])) if row not in bad]
+    rejected = posted.rows_but(accepted)
     digest = digest_of_all(digest_of(payload), rejected)
     return context.batch(
         config,
@@ -140,14 +153,17 @@ def load_labels(body: Body, context: IngestContext) -> IngestBatch:
         batch_id=posted.batch_id,
         violations=violations,
         retains=True,
-        places=posted.places(row for row in range(len(posted.columns["ids"])) if row not in bad),
+        places=posted.places(accepted),
         ids=tuple(row.id for row in checked.rows),
     )
 
 
 def read_label_columns(body: Body, max_rows: int) -> ParsedBatch:
     """Return the columns of a labels body."""
-    if body.media_type == NDJSON:
+    if body.media_type == ARROW:
+        posted = ParsedBatch(*read_arrow_lists(body.data))
+        refuse_unknown(posted.columns, SINGULAR)
+    elif body.media_type == NDJSON:
         posted = _from_records(*read_ndjson(body.data, 3 * max_rows + 100))
     else:
         document = object_of(read_json(body.data, 3 * max_rows + 100))

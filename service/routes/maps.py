@@ -18,8 +18,6 @@ from calibrant_server.service.http.dependencies import (
     TheIngest,
     TheReads,
 )
-from calibrant_server.service.http.headers import IfNoneMatch, entity_tags, names
-from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -28,6 +26,7 @@ from calibrant_server.service.http.lists import (
     list_response,
     page_of,
 )
+from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, entity_tags, names
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.frozen_maps import (

@@ -64,7 +64,7 @@ class MetricsResponse(BaseModel):
     )
     against: dict[str, Any] | None = Field(
         None,
-        description="What it is compared with, how much that holds, and how much both sides share.",
+        description="The other side, its counts, and how much both sides share.",
     )
     clock: str | None = Field(
         None, description="Where the model declares a label horizon: event or sealed."
@@ -74,7 +74,7 @@ class MetricsResponse(BaseModel):
         None, description="Whether all of the window's cohorts are sealed."
     )
     series: list[dict[str, Any]] | None = Field(
-        None, description="With `every`: one object a part."
+        None, description="With `every`: one object per part."
     )
     slices: dict[str, dict[str, Any]] | None = Field(
         None, description="With `by`: one result per value."

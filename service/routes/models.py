@@ -26,14 +26,19 @@ from calibrant_server.service.http.errors import (
     PreconditionRequired,
     Problem,
 )
-from calibrant_server.service.http.headers import IfMatch, IfNoneMatch, entity_tags, names
-from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
     list_response,
     page_of,
+)
+from calibrant_server.service.http.parameters import (
+    IfMatch,
+    IfNoneMatch,
+    ModelId,
+    entity_tags,
+    names,
 )
 from calibrant_server.service.ingest.columns import object_of, refuse_unknown
 from calibrant_server.service.ingest.service import IngestService
@@ -87,7 +92,7 @@ async def list_models(
     reads: TheReads,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """List the models of your key, sorted by id; `view=status` adds how each is doing."""
+    """List the models of your key, sorted by id; `view=status` adds the status of each."""
     with engine_errors():
         found = await connection.registry.list(caller.tenant)
     configs = [each for each in found if caller.may_use(each.model)]

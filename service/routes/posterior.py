@@ -19,8 +19,8 @@ from calibrant_server.service.http.dependencies import (
     TheIngest,
     TheReads,
 )
-from calibrant_server.service.http.identifiers import ModelId, Name
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.parameters import ModelId, Name
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import (
     ParsedBatch,

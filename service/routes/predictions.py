@@ -4,28 +4,24 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from calibrant.core.batch import Batch, Checked
-from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.violations import MAX_STORED, MAX_VIOLATIONS
-from calibrant_server.service.http.bodies import Body
-from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
-from calibrant_server.service.ingest.model_rules import (
-    check_panes,
-    checked_batch,
-    refuse_too_many,
-    rows_of_model,
-)
+from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
+from calibrant_server.service.ingest.columns import read_columns
+from calibrant_server.service.ingest.offsets import OFFSET_FIELDS, agreed_offsets, offsets_of_query
+from calibrant_server.service.ingest.prediction_batch import prediction_batch
 from calibrant_server.service.ingest.schemas import (
-    IngestQuery,
     IngestResponse,
     PredictionRecord,
     PredictionsBody,
     RecordsBody,
+    SourceQuery,
 )
-from calibrant_server.service.ingest.service import IngestContext, TheIngest, digest_of_all
+from calibrant_server.service.ingest.service import (
+    IngestAccess,
+    IngestContext,
+    TheIngestAccess,
+)
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.ingest.entries import IngestBatch, SourceOffsets
 
 router = APIRouter(tags=["predictions"], default_response_class=Response)
 
@@ -40,85 +36,43 @@ router = APIRouter(tags=["predictions"], default_response_class=Response)
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes(
-        "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord
+        "Predictions",
+        json=(PredictionsBody, RecordsBody),
+        ndjson=PredictionRecord,
+        arrow=None,
     ),
 )
-async def ingest_predictions(access: TheIngest, query: Annotated[IngestQuery, Query()]) -> Response:
+async def ingest_predictions(
+    access: TheIngestAccess, query: Annotated[SourceQuery, Query()]
+) -> Response:
     """Accept a batch of predictions, with or without labels.
 
     The batch is columns of equal length, or a list of records. It is all or nothing unless `partial` is set. The first
-    batch of an unknown model creates the model.
+    batch of an unknown model creates the model. An Arrow IPC stream has the same columns: scores and labels as lists or
+    fixed-size lists, slices as a struct, `batch_id` in the metadata of its schema.
     """
-    return await access.take(query.partial, load_predictions)
+    offsets = offsets_of_query(query.source, query.offsets)
+    return await take_predictions(access, query.partial, offsets)
 
 
-def load_predictions(body: Body, context: IngestContext) -> IngestBatch:
-    """Return the batch that a body holds, or raise every violation."""
-    posted = read_columns(body, context.settings)
-    checked = checked_batch(posted, context.config, context.partial)
-    checked = refuse_unlabelled(checked, posted, context.partial)
-    if context.config is not None:
-        checked = rows_of_model(checked, posted, context.config, context.partial)
-    violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
-    batch, rows = checked.batch, checked.accepted_rows.tolist()
-    config = context.config or config_for(batch, context)
-    _check_panes(checked, config, posted, context)
-    return context.batch(
-        config,
-        PREDICTIONS,
-        batch.pack(),
-        digest_of_all(batch.digest(), posted.rows_but(rows)),
-        batch.n,
-        batch_id=posted.batch_id,
-        violations=violations,
-        retains=batch.ids is not None,
-        places=None if batch.ids is None else posted.places(rows),
-    )
+async def take_predictions(
+    access: IngestAccess, partial: bool = False, offsets: SourceOffsets | None = None
+) -> Response:
+    """Take the batch of a request; the query may state its offsets."""
+
+    def load(body: Body, context: IngestContext) -> IngestBatch:
+        return load_predictions(body, context, offsets)
+
+    return await access.take(partial, load, takes=(JSON, NDJSON, ARROW))
 
 
-def refuse_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> Checked:
-    """Return the rows with labels, or with ids by which labels can come; another row is a violation."""
-    missing = checked.batch.row_total == 0
-    if checked.batch.ids is not None or not missing.any():
-        return checked
-    column = "label_counts" if "label_counts" in posted.columns else "labels"
-    detail = "the row has no label; send labels, or ids by which labels can come later"
-    violations = [
-        Violation(f"/{column}/{row}", "labels_required", detail)
-        for row in checked.accepted_rows[missing][:MAX_STORED]
-    ]
-    if not partial:
-        listed = [posted.place(violation) for violation in violations[:MAX_VIOLATIONS]]
-        raise CalibrationInputError(listed, int(missing.sum()))
-    return checked.keeping(~missing, violations)
+DIRECT = {"ingestPredictions": take_predictions}
 
 
-def config_for(batch: Batch, context: IngestContext) -> ModelConfig:
-    """Return the model that a first batch makes: its task and classes, defaults for the rest."""
-    config = ModelConfig(context.tenant, context.model, batch.task, batch.n_classes)
-    try:
-        config.spec()
-    except CalibrationInputError as error:
-        column = "logits" if batch.is_logits else "probabilities"
-        raise CalibrationInputError.at(
-            f"/{column}", "n_classes", error.violations[0].detail
-        ) from error
-    return config
-
-
-def _check_panes(
-    checked: Checked, config: ModelConfig, posted: ParsedBatch, context: IngestContext
-) -> None:
-    try:
-        check_panes(checked.batch, config, context.received_at, context.limits)
-    except CalibrationInputError as error:
-        raise error.each(lambda found: posted.place(_as_sent(found, checked))) from error
-
-
-def _as_sent(violation: Violation, checked: Checked) -> Violation:
-    """Return a violation of an accepted row under the number that the row had when it was sent."""
-    head, _, row = violation.pointer.rpartition("/")
-    if not row.isdigit():
-        return violation
-    return Violation(f"{head}/{checked.accepted_rows[int(row)]}", violation.rule, violation.detail)
+def load_predictions(
+    body: Body, context: IngestContext, offsets: SourceOffsets | None = None
+) -> IngestBatch:
+    """Return the batch that a body holds, or raise every violation. The query may state its offsets instead."""
+    posted = read_columns(body, context.settings, head=("batch_id", *OFFSET_FIELDS))
+    agreed = posted.offsets if offsets is None else agreed_offsets(posted.offsets, offsets)
+    return prediction_batch(posted, context, agreed)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from calibrant_server.service.http.dependencies import only_known_parameters
 from calibrant_server.service.http.errors import PROBLEMS, PathUnknown, Problem
-from calibrant_server.service.http.headers import negotiated
+from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.service.pages.problems import problem_page, problems_page
 

@@ -22,7 +22,7 @@ class RaterValue(BaseModel):
     """The metric with one rater's labels alone."""
 
     value: float | None
-    n: int = Field(description="Predictions that he rated.")
+    n: int = Field(description="Predictions that they rated.")
     reason: str | None = None
 
 
@@ -43,7 +43,7 @@ class RatersResponse(BaseModel):
     n_raters_over: int = Field(
         description="Number of named raters beyond the 64 who rated most; they are not returned."
     )
-    by_rater: dict[str, RaterValue] = Field(description="Who rated most first.")
+    by_rater: dict[str, RaterValue] = Field(description="Most ratings first.")
     mean_of_raters: float | None = Field(
         description="Mean over the raters returned; null with a `reason`."
     )
@@ -56,7 +56,7 @@ class RatersResponse(BaseModel):
     reason: str | None = None
 
 
-RATERS: dict[str, Any] = answers(RatersResponse, "The raters side by side", ETag="State and query.")
+RATERS: dict[str, Any] = answers(RatersResponse, "The raters compared", ETag="State and query.")
 
 
 @router.get(

@@ -1,6 +1,6 @@
 """The reliability table, as numbers or drawn."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,8 +9,9 @@ from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
-from calibrant_server.service.reads.figures import Format, or_drawn
+from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, unanswerable
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 
 router = APIRouter(tags=["reliability"], default_response_class=Response)
@@ -20,6 +21,10 @@ class ReliabilityParameters(ClockQuery, AgainstQuery, ReliabilityQuery):
     """How the table is made and shown."""
 
     format: Format | None = Field(None, description="In place of the header Accept.")
+
+
+class ErrorParameters(ClockQuery, MetricsQuery):
+    """The window and the bins of the diagram."""
 
 
 class ReliabilityResponse(BaseModel):
@@ -48,4 +53,26 @@ async def get_reliability(
         raise unanswerable(
             "/binning", "equal_width", "bins of equal mass are not the same on two sides"
         )
-    return await read.respond(await read.ask(query), query.format, draw_reliability)
+    ask = await read.ask(query)
+    if query.against or not read.is_drawn(query.format):
+        return await read.respond(ask, query.format, draw_reliability)
+    media_type = media_type_of(query.format, read.request)
+    asks = {"table": ask, "error": await read.ask(_of_error(query))}
+    return await read.reads.together(
+        read.request,
+        asks,
+        lambda found: _with_error(found, ask.config.classes),
+        media_type,
+        drawn(draw_reliability, media_type),
+    )
+
+
+def _of_error(query: ReliabilityParameters) -> ErrorParameters:
+    """Return the query of the calibration error over the same bins, which the diagram states."""
+    shared = query.model_fields_set & set(ErrorParameters.model_fields)
+    fields = query.model_dump(mode="json", by_alias=True, include=shared)
+    return ErrorParameters.model_validate({**fields, "metrics": "ece"})
+
+
+def _with_error(found: dict[str, Any], classes: list[str] | None) -> dict[str, Any]:
+    return {**found["table"], "error": found["error"]["metrics"].get("ece"), "classes": classes}

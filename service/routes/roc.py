@@ -35,9 +35,7 @@ class RocResponse(BaseModel):
     n: int | None
     n_ratings: int
     auc: float | None = Field(description="Ties count half.")
-    error_bound: float | None = Field(
-        None, description="How far cells of the grid may leave it off."
-    )
+    error_bound: float | None = Field(None, description="Largest error that cells can cause.")
     positives: float | None = Field(None, description="Weight.")
     negatives: float | None = None
     threshold: list[float | None] = Field(

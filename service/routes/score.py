@@ -2,33 +2,40 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial as partial_of
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from starlette.concurrency import run_in_threadpool
 
 from calibrant.core.batch import Checked
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.core.options import Option
+from calibrant.core.query import Option
 from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, OPTIONS, requested
 from calibrant.metrics.label_distribution import INSTANCES
 from calibrant.metrics.requests import shared_options
+from calibrant.peers import PEERS
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
+from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
-from calibrant_server.service.http.identifiers import Name
+from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
+from calibrant_server.service.ingest.score_limits import refuse_costly_score
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
 from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
+from calibrant_server.service.reads.figures import media_type_of, or_drawn
 from calibrant_server.service.reads.queries import invalid_query
+from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import Edges, MetricBinning, Raters
 
@@ -65,6 +72,16 @@ class ScoreParameters(BaseModel):
     )
 
 
+class LossFactors(BaseModel):
+    """Factors of the terms of the weighted sum."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ace: float = Field(1, ge=0, le=1e6, description="Of the term that `membership` selects.")
+    dice: float = Field(1, ge=0, le=1e6)
+    cross_entropy: float = Field(1, ge=0, le=1e6)
+
+
 class SectionOptions(BaseModel):
     """Options of the included results."""
 
@@ -73,9 +90,11 @@ class SectionOptions(BaseModel):
     metric: str | None = Field(
         None,
         max_length=400,
-        description="Of `stability` and `by_case`: a metric as in `metrics`. Default: ece.",
+        description="Of `stability`, `stability_by_case` and `by_case`: a metric as in `metrics`. Default: ece.",
     )
-    subsets: Literal["nested", "independent"] | None = Field(None, description="Of `stability`.")
+    subsets: Literal["nested", "independent"] | None = Field(
+        None, description="Of `stability` and `stability_by_case`."
+    )
     points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
     frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
     case: str | None = Field(
@@ -87,6 +106,13 @@ class SectionOptions(BaseModel):
     composites: dict[Annotated[str, Field(pattern=COMPOSITE)], list[int]] | None = Field(
         None,
         description='Unions of classes instead of the classes of cases: {"whole": [1, 2], "core": [2]}.',
+    )
+    loss_weights: LossFactors | None = Field(None, description="Of `losses`. Default: 1 each.")
+    gradients: Literal["probabilities", "logits"] | None = Field(
+        None, description="Of `losses`: by what the derivatives are returned. Default: none."
+    )
+    compat: Literal[tuple(PEERS)] | None = Field(  # type: ignore[valid-type]
+        None, description="Of `compat`: compute metrics as this library does. Default: all."
     )
 
 
@@ -159,14 +185,14 @@ class PlainResponse(BaseModel):
     errors: list[ProblemError] = []
 
 
+class ScoreSection(BaseModel):
+    """With `include`: the result of its endpoint."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 # One source: a client may include exactly the sections of the response.
-_INCLUDED: dict[str, Any] = {
-    name: (
-        dict[str, Any] | None,
-        Field(None, description="With `include`: the result of its endpoint."),
-    )
-    for name in SECTIONS
-}
+_INCLUDED: dict[str, Any] = {name: (ScoreSection, None) for name in SECTIONS}
 ScoreResponse = create_model(
     "ScoreResponse",
     __base__=PlainResponse,
@@ -175,10 +201,13 @@ ScoreResponse = create_model(
 )
 
 
+SCORED: dict[str, Any] = answers(ScoreResponse, "The scores, or the reliability diagram")
+
+
 @router.post(
     "/v1/score",
     operation_id="scoreOnce",
-    responses={200: answers(ScoreResponse, "The scores"), **problems(408, 413, 415, 422)},
+    responses={200: or_drawn(SCORED)[200], **problems(406, 408, 413, 415, 422)},
     openapi_extra=takes("Predictions", json=ScoredBody, ndjson=ScoredRecord),
 )
 async def score_once(
@@ -188,7 +217,8 @@ async def score_once(
     ingest: TheIngest,
     settings: AppSettings,
 ) -> Response:
-    """Score one posted batch; nothing is stored."""
+    """Score one posted batch; nothing is stored. As SVG or PNG, the reliability diagram."""
+    media_type = media_type_of(None, request)
     sections = included(query.include)
     params = {
         **query.model_dump(exclude={"partial"}),
@@ -200,7 +230,18 @@ async def score_once(
     with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold)
         result = await aside(scored, body, params, settings, query.partial)
-    return Response(result, media_type="application/json")
+    if media_type == JSON:
+        return Response(result, media_type=JSON)
+    drawn = await run_in_threadpool(diagram, result, media_type)
+    return Response(drawn, headers={"Vary": "Accept"}, media_type=media_type)
+
+
+def diagram(result: bytes, media_type: str) -> bytes:
+    """Return the reliability diagram of the scores."""
+    scores = orjson.loads(result)
+    return draw_reliability(
+        {**scores["reliability"], "error": scores["metrics"].get("ece")}, media_type
+    )
 
 
 def _keys(text: str, shared: Collection[str]) -> list[str]:
@@ -254,7 +295,16 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
+    n_ratings = 0 if names is None else int(checked.batch.row_total.sum())
+    cases = checked.batch.cases if "stability_by_case" in params["include"] else None
+    refuse = partial_of(
+        refuse_costly_score, checked.batch.n, params["metrics"], body.sent_bytes,
+        n_ratings=n_ratings, n_cases=0 if cases is None else len(set(cases)),
+    )  # fmt: skip
+    refuse()
     raters = _raters(posted, names, checked)
+    if raters:
+        refuse(n_raters=len(raters))
     try:
         scores = score_batch(checked.batch, params, raters)
     except CalibrationInputError as error:

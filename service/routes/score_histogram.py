@@ -34,11 +34,15 @@ class ScoreHistogramQuery(BaseModel):
         20,
         ge=1,
         le=1 << 14,
-        description="Coarse bins; fine ones go by their centres. No more than those.",
+        description="Coarse bins, at most as many as fine ones, which are assigned by their centres.",
     )
     binning: Binning = "equal_width"
     min_count: float = Field(
-        50, ge=0, le=1e15, allow_inf_nan=False, description="Coarse bins with less are left out."
+        50,
+        ge=0,
+        le=1e15,
+        allow_inf_nan=False,
+        description="Coarse bins with less mass are left out.",
     )
     denominator: Literal["kept", "full"] = Field(
         "kept", description="The mass in the denominator: of the counted bins, or all."
@@ -58,7 +62,7 @@ class ConfidenceBody(BaseModel):
 
     label: list[list[list[float]]] | None = Field(
         None,
-        description="By class, then wrong and right (where it is the reference), then fine bin.",
+        description="By class, then incorrect and correct (the class is the reference), then fine bin.",
     )
     prediction: list[list[float]] | None = Field(
         None, description="By bin of the top class: incorrect and correct."
@@ -93,7 +97,7 @@ class HistogramScores(BaseModel):
         description="UCE, and its distance to the ideal curve of two classes."
     )
     roc: list[dict[str, Any]] = Field(
-        description="By class: the area, and how far ties may leave it off."
+        description="By class: the area, and how far ties may shift it."
     )
     temperature: dict[str, Any] | None
     curve: dict[str, Any] | None = Field(description="Losses at temperatures from 0.5 to 10.")

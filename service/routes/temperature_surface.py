@@ -11,14 +11,14 @@ from calibrant_server.service.openapi.schema import answers
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
-from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.workers.queries.kinds.temperature_surface import SurfaceQuery
 
 router = APIRouter(tags=["temperature"], default_response_class=Response)
 Lines = list[list[float | None]]
 
 
-class SurfaceParameters(ClockQuery, SurfaceQuery):
+class SurfaceParameters(ClockQuery, AgainstQuery, SurfaceQuery):
     """Over which temperatures, and what is drawn of it."""
 
     objective: Literal["nll", "brier", "ece"] = Field("nll", description="What an image shows.")
@@ -53,6 +53,9 @@ class SurfaceResponse(BaseModel):
     lowest: dict[str, dict[str, float] | None] | None = Field(
         description="By loss: where the grid is lowest."
     )
+    against: dict[str, Any] | None = Field(
+        None, description="The other side's losses at the same temperatures."
+    )
     reason: str | None = Field(
         None, description="`logits_not_kept`: predictions came as probabilities."
     )
@@ -72,6 +75,6 @@ async def get_temperature_surface(
     read: TheMapRead, query: Annotated[SurfaceParameters, Query()]
 ) -> Response:
     """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
-    draw = partial(draw_surface, objective=query.objective)
     ask = await read.ask(query, objective=query.objective)
+    draw = partial(draw_surface, objective=query.objective, classes=ask.config.classes)
     return await read.respond(ask, query.format, draw)

@@ -29,14 +29,14 @@ from calibrant_server.service.http.errors import (
     ModelDeleted,
     Problem,
 )
-from calibrant_server.service.http.identifiers import ModelId
+from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.model_settings import redeclared
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
 from calibrant_server.workers.ingest.inbox import IngestBatch, ModelGone, Receipt
-from calibrant_server.workers.lifecycle.transfer import END, FORMAT, MODEL, export_lines
+from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL, export_lines
 from calibrant_server.workers.lifecycle.transfer_maps import check_map
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.frozen_maps import CurrentMap
@@ -131,7 +131,7 @@ def without_secrets(line: dict[str, Any]) -> dict[str, Any]:
     status_code=201,
     responses={
         200: answers(ImportResponse, "The same import was done before", Location="The model."),
-        201: answers(ImportResponse, "The model is there", Location="The model."),
+        201: answers(ImportResponse, "The model is imported", Location="The model."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes("The lines of an export", ndjson=ExportLine),
@@ -225,8 +225,12 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
     It keeps generation and revision, which are part of the name of the state.
     """
     first, last = _line(lines[0], 1), _line(lines[-1], len(lines))
-    if first.get("type") != MODEL or first.get("format") != FORMAT:
-        raise _refused(1, "export_format", f"the first line is the model, in format {FORMAT}")
+    if first.get("type") != MODEL or first.get("format") not in FORMATS:
+        raise _refused(
+            1,
+            "export_format",
+            f"the first line is the model, in format {FORMATS[0]} to {FORMATS[-1]}",
+        )
     if last.get("type") != END or last.get("lines") != len(lines) - 1:
         raise _refused(
             len(lines), "export_incomplete", "the export has no end, or lines are missing"

@@ -10,8 +10,6 @@ from pydantic import BaseModel, Field
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.errors import QuotaFull, WebhooksMissing
-from calibrant_server.service.http.headers import IfNoneMatch
-from calibrant_server.service.http.identifiers import ModelId
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -20,6 +18,7 @@ from calibrant_server.service.http.lists import (
     list_response,
     page_of,
 )
+from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
 from calibrant_server.service.openapi.schema import answers, problems
 from calibrant_server.workers.alarm.commands import trial
 from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery
@@ -94,7 +93,7 @@ async def list_deliveries(
     "/v1/models/{model}/alarm/test",
     operation_id="testWebhooks",
     status_code=202,
-    responses={202: answers(TestResponse, "A test is on its way"), **problems(409, 422, 429)},
+    responses={202: answers(TestResponse, "The test is being sent"), **problems(409, 422, 429)},
 )
 async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
     """Send every receiver of the model's alarm a signed message of type alarm.test."""

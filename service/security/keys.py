@@ -27,7 +27,7 @@ from calibrant_server.service.http.errors import (
     ModelUnknown,
     ScopeMissing,
 )
-from calibrant_server.service.http.headers import only
+from calibrant_server.service.http.parameters import only
 from calibrant_server.service.http.threads import tenant_of_request
 from calibrant_server.service.reads.queries import refuse_unread
 from calibrant_server.service.security.audit import audit_of
@@ -37,6 +37,8 @@ Scope = Literal["ingest", "read", "maps:read", "admin"]
 SCOPES: tuple[Scope, ...] = ("ingest", "read", "maps:read", "admin")
 DEFAULT_TENANT = "default"
 ID_DIGITS = 16
+# In the scope of a request that a page makes inside this process: the caller whom its session stands for. No client can set it.
+SIGNED_IN = "calibrant.signed_in"
 MODEL_PATTERN = r"^(?:[A-Za-z0-9._:@-]{1,128}|[A-Za-z0-9._:@-]{0,127}\*)$"
 
 
@@ -119,7 +121,10 @@ class Keyring:
 
     def caller(self, key: str) -> Caller:
         """Return the caller with `key`."""
-        digest = hashlib.sha256(key.encode()).hexdigest()
+        return self.caller_with_digest(hashlib.sha256(key.encode()).hexdigest())
+
+    def caller_with_digest(self, digest: str) -> Caller:
+        """Return the caller whose key has this SHA-256."""
         found = self._callers.get(self._place(digest))
         if found is None or not hmac.compare_digest(found[0].sha256, digest):
             raise KeyUnknown()
@@ -173,16 +178,22 @@ def caller_of(request: Request) -> Caller:
     if keyring.is_open:
         _only_from_this_machine(request)
         return OPEN_CALLER
-    scheme, _, key = (only(request, "authorization") or "").partition(" ")
-    if scheme.lower() != "bearer" or not key.strip():
-        raise KeyRequired()
-    caller = keyring.caller(key.strip())
+    signed_in: Caller | None = request.scope.get(SIGNED_IN)
+    caller = signed_in or _bearer(request, keyring)
     if "rate_limit" not in request.scope:
         # Once per request: a conditional GET asks for its caller twice.
         rates: Rates = request.app.state.rates
         request.scope["rate_policy"] = rates.policy()
         request.scope["rate_limit"] = rates.spend(caller.tenant, caller.key_id)
     return caller
+
+
+def _bearer(request: Request, keyring: Keyring) -> Caller:
+    """Return the caller of the key in the header."""
+    scheme, _, key = (only(request, "authorization") or "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise KeyRequired()
+    return keyring.caller(key.strip())
 
 
 def _only_from_this_machine(request: Request) -> None:

@@ -120,7 +120,9 @@ def naive_errors(
     }
 
 
-def naive_micro(parts: dict[str, Any], klass: int, bins: int, membership: str) -> dict[str, float]:
+def naive_micro(
+    parts: dict[str, Any], class_index: int, bins: int, membership: str
+) -> dict[str, float]:
     """Plain mean over cases of e_m, frequency and counts of all predictions."""
     n = sum(len(p) for p, _ in parts.values())
     gaps, weights = [], []
@@ -128,10 +130,10 @@ def naive_micro(parts: dict[str, Any], klass: int, bins: int, membership: str) -
         means = []
         totals = np.zeros(2)
         for p, labels in parts.values():
-            share = np.array([_member(s, m, bins, membership) for s in p[:, klass]])
+            share = np.array([_member(s, m, bins, membership) for s in p[:, class_index]])
             if share.sum() > (SOFT_EMPTY if membership == "soft" else 0):
-                means.append((share * p[:, klass]).sum() / share.sum())
-            totals += [share.sum(), (share * (labels == klass)).sum()]
+                means.append((share * p[:, class_index]).sum() / share.sum())
+            totals += [share.sum(), (share * (labels == class_index)).sum()]
         if means:
             gaps.append(abs(totals[1] / totals[0] - np.mean(means)))
             weights.append(totals[0])

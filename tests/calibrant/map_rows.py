@@ -28,8 +28,8 @@ def binary(p, y, **more):
     return Batch.from_columns({"confidences": np.asarray(p, float), "labels": labels, **more}).batch
 
 
-def pane_of(batch, **spec):
-    pane = Pane(PaneSpec(batch.task, batch.n_classes, **spec))
+def pane_of(batch, sample_bytes=None, **spec):
+    pane = Pane(PaneSpec(batch.task, batch.n_classes, **spec), sample_bytes=sample_bytes)
     pane.fill_batch(batch)
     return pane
 

@@ -259,12 +259,16 @@ def kde(rows: list[Row], policy: str, leave: str, bandwidth: float) -> float:
     return total / math.fsum(e[2] for e in expanded)
 
 
-def density_error(rows: list[Sample], counts: float) -> float:
+def density_error(
+    rows: list[Sample], counts: float, of: str = "all", sd: float | None = None
+) -> float:
     """Zhang's estimator by quadrature: triweight densities of scores and of hits, mirrored at 0 and 1."""
     whole = math.fsum(w for _, w, _ in rows)
-    mean = math.fsum(w * s for s, w, _ in rows) / whole
-    spread = math.sqrt(math.fsum(w * (s - mean) ** 2 for s, w, _ in rows) / whole)
-    reach = 3 * spread * (2 * counts) ** -0.2
+    held = [(s, hit if of == "correct" else w) for s, w, hit in rows]
+    mass = math.fsum(w for _, w in held)
+    mean = math.fsum(w * s for s, w in held) / mass
+    spread = math.sqrt(math.fsum(w * (s - mean) ** 2 for s, w in held) / mass)
+    reach = 3 * (sd or spread * (2 * counts) ** -0.2)
 
     def kernel(u: float) -> float:
         return 35 / 32 * max(1 - u * u, 0.0) ** 3 / reach

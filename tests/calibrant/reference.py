@@ -48,13 +48,13 @@ class Row:
         """Weight of the row under a policy, its own weight apart."""
         return self.n_ratings if policy == "pooled" else 1
 
-    def share(self, klass: int, policy: str) -> float:
+    def share(self, class_index: int, policy: str) -> float:
         """That weight's part that falls on a class."""
         if policy == "pooled":
-            return self.votes[klass]
+            return self.votes[class_index]
         if policy == "mean":
-            return self.votes[klass] / self.n_ratings
-        return float((self.majority if policy == "majority" else self.single) == klass)
+            return self.votes[class_index] / self.n_ratings
+        return float((self.majority if policy == "majority" else self.single) == class_index)
 
 
 def rows_of(batch: Batch) -> list[Row]:

@@ -137,7 +137,7 @@ def test_every_methods_losses_are_those_of_its_own_numbers() -> None:
     rows = voted_rows(batch)
     z, votes = rows.logits[rows.half == 1], rows.votes[rows.half == 1]
     for name, told in compare_calibrations(batch)["methods"].items():
-        loss, epistemic, after, bins = [], [], [], {}
+        loss, epistemic, after, bins, before = [], [], [], {}, {}
         for logits, y in zip(z, votes, strict=True):
             f, n = softmax(logits / told["temperature"]), y.sum()
             alpha = told["concentration"]
@@ -159,18 +159,78 @@ def test_every_methods_losses_are_those_of_its_own_numbers() -> None:
             share = 1.0 if alpha is None else alpha / (alpha + 1.0)
             after.append(share**2 * epistemic[-1] + (1.0 - share) ** 2 * observed)
             bins.setdefault(max(int(np.ceil(predicted * 15)), 1), []).append((predicted, observed))
+            point = 1.0 - sum(p * p for p in f)
+            before.setdefault(max(int(np.ceil(point * 15)), 1), []).append((predicted, observed))
         assert told["disagreement_loss"] == pytest.approx(np.mean(loss), abs=1e-9), name
         assert told["epistemic_loss"] == pytest.approx(np.mean(epistemic), abs=1e-9), name
         assert told["epistemic_loss_after_one_vote"] == pytest.approx(np.mean(after), abs=1e-9), (
             name
         )
-        calibration = 0.0
-        for held in map(np.array, bins.values()):
-            calibration += len(held) * (held[:, 0].mean() - held[:, 1].mean()) ** 2
-            calibration -= len(held) * held[:, 1].var() / (len(held) - 1) if len(held) > 1 else 0.0
-        assert told["disagreement_ce"] == pytest.approx(
-            np.sqrt(max(calibration / len(z), 0.0)), abs=1e-9
-        ), name
+        assert told["calibrated_disagreement_ce"] == pytest.approx(naive_ce(bins), abs=1e-9), name
+        assert told["disagreement_ce"] == pytest.approx(naive_ce(before), abs=1e-9), name
+
+
+def naive_ce(bins: dict[int, list[tuple[float, float]]]) -> float:
+    """CE_phi from pairs of predicted and observed disagreement by bin."""
+    calibration, n = 0.0, sum(len(held) for held in bins.values())
+    for held in map(np.array, bins.values()):
+        calibration += len(held) * (held[:, 0].mean() - held[:, 1].mean()) ** 2
+        calibration -= len(held) * held[:, 1].var() / (len(held) - 1) if len(held) > 1 else 0.0
+    return float(np.sqrt(max(calibration / n, 0.0)))
+
+
+def test_named_rows_fit_and_others_score() -> None:
+    """Table 1's protocol: even rows fit, odd rows score, as two separate fits would have it."""
+    batch = played(800, temperature=2.0)
+    parts = ["fit", "score"] * 400
+    found = compare_calibrations(batch, parts=parts)
+    assert (found["split"], found["n_fit"], found["n_validation"]) == ("parts", 400, 400)
+    fit = fit_method("temperature_alpha", voted_rows(batch.take(np.arange(0, 800, 2))))
+    told = found["methods"]["temperature_alpha"]
+    assert told["temperature"] == pytest.approx(np.exp(-fit.log_beta), rel=1e-9)
+    scored = voted_rows(batch.take(np.arange(1, 800, 2)))
+    losses = row_losses(fit, scored)
+    assert told["disagreement_loss"] == pytest.approx(losses["disagreement_loss"].mean(), rel=1e-9)
+    # The metrics of the scored rows under the fitted numbers are those of the comparison.
+    pane = Pane(PaneSpec("multiclass", 3))
+    odd = batch.take(np.arange(1, 800, 2))
+    pane.fill_batch(odd)
+    options = {"concentration": told["concentration"], "temperature": told["temperature"]}
+    slugs = ("disagreement_loss", "disagreement_ce", "calibrated_disagreement_ce")
+    metrics = compute_metrics(View(pane, PaneQuery(options=options), odd), slugs)
+    for slug in slugs:
+        assert metrics[slug]["value"] == pytest.approx(told[slug], abs=1e-9), slug
+
+
+def test_the_head_gives_new_rows_their_concentration() -> None:
+    rng = np.random.default_rng(3)
+    rated, x = played(600), rng.normal(size=(610, 2))
+    new = rng.normal(size=(10, 3))
+    counts = np.concatenate([rated.label_counts, np.zeros((10, 3), int)])
+    batch = Batch.from_columns(
+        {"logits": np.concatenate([rated.scores, new]), "label_counts": counts}
+    ).batch
+    found = compare_calibrations(batch, features=x, instances=True)
+    head = found["methods"]["head"]["coefficients"]
+    place = np.clip(x @ head["slopes"] + head["intercept"], *head["log_bounds"])
+    assert found["instances"]["concentration"] == pytest.approx(np.exp(place))
+    many = compare_calibrations(batch, features=rng.normal(size=(610, 400)), instances=True)
+    assert many["instances"] is None and many["methods"]["head"] == {"reason": "few_rows"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "rule"),
+    [
+        (["fit"], "length"),
+        (["fit", "test"] * 100, "one_of"),
+        (["fit"] + ["score"] * 199, "unit_in_both_parts"),
+    ],
+)
+def test_parts_that_are_none_are_rejected(parts: list[str], rule: str) -> None:
+    batch = replace(played(200), units=np.array([f"u{i // 2}" for i in range(200)], object))
+    with pytest.raises(CalibrationInputError) as refused:
+        compare_calibrations(batch, parts=parts)
+    assert refused.value.violations[0].rule == rule
 
 
 def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -57,6 +58,32 @@ def test_bins_together_and_boxes_by_case() -> None:
         assert row["observed_frequency"] == pytest.approx(hits[at == m].mean())
         assert row["mean_confidence"] == pytest.approx(p.ravel()[at == m].mean())
         assert row["box"]["n"] <= 5
+
+
+def test_boxes_leave_out_bins_of_a_case_with_few_samples() -> None:
+    """As the paper does with fewer than 50; by hand, case by case."""
+    parts = some_parts()
+    view = view_of(pane_of(batch_of(parts)), 10, background="in")
+    least = 9
+    view = view.asking(replace(view.question, min_count=least))
+    rates: dict[int, list[float]] = {m: [] for m in range(10)}
+    weight, left_out = np.zeros(10), np.zeros(10)
+    for p, labels in parts.values():
+        at, hits = equal_width_bin(p.ravel(), 10), np.eye(3)[labels].ravel()
+        for m in range(10):
+            n = (at == m).sum()
+            if n >= least:
+                rates[m].append(hits[at == m].mean())
+                weight[m] += n
+            left_out[m] += 0 < n < least
+    assert left_out.any() and any(rates.values())
+    for m, row in enumerate(cases_of(view)["reliability"]):
+        assert (row["weight"], row["n_left_out"]) == (weight[m], left_out[m])
+        if rates[m]:
+            assert row["box"]["n"] == len(rates[m])
+            assert row["box"]["median"] == pytest.approx(np.median(rates[m]))
+        else:
+            assert row["box"] is None and row["observed_frequency"] is None
 
 
 def test_one_case_in_detail() -> None:

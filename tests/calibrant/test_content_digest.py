@@ -71,8 +71,8 @@ def by_definition(batch: Batch, with_cases: bool) -> str:
                 *(bits(score) for score in batch.scores[row]),
             ]
             total = sum(mixed(word ^ key(place)) for place, word in enumerate(words))
-            for klass, count in enumerate(batch.label_counts[row].tolist()):
-                total += mixed((key(2**32 + klass) + count) & M64) if count else 0
+            for class_index, count in enumerate(batch.label_counts[row].tolist()):
+                total += mixed((key(2**32 + class_index) + count) & M64) if count else 0
             sums.append(total & M64)
         named = batch.unit_source in ("unit", "case")
         unit = [

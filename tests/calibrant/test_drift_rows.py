@@ -64,16 +64,16 @@ def naive(columns, raters, scope, single):
     squared = defaultdict(float)
     for i in labelled:
         p, ratings = columns["probabilities"][i], columns["labels"][i]
-        klass = int(np.argmax(p)) if scope == "score" else int(scope.split(":")[1])
-        share = ratings.count(klass) / len(ratings)
+        class_index = int(np.argmax(p)) if scope == "score" else int(scope.split(":")[1])
+        share = ratings.count(class_index) / len(ratings)
         if raters == "majority":
             votes = [ratings.count(k) for k in range(len(p))]
-            share = float(votes.index(max(votes)) == klass)
+            share = float(votes.index(max(votes)) == class_index)
         elif raters == "single":
-            share = float(single[i] == klass)
-        place = int(np.ceil(p[klass] * BINS)) - 1
+            share = float(single[i] == class_index)
+        place = int(np.ceil(p[class_index] * BINS)) - 1
         weight = amount[i] / total[columns["units"][i]]
-        sums[:, place] += weight, weight * p[klass], weight * share
+        sums[:, place] += weight, weight * p[class_index], weight * share
         squared[columns["units"][i], place] += weight
     squares = np.zeros(BINS)
     for (_, place), weight in squared.items():
@@ -146,8 +146,8 @@ def test_classes_with_shared_units_are_evidence_once():
     """Rows of a unit repeat its row and its class: the class's sums multiply no bet on average."""
     p = np.array([0.2, 0.3, 0.5])
     mean = np.zeros(bets_of(BINS).n_bets)
-    for klass, chance in enumerate(p):
-        columns = {"probabilities": [p] * 5, "labels": [klass] * 5, "units": ["u"] * 5}
+    for class_index, chance in enumerate(p):
+        columns = {"probabilities": [p] * 5, "labels": [class_index] * 5, "units": ["u"] * 5}
         table, _ = row_table(Batch.from_columns(columns).batch, "class:1", "mean")
         mean += chance * np.exp(
             log_bets(
@@ -182,9 +182,9 @@ def test_what_a_map_speaks_of():
     _, batch = drawn()
     softened = batch.probabilities**0.5
     softened /= softened.sum(axis=1, keepdims=True)
-    score, klass = scores_of(batch, "score", TEMPERATURE)
+    score, class_index = scores_of(batch, "score", TEMPERATURE)
     np.testing.assert_allclose(score, softened.max(axis=1))
-    np.testing.assert_array_equal(klass, batch.probabilities.argmax(axis=1))
+    np.testing.assert_array_equal(class_index, batch.probabilities.argmax(axis=1))
     np.testing.assert_allclose(scores_of(batch, "class:1", TEMPERATURE)[0], softened[:, 1])
     top = PLATT | {"scope": "top_label"}
     p = batch.probabilities.max(axis=1)
@@ -195,7 +195,7 @@ def test_what_a_map_speaks_of():
         scores_of(batch, "class:1", one)[0], expit(0.3 + 0.5 * logit(batch.probabilities[:, 1]))
     )
     np.testing.assert_allclose(scores_of(batch, "class:2", one)[0], batch.probabilities[:, 2])
-    assert [side_of(PLATT, klass) for klass in (1, 0, None)] == [1, -1, 0]
+    assert [side_of(PLATT, class_index) for class_index in (1, 0, None)] == [1, -1, 0]
     binary = Batch.from_columns({"confidences": [0.2, 0.9]}, task="binary").batch
     np.testing.assert_allclose(
         scores_of(binary, "class:0", PLATT)[0], 1 - scores_of(binary, "score", PLATT)[0]

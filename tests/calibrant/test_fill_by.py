@@ -65,9 +65,9 @@ def by_engine(columns: dict[str, Any]) -> dict[tuple[datetime, str], Pane]:
         payload=payload,
         id="1-0",
     )
-    into, ground = Reduction(), Numerics()
-    reduce_entry(entry, MODEL, ground, into)
-    into.close(ground)
+    into, numerics = Reduction(), Numerics()
+    reduce_entry(entry, MODEL, numerics, into)
+    into.close(numerics)
     found = {}
     for key, new in into.rows.items():
         rows = TailRows.together([TailRows.of_batch(batch, 0) for batch in new.batches])

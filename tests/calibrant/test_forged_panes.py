@@ -180,7 +180,7 @@ def test_content_that_no_pane_has_is_rejected_before_it_is_decompressed(
             "keys": [],
             "names": [],
         }
-        data[name] = packed_zeros(1 << (26 if name == "cases" else 23), about)
+        data[name] = packed_zeros(1 << {"cases": 26, "sample": 24}.get(name, 23), about)
     monkeypatch.setattr(
         "calibrant.core.packing._decompressed", lambda frame, largest: pytest.fail("decompressed")
     )

@@ -12,7 +12,8 @@ EVERYTHING = """
 import importlib, pkgutil, sys
 import calibrant
 for found in pkgutil.walk_packages(calibrant.__path__, "calibrant."):
-    if not found.name.endswith("libcalibrant_kernel"):  # loaded with ctypes
+    # The kernel is loaded with ctypes; adapters import packages that are not installed here.
+    if not found.name.endswith("libcalibrant_kernel") and not found.name.startswith(("calibrant.torch", "calibrant.contrib")):
         importlib.import_module(found.name)
 subpackages = {"fft", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "special", "stats"}
 print(sorted(name for name in subpackages if f"scipy.{name}" in sys.modules))

@@ -1,11 +1,7 @@
-"""The average calibration loss: value against naive rows, gradient against finite differences, its wrapping."""
+"""The average calibration loss: value against naive rows, gradient against finite differences."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import types
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +10,6 @@ import pytest
 from calibrant import CalibrationInputError
 from calibrant.segmentation.training_loss import l1_ace_loss, mean_l1_ace_loss
 from tests.calibrant.case_rows import batch_of, naive_errors, pane_of, rows, view_of
-
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "torch_loss.py"
 
 
 def one_hot(labels: np.ndarray, n_classes: int = 3) -> np.ndarray:
@@ -129,61 +123,3 @@ def test_images_are_averaged() -> None:
     np.testing.assert_allclose(gradients[1], single[1].gradient / 3)
     with pytest.raises(CalibrationInputError):
         mean_l1_ace_loss([], [])
-
-
-class Tensor:
-    """As much of a tensor as the example touches."""
-
-    def __init__(self, values: Any) -> None:
-        self.values = np.asarray(values)
-        self.shape, self.dtype, self.device = self.values.shape, self.values.dtype, "cpu"
-
-    def detach(self) -> Tensor:
-        return self
-
-    def cpu(self) -> Tensor:
-        return self
-
-    def numpy(self) -> np.ndarray:
-        return self.values
-
-    def __rmul__(self, other: float) -> Tensor:
-        return Tensor(other * self.values)
-
-
-class Context:
-    saved_tensors: tuple[Tensor, ...] = ()
-
-    def save_for_backward(self, *tensors: Tensor) -> None:
-        self.saved_tensors = tensors
-
-
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The example, with a stand-in of numpy arrays for PyTorch."""
-    torch = types.ModuleType("torch")
-    torch.autograd = types.SimpleNamespace(Function=object)  # type: ignore[attr-defined]
-    torch.as_tensor = lambda values, dtype, device: Tensor(np.asarray(values, dtype))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    spec = importlib.util.spec_from_file_location("torch_loss", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("membership", ["hard", "soft"])
-def test_the_torch_example_lays_axes_out(example: Any, membership: str) -> None:
-    parts = [rows(i, 12) for i in range(2)]
-    images = np.stack([p.T.reshape(3, 4, 3) for p, _ in parts])
-    masks = np.stack([one_hot(y).T.reshape(3, 4, 3) for _, y in parts])
-    context, function = Context(), example.L1AverageCalibrationError
-    value = function.forward(context, Tensor(images), Tensor(masks), 10, membership)
-    expected, gradients = mean_l1_ace_loss(
-        [p for p, _ in parts], [one_hot(y) for _, y in parts], 10, membership=membership
-    )
-    assert float(value.values) == pytest.approx(expected)
-    gradient, *rest = function.backward(context, 2.0)
-    assert rest == [None, None, None]
-    np.testing.assert_allclose(gradient.values[1], 2 * gradients[1].T.reshape(3, 4, 3))

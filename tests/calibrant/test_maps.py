@@ -143,11 +143,11 @@ def test_losses_before_and_after_are_those_of_the_rows(method):
 @pytest.mark.parametrize("method", list(MAPS))
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
 def test_panes_that_merge_give_one_map(method, raters):
-    batch = many_classes(600)
+    batch, most = many_classes(800), 1 << 17
     scope = None if "full" in MAPS[method].scopes else "class:2"
-    view = View(pane_of(batch), PaneQuery(scope=scope, raters=raters))
-    order = np.random.default_rng(0).permutation(600)
-    parts = [pane_of(batch.take(index)) for index in np.array_split(order, 3)]
+    view = View(pane_of(batch, most), PaneQuery(scope=scope, raters=raters))
+    order = np.random.default_rng(0).permutation(800)
+    parts = [pane_of(batch.take(index), most) for index in np.array_split(order, 3)]
     merged = View(parts[2].merge(parts[0]).merge(parts[1]), PaneQuery(scope=scope, raters=raters))
     one, other = fit(method, view), fit(method, merged)
     assert apply(other, batch) == pytest.approx(apply(one, batch), abs=1e-9)

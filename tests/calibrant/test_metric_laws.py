@@ -23,6 +23,7 @@ raws = pytest.mark.parametrize("raw", [True, False])
 
 # More votes of one row say more about the row: what is debiased by them, or leaves a vote out, has to change.
 TOLD_MORE_BY_VOTES = frozenset({
+    "calibrated_disagreement_ce",
     "debiased_ece",
     "l2_ece_squared",
     "disagreement_ce",

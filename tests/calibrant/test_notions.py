@@ -172,6 +172,23 @@ def test_error_of_densities_equals_the_naive_version(raters: str) -> None:
     assert found == pytest.approx(naive.density_error(rows, 16), abs=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [({"bandwidth_from": "correct"}, {"of": "correct"}), ({"kernel_sd": 0.07}, {"sd": 0.07})],
+)
+def test_error_of_densities_with_the_published_or_a_given_bandwidth(options, how) -> None:  # type: ignore[no-untyped-def]
+    batch = batch_of(9, n=16)
+    rows = naive.samples(rows_of(batch), "top_label", "mean")
+    question = PaneQuery(raters="mean")
+    found = asked(batch, "zhang_kde_ece", True, question, **options)["zhang_kde_ece"]
+    assert found["value"] == pytest.approx(naive.density_error(rows, 16, **how), abs=2e-6)
+    plain = value(batch, "zhang_kde_ece", question=PaneQuery(raters="mean"))
+    assert abs(found["value"] - plain) > 1e-3
+    assert found["bandwidth_from"] == options.get("bandwidth_from", "kernel_sd")
+    kept = asked(batch, "zhang_kde_ece", False, question, **options)["zhang_kde_ece"]
+    assert abs(kept["value"] - found["value"]) <= kept["error_bound"]
+
+
 @policies
 @pytest.mark.parametrize("edges", ["right", "left"])
 def test_uce_equals_the_naive_version(raters: str, edges: str) -> None:

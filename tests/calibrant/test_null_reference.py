@@ -164,7 +164,8 @@ def test_the_reference_of_every_slug_repeats() -> None:
     for slug in (*CURVES, "ece"):
         metric = METRICS[slug]
         assert metric.estimate(view, 3).null == metric.estimate(view, 3).null
-        assert metric.estimate(view, 3).null != metric.estimate(view, 4).null
+        found = metric.estimate(view, 3).null
+        assert (found == metric.estimate(view, 4).null) == (found.q95_error == 0.0)
 
 
 @pytest.mark.parametrize("slug", ["brier", "accuracy"])

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from calibrant import CalibrationInputError, Pane, PaneSpec
-from calibrant.core.options import Option
-from calibrant.core.query import PaneQuery
+from calibrant.core.query import Option, PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import METRICS, OPTIONS, compute_metrics
 

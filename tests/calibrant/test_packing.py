@@ -143,6 +143,9 @@ def test_a_golden_file_of_each_kind_is_here() -> None:
     assert set(golden()) >= set(make.packed())
 
 
+LAST_WITHOUT_EDGES = 5  # generation of golden panes
+
+
 def golden_panes() -> list[str]:
     return [name for name in golden() if name.startswith("pane")]
 
@@ -153,7 +156,8 @@ def test_golden_panes_are_what_is_filled_today(name: str) -> None:
     pane = Pane.unpack(golden()[name])
     today = make.pane(task).parts()
     held = {part: today[part] for part in pane.parts()}
-    with_scores_on_edges(pane)
+    if int(name.split(".")[1]) <= LAST_WITHOUT_EDGES:
+        with_scores_on_edges(pane)
     assert_same(pane, in_format_of(pane, Pane.from_parts(make.SPECS[task], held)))
     assert pane.counts["n_predictions"] == 80
     assert pane.units_split == {"n": 13, "estimated": False}
@@ -162,7 +166,7 @@ def test_golden_panes_are_what_is_filled_today(name: str) -> None:
 def with_scores_on_edges(pane: Pane) -> None:
     """Move tempered scores of 1/10 (of the probability 1/4 at beta 2), which rounding put above the edge 6/60, to the edge.
 
-    The code that made the golden panes compared tempered scores with edges exactly.
+    The code that made the first golden panes compared tempered scores with edges exactly.
     """
     if pane.spec.task == "binary":
         tables = pane["temperature"].blocks["tables"]

@@ -11,16 +11,14 @@ from scipy.special import log_softmax, softmax
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import recommendation, scaling_maps, vector
-from calibrant.calibrators.base import Options
 from calibrant.calibrators.cross_fitting import Halves
-from calibrant.calibrators.from_rows import rows_of
+from calibrant.calibrators.from_rows import rows_of, solve_form
 from calibrant.calibrators.recommendation import Weighing, recommend
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.batch_sums import Filling
-from calibrant.core.label_policies import policy_index
-from calibrant.core.query import PaneQuery
+from calibrant.core.query import PaneQuery, policy_index
 from calibrant.core.view import View
 
 CHANGES = {
@@ -121,7 +119,7 @@ def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(
     assert found["fitted_to"] == "half_of_rows"
     chosen = fit_temperature_exact(batch, objective=objective)["temperature"]
     p, q = (softmax(fresh.scores / t, axis=1) for t in (1.0, chosen))
-    true = np.arange(fresh.n), fresh.votes.klass
+    true = np.arange(fresh.n), fresh.votes.class_index
     gains = {
         "nll": np.mean(np.log(q[true]) - np.log(p[true])),
         "brier": np.mean((p**2).sum(axis=1) - 2 * p[true] - (q**2).sum(axis=1) + 2 * q[true]),
@@ -163,7 +161,7 @@ def test_quick_fits_of_halves_are_the_proven_ones() -> None:
     for make, solve in (
         (scaling_maps.temperature_form, scaling_maps.solve_temperature),
         (scaling_maps.intercept_form, scaling_maps.solve_intercept),
-        (vector.form, lambda part: vector.solve_rows(part, Options())),
+        (vector.form, lambda part: solve_form(part, vector.form, scaling_maps.named)),
     ):
         fitted, reason = halves.fitted(make)
         assert reason is None

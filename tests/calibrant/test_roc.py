@@ -50,9 +50,9 @@ def masses(p: np.ndarray, votes: np.ndarray, scope: str, raters: str) -> tuple[n
         "mean": votes / n[:, None],
         "majority": np.eye(p.shape[1])[votes.argmax(axis=1)],
     }[raters]
-    klass = p.argmax(axis=1) if scope == "top_label" else np.full(len(p), int(scope[-1]))
+    class_index = p.argmax(axis=1) if scope == "top_label" else np.full(len(p), int(scope[-1]))
     at = np.arange(len(p))
-    return p[at, klass], shares[at, klass], shares.sum(axis=1) - shares[at, klass]
+    return p[at, class_index], shares[at, class_index], shares.sum(axis=1) - shares[at, class_index]
 
 
 @pytest.mark.parametrize("scope", ["top_label", "class:0", "class:2"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
+from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.raters.disagreement_report import disagreement_answer
@@ -41,7 +42,9 @@ def test_every_section_answers_as_json(name: str, n_classes: int) -> None:
     found = scored(batch_of(n_classes), name)[name]
     json.dumps(found, allow_nan=False)
     # Two temperatures need logits, and the batch has probabilities.
-    expected = "logits_not_kept" if name == "temperature_surface" else None
+    reasons = {"temperature_surface": "logits_not_kept", "consensus": "raters_not_named"}
+    reasons["compat"] = "several_ratings"
+    expected = reasons.get(name)
     assert (found.get("reason") or None) == expected, found
 
 
@@ -127,6 +130,17 @@ def test_a_case_alone_may_have_no_number(monkeypatch: pytest.MonkeyPatch) -> Non
         {"probabilities": [[0.5, 0.5]], "labels": [0]}, task="multiclass"
     ).batch
     assert scored(bare, "by_case")["by_case"]["reason"] == "no_cases"
+
+
+def test_the_temperature_by_ece_takes_bins_and_their_least_samples() -> None:
+    """20 bins of at least 50 samples in the paper on confidence histograms."""
+    batch = batch_of(3, 600)
+    question = {"objective": "ece", "bins": 20, "min_count": 50}
+    found = score_batch(batch, {"metrics": ["ece"]} | question)["temperature"]
+    expected = fit_temperature_exact(batch, **question)
+    assert (found["bins"], found["min_count"]) == (20, 50)
+    assert found["temperature"] == expected["temperature"]
+    assert found["after"]["ece"] == expected["after"]["ece"] < found["before"]["ece"]
 
 
 def test_errors_at_several_numbers_of_bins() -> None:

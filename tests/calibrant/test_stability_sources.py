@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from calibrant.core.batch_sums import Filling
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics import METRICS
+from calibrant.stability.by_case import stability_by_case
 from calibrant.stability.curves import stability
 from calibrant.stability.report import stability_answer
 from calibrant.stability.row_curves import Part, hashed
@@ -204,14 +206,114 @@ def test_curves_of_cases_are_means_of_their_errors(raw: bool, raters: str) -> No
     assert found["ratio"].keys() == {"majority", "single"} - {raters}
 
 
+@pytest.mark.parametrize("average", ["micro", "micro_pooled"])
+@pytest.mark.parametrize("slug", ["ml1_ece", "ml1_ace", "ml1_mce"])
+def test_curves_of_pooled_cases_are_those_of_the_drawn_cases(average: str, slug: str) -> None:
+    plain = batch_of(13, n=120, weights=False)
+    names = np.array([f"scan-{i % 8}" for i in range(120)])
+    columns = {
+        "probabilities": plain.probabilities,
+        "label_counts": plain.label_counts,
+        "cases": names.tolist(),
+    }
+    batch = Batch.from_columns(columns, task="segmentation").batch
+    options = {"average": average, "missing": "skip_class"}
+    question: dict[str, Any] = {"bins": 10, "options": options}
+    found = stability(viewed(batch, **question), slug, n_bootstraps=3, seed=2)
+    draws = draws_of(8, 0, 1, "nested", np.random.default_rng(2))
+    order = sorted(set(names.tolist()))
+    for step in (0, 5, 16):
+        drawn = [order[case] for case in draws.subset(0, step)]
+        rows = np.flatnonzero(np.isin(names, drawn))
+        expected = of_rows(batch, rows, slug, **question)
+        assert found["raters"]["pooled"]["curve"][step] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("slug", "options"),
+    [
+        ("calibration_loss", {}),
+        ("calibration_loss", {"loss_weight": "n"}),
+        ("disagreement_ce", {}),
+        ("disagreement_ce", {"loss_weight": "n", "concentration": 3.0}),
+    ],
+)
+@pytest.mark.parametrize("weights", [False, True])
+def test_losses_of_labels_have_curves(slug: str, options: dict[str, Any], weights: bool) -> None:
+    """Each point is the metric of its rows; copies of a row are rows of their own."""
+    batch = batch_of(14, n=90, weights=weights)
+    question: dict[str, Any] = {"bins": 10, "options": options}
+    view = viewed(batch, **question)
+    found = stability(view, slug, n_bootstraps=3, seed=6)
+    assert (found["source"], found["exact"]) == ("rows", True)
+    n = view.filling.n_units  # type: ignore[union-attr]
+    labelled = np.flatnonzero(batch.row_total > 0)
+    unit = view.filling.unit_index  # type: ignore[union-attr]
+    draws = draws_of(n, 0, 1, "nested", np.random.default_rng(6))
+    for step in (2, 9, 16):
+        rows = np.concatenate([labelled[unit == each] for each in draws.subset(0, step)])
+        expected = of_rows(batch, rows, slug, **question)
+        assert found["raters"]["pooled"]["curve"][step] == pytest.approx(expected, abs=1e-9)
+    metric = METRICS[slug]
+    times = np.random.default_rng(0).integers(0, 3, (4, len(labelled))).astype(float)
+    many = metric.of_resamples(view, times)  # type: ignore[attr-defined]
+    for values, value in zip(times, many, strict=True):
+        rows = np.repeat(labelled, values.astype(int))
+        copied = batch.take(rows)
+        ids = np.array([f"copy-{i}" for i in range(len(rows))], object)
+        copied = replace(copied, ids=ids, units=None)
+        assert value == pytest.approx(METRICS[slug].value(viewed(copied, **question)), abs=1e-9)
+
+
+def test_stability_image_by_image_is_that_of_each_image() -> None:
+    plain = batch_of(15, n=240, weights=False)
+    names = np.array([f"scan-{i % 3}" for i in range(240)])
+    columns = {
+        "probabilities": plain.probabilities,
+        "label_counts": plain.label_counts,
+        "cases": names.tolist(),
+    }
+    batch = Batch.from_columns(columns, task="segmentation").batch
+    found = stability_by_case(viewed(batch, bins=10), "ece", seed=4)
+    variations = []
+    for case in found["cases"]:
+        rows = np.flatnonzero((names == case["case"]) & (batch.row_total > 0))
+        own = replace(batch.take(rows), cases=None)
+        alone = stability(viewed(own, bins=10), "ece", n_bootstraps=2, seed=4)
+        for policy, told in case["raters"].items():
+            assert told["full"] == pytest.approx(alone["raters"][policy]["full"], abs=1e-12)
+            variation = alone["raters"][policy]["tv"]["absolute"]
+            assert told["tv"] == pytest.approx(variation, abs=1e-12)
+        variations.append([told["tv"] for told in case["raters"].values()])
+    pooled, majority, _ = np.transpose(variations)
+    assert found["raters"]["pooled"]["tv"]["mean"] == pytest.approx(pooled.mean())
+    assert found["raters"]["majority"]["tv"]["sd"] == pytest.approx(majority.std())
+    assert found["ratio"]["majority"] == pytest.approx(majority.mean() / pooled.mean())
+
+
+def test_cases_that_are_not_drawn_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"probabilities": np.full((4, 2), 0.5), "labels": [0, 1, 0, 1]}
+    bare = viewed(Batch.from_columns(columns, task="segmentation").batch)
+    named = viewed(Batch.from_columns(columns | {"cases": list("abcd")}, task="segmentation").batch)
+    assert stability_by_case(named, "ece")["reason"] == "too_few_units"
+    monkeypatch.setattr("calibrant.stability.by_case.MAX_CASES", 3)
+    for view, slug, most, reason in (
+        (bare, "ece", None, "no_cases"),
+        (named, "kde_ece", None, "not_from_bins"),
+        (named, "ece", None, "too_many_cases"),
+    ):
+        with pytest.raises(NotAnswerable) as refused:
+            stability_by_case(view, slug, most_ratings=most)
+        assert refused.value.reason == reason
+    monkeypatch.undo()
+    with pytest.raises(NotAnswerable, match="too_many_ratings"):
+        stability_by_case(named, "ece", most_ratings=3)
+
+
 def test_cases_of_which_there_is_no_curve() -> None:
-    columns = {"probabilities": np.full((4, 2), 0.5), "labels": [0, 1, 0, 1], "cases": list("aabb")}
-    for change, reason in (({}, "cases_in_one_pot"), ({"cases": list("aaaa")}, "too_few_cases")):
-        batch = Batch.from_columns(columns | change, task="segmentation").batch
-        options = {"average": "micro"} if not change else {}
-        assert (
-            stability_answer(viewed(batch, False, options=options), "ml1_ece")["reason"] == reason
-        )
+    columns = {"probabilities": np.full((4, 2), 0.5), "labels": [0, 1, 0, 1], "cases": list("aaaa")}
+    batch = Batch.from_columns(columns, task="segmentation").batch
+    assert stability_answer(viewed(batch, False), "ml1_ece")["reason"] == "too_few_cases"
     plain = batch_of(12)
     assert stability_answer(viewed(plain), "ml1_ece")["reason"] == "no_cases"
 

@@ -38,9 +38,9 @@ def naive(batch: Batch, t0: float, t1: float) -> tuple[float, float]:
     for row, counts, weight in zip(z, batch.label_counts, weights, strict=True):
         e = np.exp([row[0] / t0, row[1] / t1])
         p = e / e.sum()
-        for klass in (0, 1):
-            nll -= weight * counts[klass] * np.log(p[klass])
-            brier += weight * counts[klass] * ((p - np.eye(2)[klass]) ** 2).sum()
+        for class_index in (0, 1):
+            nll -= weight * counts[class_index] * np.log(p[class_index])
+            brier += weight * counts[class_index] * ((p - np.eye(2)[class_index]) ** 2).sum()
         total += weight * counts.sum()
     return nll / total, brier / total
 

@@ -13,7 +13,7 @@ from scipy.stats import dirichlet
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators.sample import MAX_CLASSES
-from calibrant.core.available_rows import drawn_labels, rows_at_hand
+from calibrant.core.available_rows import available_rows, drawn_labels
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
@@ -203,7 +203,7 @@ def test_kernel_error_is_unbiased_and_its_test_keeps_its_level() -> None:
 
 def test_drawn_labels_follow_the_predictions_and_units() -> None:
     batch = batch_of(5, units=["a", "a", "b", "c", "c"])
-    rows = rows_at_hand(view_of(batch), 10)
+    rows = available_rows(view_of(batch), 10)
     assert rows is not None
     drawn = drawn_labels(rows, 20_000, 0)
     for k in range(3):
@@ -211,7 +211,7 @@ def test_drawn_labels_follow_the_predictions_and_units() -> None:
     same = Batch.from_columns(
         {"probabilities": [[0.5, 0.3, 0.2]] * 4, "labels": [0, 1, 2, 0], "units": list("aabb")}
     ).batch
-    twins = rows_at_hand(view_of(same), 10)
+    twins = available_rows(view_of(same), 10)
     assert twins is not None
     drawn = drawn_labels(twins, 500, 0)
     assert (drawn[:, 0] == drawn[:, 1]).all()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.clusters import StoreCluster
 from tests.conforming import CONFORMING
 from tests.forking import ForkedProcess, run_module
 from tests.ports import reserved_port
@@ -24,15 +25,24 @@ def _stands_in_the_document(response: httpx.Response) -> None:
 
 
 class Deployment:
-    """Processes by name: `store`, `http`, `worker0`, `worker1`, ... With no workers all floors share one process."""
+    """Processes by name: `store`, `http`, `http1`, ..., `worker0`, `worker1`, ... Without workers one process does everything."""
 
-    def __init__(self, directory: Path, n_workers: int = 0, **environment: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        n_workers: int = 0,
+        store: StoreServer | StoreCluster | None = None,
+        n_services: int = 1,
+        **environment: str,
+    ) -> None:
         self.directory = directory
-        self.port = reserved_port()
+        names = ["http", *(f"http{i}" for i in range(1, n_services))]
+        self.ports = {name: reserved_port() for name in names}
+        self.port = self.ports["http"]
         self.n_workers = n_workers
         self.environment = environment
         self.processes: dict[str, ForkedProcess] = {}
-        self.store = StoreServer(
+        self.store = store or StoreServer(
             SERVERS["embedded"] or "", directory / "store", appendfsync="always"
         )
         hooks = {"response": [_stands_in_the_document]}
@@ -45,7 +55,8 @@ class Deployment:
             self.store.start()
         for i in range(self.n_workers):
             self.start(f"worker{i}")
-        self.start("http")
+        for name in self.ports:
+            self.start(name)
         self.wait_ready()
         return self
 
@@ -67,7 +78,7 @@ class Deployment:
         if name == "store":
             self.store.start()
             return
-        module = "service" if name == "http" else "workers"
+        module = "service" if name in self.ports else "workers"
         kept = {key: value for key, value in os.environ.items() if not key.startswith("CALIBRANT_")}
         # A store that is slow because the machine is busy is not away.
         patient = {"CALIBRANT_SOCKET_TIMEOUT": "30"}
@@ -76,13 +87,17 @@ class Deployment:
             | patient
             | self.environment
             | {
-                "PORT": str(self.port),
+                "PORT": str(self.ports.get(name, self.port)),
                 "DATA_DIR": str(self.directory / "data"),
                 "PYTHONPATH": str(ROOT),
             }
         )
         if self.n_workers:
-            environment |= {"CALIBRANT_REDIS_URL": self.store.url, "CALIBRANT_DURABILITY": "fsync"}
+            environment = (
+                {"CALIBRANT_DURABILITY": "fsync"}
+                | environment
+                | {"CALIBRANT_REDIS_URL": self.store.url}
+            )
         self.processes[name] = ForkedProcess(
             run_module, module,
             environment=environment, directory=self.directory, log=self.directory / f"{name}.log",
@@ -91,6 +106,7 @@ class Deployment:
     def kill(self, name: str) -> None:
         """SIGKILL a process, without notice."""
         if name == "store":
+            assert isinstance(self.store, StoreServer)
             self.store.kill()
             return
         process = self.processes[name]

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 import redis
-from scipy.special import expit, logit
+from scipy.special import expit, logit, softmax
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.drift.unit_tables import unit_table
@@ -203,7 +204,9 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
         first = playing.result()
     assert max(cut) < YEAR
     found = sealed(watched, "steady", YEAR)
-    assert kept(watched, "steady") == {b"score|": exact(first, 1, 1.0).pack()}
+    expected = replace(exact(first, 1, 1.0), units="units_unknown")
+    assert kept(watched, "steady") == {b"score|": expected.pack()}
+    assert found["units"]["claim"] is None
     assert (found["status"], found["n_cohorts"]) == ("ok", YEAR)
     assert found["sr"] < found["threshold"] == found["arl_target"] == 3650
     assert found["recommendation"]["action"] == "none"
@@ -286,6 +289,55 @@ def test_rows_and_raters_are_seen_once_whatever_is_killed(watched):
     assert mine["detector"]["scope"] == "rater:ann" and mine["n_units"] == pytest.approx(400)
 
 
+def check_advice(deployment: Deployment, model: str, advice: dict) -> None:
+    """A confirmed temperature is the number of the call that the advice names, and of the map that it asks for."""
+    assert advice["action"] == "temperature", advice
+    evidence = advice["evidence"]
+    assert evidence["selected"] and evidence["n_units_later"] >= evidence["n_units_needed"]
+    called = deployment.client.get(evidence["call"]["path"]).json()
+    assert called["weights"] == "unit"
+    assert evidence["parameters"] == {"temperature": called["temperature"]}
+    assert f"{called['temperature']:.2f}" in advice["reason"]
+    frozen = deployment.client.request(
+        advice["next"]["method"], advice["next"]["path"], json=advice["next"]["body"]
+    )
+    assert frozen.status_code == 201, frozen.text
+    assert frozen.json()["parameters"] == evidence["parameters"]
+
+
+def test_a_softmax_temperature_is_advised_for_several_classes(watched):
+    """Patients have one to three images, and from day 20 on outcomes follow the softmax at temperature 2."""
+    body = {
+        "task": "multiclass", "classes": 4, "pane": "P1D", "label_horizon": "P1D", "alarm": {"tolerance": 0.0},
+    }  # fmt: skip
+    assert watched.client.put("/v1/models/softmax", json=body).status_code == 201
+    rng, n_days = np.random.default_rng(11), 45
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    columns: dict[str, list] = {"logits": [], "labels": [], "event_times": [], "units": []}
+    for day in range(n_days):
+        for patient in range(60):
+            n = 1 + patient % 3
+            logits = 2.5 * rng.standard_normal((n, 4))
+            truth = softmax(logits / (2.0 if day >= 20 else 1.0), axis=1)
+            labels = (truth.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+            columns["logits"] += logits.tolist()
+            columns["labels"] += labels.tolist()
+            time_ = (today - timedelta(days=n_days + 2 - day) + timedelta(hours=9)).isoformat()
+            columns["event_times"] += [time_] * n
+            columns["units"] += [f"{day}.{patient}"] * n
+    watched.post("/v1/models/softmax/predictions", {"batch_id": "all"} | columns)
+    found = sealed(watched, "softmax", n_days)
+    assert found["status"] == "alarm"
+    check_advice(watched, "softmax", found["recommendation"])
+    call = found["recommendation"]["evidence"]["call"]["path"]
+    by_unit = watched.client.get(call).json()
+    assert by_unit["temperature"] == pytest.approx(2.0, rel=0.15)
+    by_row = watched.client.get(call.replace("weights=unit", "weights=prediction")).json()
+    assert by_row["temperature"] != by_unit["temperature"]
+    # The top label's log-odds have another slope, which version one gave as the temperature.
+    assert abs(1.0 / found["effect"]["slope"]["value"] - 2.0) > 0.1
+
+
 @pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver, seed):
     """The receiver is down when the alarm goes off; it is told once it is back, and what it is told is signed."""
@@ -314,7 +366,10 @@ def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver
     receiver.start()
     eventually(lambda: watched.get(log)["deliveries"][0]["status"] == "delivered")
     [(headers, body)] = receiver.of("alarm.raised")
+    assert [each["id"] for each in body["data"].pop("scopes")] == [alarm["id"]]
     assert body["data"] == alarm and headers["webhook-id"] == waiting["id"]
+    assert alarm["recommendation"]["action"] == "collect_more"
+    check_advice(watched, model, found["recommendation"])
     raw = receiver.got[0][1]
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + raw
     signature = base64.b64encode(hmac.new(KEY, signed, sha256).digest()).decode()

@@ -75,14 +75,16 @@ def test_every_policy_edge_and_bin_count(request, kind, n_classes):
         sums = reference.score_sums(rows, policy)
         for edges in ("right", "left"):
             bins = int(rng.choice([5, 10, 12, 15, 20, 25, 30, 60, 100]))
+            binned = [*BINNED, "classwise_ece", "all_label_ece"]
             answer = deployment.get(
                 f"/v1/models/{model}/metrics",
-                metrics="ece,mce,ace,rmsce,brier,nll,accuracy,classwise_ece,all_label_ece",
+                metrics=",".join(
+                    [*(f"{each}(edges={edges})" for each in binned), "brier,nll,accuracy"]
+                ),
                 bins=bins,
-                edges=edges,
                 raters=policy,
             )
-            found = answer["metrics"]
+            found = {slug.partition("(")[0]: each for slug, each in answer["metrics"].items()}
             assert answer["n_labelled"] == len(rows)
             table = reference.table(rows, scope, policy, bins, edges)
             for slug, formula in BINNED.items():
@@ -145,9 +147,9 @@ def test_plain_histograms_equal_the_rows_that_they_count(embedded):
     assert found["mce"]["value"] == pytest.approx(reference.mce(whole), abs=1e-9)
     for slug in ("brier", "adaptive_ece"):
         assert (found[slug]["value"], found[slug]["reason"]) == (None, "not_in_histogram")
-    other = embedded.get("/v1/models/coarse/metrics", metrics="ece", bins=15, edges="left")[
+    other = embedded.get("/v1/models/coarse/metrics", metrics="ece(edges=left)", bins=15)[
         "metrics"
-    ]["ece"]
+    ]["ece(edges=left)"]
     assert (other["value"], other["reason"]) == (None, "not_in_histogram")
 
 
@@ -161,5 +163,6 @@ def test_the_blog_posts_nine_samples(embedded):
         (10, "left", 2.12 / 9),
         (10, "right", 1.58 / 9),
     ):
-        found = embedded.get("/v1/models/nine/metrics", metrics="ece", bins=bins, edges=edges)
-        assert found["metrics"]["ece"]["value"] == pytest.approx(expected, abs=1e-12)
+        slug = f"ece(edges={edges})"
+        found = embedded.get("/v1/models/nine/metrics", metrics=slug, bins=bins)
+        assert found["metrics"][slug]["value"] == pytest.approx(expected, abs=1e-12)

@@ -78,6 +78,26 @@ def test_promotion_is_judged_on_labels_that_neither_map_was_fitted_to(played: De
     assert forced.json()["promotion"]["override"] is True
 
 
+def test_without_later_labels_the_procedure_is_cross_fitted(played: Deployment) -> None:
+    client, etag = played.client, played.client.get(f"{URL}/current").headers["etag"]
+    made = client.post(URL, json=window(2, 4)).json()
+    promoted = promote(client, made["version"], etag)
+    assert promoted.status_code == 200, promoted.text
+    evidence = promoted.json()["promotion"]["evidence"]
+    assert (evidence["evidence_of"], evidence["folds"]) == ("procedure", 5)
+    assert (evidence["later_labels"], evidence["result"]) == ("no_labels", "shown")
+    assert evidence["n"] == evidence["n_units"] == 800
+    assert evidence["gain"]["nll"]["interval"][0] > 0
+    assert "another scanner or site" in evidence["limits"]
+    # Labels that want no temperature show nothing.
+    play(played, 10, 300, 1.0, 10)
+    plain = client.post(URL, json=window(10, 11)).json()
+    promote(client, 1, promoted.headers["etag"], override=True)
+    etag = client.get(f"{URL}/current").headers["etag"]
+    refused = promote(client, plain["version"], etag)
+    assert (refused.status_code, refused.json()["errors"][0]["rule"]) == (409, "not_better")
+
+
 class Poller(threading.Thread):
     """A client that asks for the current map as fast as it can, with the tag that it holds."""
 

@@ -42,6 +42,8 @@ LOSSES = (
     *("squared_loss", "epistemic_loss", "irreducible_loss", "calibration_loss", "grouping_loss"),
     *("refinement_loss", "disagreement_loss", "disagreement_ce"),
 )
+# As much as the service stores of a model and day: its results on the stored sample are those of a pane with this bound.
+SERVICE_SAMPLE_BYTES = 1 << 20
 VOTED, SCANS = "/v1/models/votes", "/v1/models/scans"
 TISSUES = ["background", "liver", "tumour"]
 
@@ -64,7 +66,7 @@ def close(found, expected) -> None:
 
 def filled(columns: dict, task: str) -> tuple[Batch, Pane]:
     batch = Batch.from_columns(columns, task=task).batch
-    pane = Pane(PaneSpec(task, 3))
+    pane = Pane(PaneSpec(task, 3), sample_bytes=SERVICE_SAMPLE_BYTES)
     pane.fill_batch(batch)
     return batch, pane
 
@@ -234,6 +236,7 @@ def test_a_window_without_data_has_no_curve(voted):
         {},
         {"bins": 20, "raters": "majority", "options": {"edges": "left", "missing": "skip_class"}},
         {"bins": 10, "frequency_bins": 5, "options": {"membership": "soft", "background": "in"}},
+        {"bins": 20, "min_count": 20.0},
     ],
 )
 def test_cases_are_those_of_the_library(scanned, options):
@@ -243,9 +246,14 @@ def test_cases_are_those_of_the_library(scanned, options):
     brackets = ",".join(f"{name}={value}" for name, value in asked.items())
     frequency_bins = plain.pop("frequency_bins", None)
     figure = f"histogram(frequency_bins={frequency_bins})" if frequency_bins else "histogram"
+    min_count = plain.pop("min_count", None)
+    if min_count:
+        figure = f"reliability(min_count={min_count:g})"
     found = deployment.get(f"{SCANS}/cases", **plain, figure=figure, metric=f"ml1_ece({brackets})")
     plain |= {name: asked.pop(name) for name in ("edges",) if name in asked}
-    expected = cases_of(View(pane, PaneQuery(**plain, options=asked)), frequency_bins)
+    question = PaneQuery(**plain, min_count=min_count or 0, options=asked)
+    expected = cases_of(View(pane, question), frequency_bins)
+    assert bool(min_count) == any(row["n_left_out"] for row in expected["reliability"])
     expected["classes"] = [TISSUES[int(k)] for k in expected["classes"]]
     close(found, json.loads(json.dumps(expected)))
     assert found["n_cases"] == 12
@@ -436,13 +444,14 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     again = deployment.get(f"{other}/confidence-histogram", bins=240)
     close(again["label"], found["label"])
     close(again["prediction"], found["prediction"])
-    query = {"metrics": "ece,classwise_ece,auc", "bins": 20, "edges": "left"}
+    query = {"metrics": "ece(edges=left),classwise_ece(edges=left),auc(edges=left)", "bins": 20}
     mine, theirs = (
         deployment.get(f"{each}/metrics", **query)["metrics"] for each in (VOTED, other)
     )
-    for slug in ("ece", "classwise_ece"):
+    for slug in ("ece(edges=left)", "classwise_ece(edges=left)"):
         assert theirs[slug]["value"] == pytest.approx(mine[slug]["value"], abs=0.5 / 240)
-    assert abs(theirs["auc"]["value"] - mine["auc"]["value"]) <= theirs["auc"]["error_bound"]
+    auc = "auc(edges=left)"
+    assert abs(theirs[auc]["value"] - mine[auc]["value"]) <= theirs[auc]["error_bound"]
     body = {name: found[name] for name in ("label", "prediction", "uncertainty", "exact")}
     scored = deployment.client.post(
         "/v1/score/confidence-histogram", json=body, params={"min_count": 0}
@@ -655,7 +664,7 @@ def test_the_library_gives_the_numbers_of_the_service(voted, scanned):
             cal.fit_temperature(**arguments).to_dict(), scored.json()["temperature"], f"{model}, T"
         )
         window = deployment.get(f"/v1/models/{model}/metrics", metrics=slugs)
-        pane = cal.Pane.fill(**arguments, spec=spec)
+        pane = cal.Pane.fill(**arguments, spec=spec, sample_bytes=SERVICE_SAMPLE_BYTES)
         for result, kind, asked in (
             (pane.reliability(), "reliability", {}),
             (pane.temperature(), "temperature", {"include": "curve"}),

@@ -187,7 +187,7 @@ def test_an_import_that_is_cut_off_is_no_model_and_its_repeat_completes_it(
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    """Three weeks of sealed days, of which the last week is off; a frozen map is current since the first."""
+    """Four weeks of sealed days, of which the last week is off; a frozen map is current since the first."""
     environment = {"CALIBRANT_HOUSEKEEPING": "0.2"}
     with Deployment(tmp_path_factory.mktemp("watched"), **environment) as deployment:
         path = "/v1/models/watched"
@@ -199,7 +199,7 @@ def watched(tmp_path_factory):
         }
         assert deployment.client.put(path, json=body).status_code == 201
         rng = np.random.default_rng(8)
-        for week, power in enumerate((1.0, 1.0, 3.0)):
+        for week, power in enumerate((1.0, 1.0, 1.0, 3.0)):
             p = rng.uniform(0.1, 0.9, 7 * 250)
             truth = p**power / (p**power + (1 - p) ** power)
             batch = {
@@ -207,13 +207,13 @@ def watched(tmp_path_factory):
                 "labels": (rng.random(len(p)) < truth).astype(int).tolist(),
                 "slices": {"site": ["AB"[i % 2] for i in range(len(p))]},
                 "event_times": [
-                    (DAY - timedelta(days=22 - 7 * week - i // 250)).isoformat()
+                    (DAY - timedelta(days=29 - 7 * week - i // 250)).isoformat()
                     for i in range(len(p))
                 ],
             }
             deployment.post(f"{path}/predictions", batch)
             if week == 0:
-                first_week = {"to": (DAY - timedelta(days=15)).isoformat()}
+                first_week = {"to": (DAY - timedelta(days=22)).isoformat()}
                 made = deployment.client.post(
                     f"{path}/maps", json={"method": "platt", **first_week}
                 )

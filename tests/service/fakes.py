@@ -14,6 +14,7 @@ from calibrant_server.workers.ingest.inbox import (
 )
 from calibrant_server.workers.ingest.troubles import Troubles
 from calibrant_server.workers.queries.ask import QueryResult
+from calibrant_server.workers.store.event_halves import HalvesFull
 from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
 from calibrant_server.workers.store.rate_leases import Grant
 from calibrant_server.workers.store.registry import (
@@ -23,7 +24,7 @@ from calibrant_server.workers.store.registry import (
     RevisionConflict,
 )
 from calibrant_server.workers.store.tenant_usage import PartitionUsage
-from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.windows import Watermarks
 
 
 class FakeRegistry:
@@ -170,6 +171,24 @@ class FakeAccessKeys:
         return True
 
 
+class FakePageSessions:
+    """Sessions in a dict."""
+
+    def __init__(self) -> None:
+        self.digests: dict[str, str] = {}
+
+    async def begin(self, key_digest):
+        token = f"session-{len(self.digests)}"
+        self.digests[token] = key_digest
+        return token
+
+    async def key_digest(self, token):
+        return self.digests.get(token)
+
+    async def end(self, token):
+        self.digests.pop(token, None)
+
+
 class FakeRates:
     """Buckets that are always full."""
 
@@ -187,6 +206,22 @@ class FakeWebhookTests:
         is_new = model not in self.models
         self.models.add(model)
         return 0 if is_new else 42
+
+
+class FakeEventHalves:
+    """Halves of inferences in a dict."""
+
+    def __init__(self) -> None:
+        self.halves: dict[tuple[str, str, bool], bytes] = {}
+        self.is_full = False
+
+    async def exchange(self, config, name, is_response, half):
+        other = self.halves.get((config.key, name, not is_response))
+        if other is None:
+            if self.is_full:
+                raise HalvesFull(config.key)
+            self.halves[config.key, name, is_response] = half
+        return other
 
 
 class FakeUsage:
@@ -266,9 +301,11 @@ class FakeInbox:
         self.registry = registry
         self.maps = FakeMaps()
         self.access_keys = FakeAccessKeys()
+        self.page_sessions = FakePageSessions()
         self.audit = FakeAudit()
         self.rates = FakeRates()
         self.webhook_tests = FakeWebhookTests()
+        self.event_halves = FakeEventHalves()
         self.usage = FakeUsage()
         self.deliveries: list[IngestBatch] = []
         self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
@@ -279,7 +316,7 @@ class FakeInbox:
         self.asked: list[tuple] = []
         self.alarms = FakeAlarms()
         self.orders: list[tuple] = []
-        self.answers: dict[str, dict] = {"cases": {"cases": []}}
+        self.answers: dict[str, dict] = {"cases": {"cases": []}, "metrics": {"metrics": {}}}
         self.held: list[str] = []
         self.failing: dict[str, Exception] = {}
         self.waiting = (0, 0)
@@ -318,8 +355,10 @@ class FakeInbox:
             return replace(receipt, duplicate=True)
         if delivery.create:
             await self.registry.put(delivery.config, None)
-        elif await self.registry.get(delivery.config.tenant, delivery.config.model) is None:
-            raise ModelMismatch(None)
+        else:
+            current = await self.registry.get(delivery.config.tenant, delivery.config.model)
+            if current is None or delivery.checked_revision not in (None, current.revision):
+                raise ModelMismatch(current)
         self.deliveries.append(delivery)
         receipt = Receipt(
             delivery.batch_id,

@@ -29,6 +29,7 @@ COMPUTATIONS = {
     "compareCalibrations",
     "computePosterior",
     "scoreConfidenceHistogram",
+    "scoreMap",
     "scoreOnce",
 }
 READING = {"read", "maps:read"}

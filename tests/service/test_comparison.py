@@ -54,6 +54,23 @@ async def test_a_head_on_posted_features_is_the_librarys(model, inbox):
     assert not inbox.asked
 
 
+async def test_named_rows_fit_others_score_and_new_rows_get_their_concentration(model):
+    body = votes_that_a_feature_explains()
+    body["parts"] = ["fit"] * 250 + ["score"] * 150
+    body["label_counts"][-3:] = [[0, 0, 0]] * 3
+    found = (await model.post(f"{URL}?instances=true", json=body)).json()
+    assert (found["split"], found["n_fit"], found["n_validation"]) == ("parts", 250, 147)
+    head = found["methods"]["head"]["coefficients"]
+    place = np.array(body["features"]) @ head["slopes"] + head["intercept"]
+    assert found["instances"]["concentration"] == pytest.approx(
+        np.exp(np.clip(place, *head["log_bounds"]))
+    )
+    assert "instances" not in (await model.post(URL, json=body)).json()
+    for parts, pointer in ((["fit"], "/parts"), (["fit", 7] * 200, "/parts/1"), ("fit", "/parts")):
+        answer = await model.post(URL, json={**body, "parts": parts})
+        assert problem(answer, 422, "invalid-input")["errors"][0]["pointer"] == pointer
+
+
 async def test_a_head_of_many_features_needs_many_units(model):
     body = votes_that_a_feature_explains(100)
     body["features"] = np.random.default_rng(0).normal(size=(100, 40)).tolist()

@@ -10,8 +10,7 @@ from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.reads.compare import EVER, Comparison
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import baseline_slice, sealed_slice
-from calibrant_server.workers.store.windows import Window
+from calibrant_server.workers.store.windows import Window, baseline_slice, sealed_slice
 
 HOUR, DAY = 3600, 86_400
 HOURLY = ModelConfig("default", "m", "binary", 2)

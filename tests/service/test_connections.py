@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import resource
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvicorn
@@ -51,6 +51,26 @@ class App:
             more = start + 65536 < len(body)
             await send({"type": "http.response.body", "body": part, "more_body": more})
         self.n_ended += 1
+
+
+@pytest.fixture(autouse=True, params=["httptools", "h11"])
+def parser(request, monkeypatch):
+    """Every bound holds with both parsers."""
+    monkeypatch.setattr(connections, "_parser", lambda: request.param)
+    return request.param
+
+
+@pytest.fixture
+def anyio_backend(parser):
+    return "asyncio", {"use_uvloop": parser == "httptools"}
+
+
+async def eventually_async(condition) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the condition did not hold")
 
 
 @asynccontextmanager
@@ -174,6 +194,73 @@ async def test_a_new_connection_is_rejected_if_all_are_served():
         assert [await status_of(each) for each, _ in served] == [200, 200]
 
 
+HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "repeated"),
+    [
+        (b"GET /", b"a" * 8192),
+        (HEAD + b"x: ", b"a" * 8192),
+        (HEAD, b"x: " + b"a" * 1000 + b"\r\n"),
+        (CHUNKED + b"1\r\na\r\n0\r\n", b"x: " + b"a" * 1000 + b"\r\n"),
+        (GET.replace(b"/ ", b"/slow ") + HEAD, b"x: " + b"a" * 1000 + b"\r\n"),
+    ],
+)
+async def test_a_head_without_end_is_not_collected(sent, repeated, parser):
+    if parser == "h11":
+        pytest.skip("h11 bounds it")
+    async with serving() as (port, app, _):
+        reader, writer = await opened(port, sent)
+        n_sent, received = 0, asyncio.create_task(reader.read())
+        while not received.done() and n_sent < 64 * 1024 * 1024:
+            writer.write(repeated)
+            n_sent += len(repeated)
+            try:
+                await asyncio.wait_for(writer.drain(), 1)
+            except OSError:  # ended, or, where it is a timeout, not read any more
+                break
+        app.may_end.set()
+        assert n_sent < 16 * 1024 * 1024  # what the buffers of two sockets hold
+        received.cancel()
+
+
+async def test_a_head_that_is_too_large_is_rejected(parser):
+    async with serving() as (port, _, _):
+        reader, writer = await opened(port, HEAD)
+        writer.write(b"x: " + b"a" * 100_000)
+        assert await status_of(reader) == (431 if parser == "httptools" else 400)
+
+
+async def test_many_requests_before_the_first_response_end_the_connection(parser):
+    async with serving() as (port, app, state):
+        reader, _ = await opened(port, GET.replace(b"/ ", b"/slow ") + 2000 * GET)
+        if parser == "httptools":
+            with suppress(OSError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            await eventually_async(lambda: not state.connections)
+        app.may_end.set()
+
+
+async def test_a_few_requests_at_once_are_all_served():
+    async with serving() as (port, app, _):
+        reader, _ = await opened(
+            port, 20 * GET + GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+        )
+        found = await asyncio.wait_for(reader.read(), 10)
+        assert (found.count(b" 200 OK"), app.n_ended) == (21, 21)
+
+
+async def test_a_large_chunked_body_is_no_head():
+    async with serving() as (port, _, _):
+        reader, writer = await opened(port, CHUNKED)
+        for _ in range(5000):
+            writer.write(b"40\r\n" + b"a" * 64 + b"\r\n")
+        writer.write(b"0\r\nx: y\r\n\r\n")
+        assert await status_of(reader) == 200
+
+
 @pytest.mark.parametrize("soft", [64, 160, 1024, 20_000, resource.RLIM_INFINITY])
 def test_connections_and_the_backlog_fit_in_the_descriptors(monkeypatch, soft):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
@@ -183,7 +270,7 @@ def test_connections_and_the_backlog_fit_in_the_descriptors(monkeypatch, soft):
 
 
 def test_the_lack_of_descriptors_is_logged_once(caplog):
-    logger = logging.getLogger("tests.asyncio")
+    logger = logging.getLogger(f"tests.asyncio.{id(caplog)}")
     logger.addFilter(OnceAMinute())
     with caplog.at_level(logging.ERROR, logger.name):
         for _ in range(1000):

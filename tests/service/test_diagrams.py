@@ -116,6 +116,59 @@ def test_pixels_of_the_curve_and_of_the_background():
         assert pixels(x, y).min() == 1.0
 
 
+@pytest.mark.anyio
+async def test_the_error_of_the_diagram_is_of_its_window_and_bins(client, inbox):
+    await client.post("/v1/models/digits/predictions", json=PREDICTIONS)
+    inbox.answers["reliability"] = {name: ANSWER[name] for name in ANSWER if name != "window"}
+    error = {"value": 0.0831, "interval": [0.07, 0.09], "null_mean": 0.011, "null_q95": 0.016}
+    inbox.answers["metrics"] = {"metrics": {"ece": error}}
+    asked = {
+        "bins": 3,
+        "from": "2026-01-01T00:00:00Z",
+        "to": "2026-01-02T00:00:00Z",
+        "raters": "mean",
+    }
+    found = await client.get(URL, params=asked | {"format": "svg"})
+    assert found.status_code == 200
+    text = "ECE 0.083 (0.070 to 0.090); a calibrated model: 0.011, 95 % below 0.016"
+    assert text in Figure.of(found.content).texts
+    table, metrics = (
+        {kind: rest for kind, *rest in inbox.asked}[kind] for kind in ("reliability", "metrics")
+    )
+    assert table[2] == metrics[2]  # the window
+    for name in ("bins", "raters", "scope"):
+        assert table[1][name] == metrics[1][name]
+
+
+def test_few_units_are_not_joined_and_the_null_has_a_band():
+    rows = [
+        row(k / 5, (k + 1) / 5, 20.0, k / 5 + 0.1, k / 5 + 0.05, [k / 5, k / 5 + 0.1])
+        | {"n_effective": n}
+        for k, n in enumerate((30.0, 30.0, 2.0, 30.0, 30.0))
+    ]
+    drawn = Figure.of(draw_reliability({**ANSWER, "table": rows}, "image/svg+xml"))
+    curves = [line for line in drawn.lines(BLUE) if len(line) == 2 and line[0][0] != line[1][0]]
+    np.testing.assert_allclose(
+        curves, [[(0.1, 0.05), (0.3, 0.25)], [(0.7, 0.65), (0.9, 0.85)]], atol=1e-4
+    )
+    reach = 1.959964 * (0.3 * 0.7 / 30) ** 0.5
+    bands = [each for each in drawn.shapes("#E4E4E4") if abs(each[:, 0].min() - 0.2) < 1e-3]
+    assert any(abs(each[:, 1].max() - (0.3 + reach)) < 1e-3 for each in bands)
+    assert {"fewer than 5 independent units", "calibrated model, 95 % of each bin"} <= set(
+        drawn.texts
+    )
+
+
+def test_a_figure_has_a_title_and_a_description():
+    root = Figure.of(draw_reliability(ANSWER, "image/svg+xml")).root
+    names = [root.find(f"{{http://www.w3.org/2000/svg}}{name}") for name in ("title", "desc")]
+    assert [each.text.split(".")[0] for each in names] == [
+        "Reliability of digits",
+        "n = 30 labelled predictions with 90 ratings",
+    ]
+    assert root.get("role") == "img"
+
+
 def test_names_are_drawn_as_they_are():
     long = Figure.of(draw_reliability({**ANSWER, "model": "a$b_{$" + "x" * 120}, "image/svg+xml"))
     heading = next(text for text in long.texts if text.startswith("Reliability of "))
@@ -194,3 +247,17 @@ async def test_the_picture_by_accept_or_by_query(client, inbox):
         assert answer.status_code == 200
         assert answer.headers["content-type"].split(";")[0] == media
         assert "accept" in answer.headers["vary"].lower()
+
+
+@pytest.mark.anyio
+async def test_a_posted_batch_is_scored_as_a_figure(client):
+    drawn = await client.post("/v1/score", json=PREDICTIONS, headers={"Accept": "image/svg+xml"})
+    assert (drawn.status_code, drawn.headers["content-type"]) == (200, "image/svg+xml")
+    scores = (await client.post("/v1/score", json=PREDICTIONS)).json()["metrics"]["ece"]
+    [text] = [each for each in Figure.of(drawn.content).texts if each.startswith("ECE ")]
+    assert text.startswith(f"ECE {scores['value']:.3f}")
+    image = await client.post("/v1/score", json=PREDICTIONS, headers={"Accept": "image/png"})
+    assert image.content.startswith(b"\x89PNG")
+    assert (
+        await client.post("/v1/score", json=PREDICTIONS, headers={"Accept": "text/html"})
+    ).status_code == 406

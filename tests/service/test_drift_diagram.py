@@ -72,6 +72,24 @@ def test_an_alarm_is_drawn_with_its_words():
     assert draw_drift(found, "image/png").startswith(b"\x89PNG")
 
 
+def test_the_axis_ends_at_twice_the_threshold():
+    found = told()
+    found["recent"][-3]["sr_log10"] = 12.0
+    found["recent"][-2]["sr_log10"] = found["recent"][-1]["sr_log10"] = 97.4
+    drawn = Figure.of(draw_drift(found, "image/svg+xml"))
+    assert "beyond twice the threshold" in drawn.texts
+    ticks = [
+        float(text.replace("−", "-")) for text in drawn.texts if text.replace("−", "").isdigit()
+    ]
+    assert max(ticks) <= 2 * 3.56
+    assert "97" not in " ".join(drawn.texts).replace("97 %", "")
+
+
+def test_the_change_has_intervals():
+    shown = text_of(draw_drift(told(), "image/svg+xml"))
+    assert "since the change, with 95 % intervals" in shown
+
+
 def test_without_alarm_nothing_is_said_to_have_changed():
     shown = text_of(draw_drift(told(factor=1.0), "image/svg+xml"))
     assert "Drift of risk: ok" in shown and "since the change" not in shown

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.figures.reliability import draw_reliability
-from calibrant_server.service.http.security_headers import SVG, SecurityHeaders
+from calibrant_server.service.http.middleware import SVG, SecurityHeaders
 from calibrant_server.service.settings import Settings
 from tests.service.conftest import client_of
 from tests.service.figure_marks import Figure
@@ -35,11 +35,12 @@ def policy_of(headers: list[tuple[bytes, bytes]]) -> str:
     return dict(headers)[b"content-security-policy"].decode()
 
 
-def test_only_figures_may_have_styles():
+def test_only_figures_and_reports_may_have_styles():
     added_to = SecurityHeaders().added_to
     figure = policy_of(added_to([(b"Content-Type", b"image/svg+xml; charset=utf-8")]))
     assert figure == "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-    for other in (b"application/json", b"image/png", b"text/html"):
+    assert policy_of(added_to([(b"content-type", b"text/html; charset=utf-8")])) == figure
+    for other in (b"application/json", b"image/png", b"text/plain"):
         plain = policy_of(added_to([(b"content-type", other)]))
         assert plain == "default-src 'none'; frame-ancestors 'none'"
     own = [(b"content-type", SVG), (b"content-security-policy", b"sandbox")]

@@ -26,6 +26,7 @@ from calibrant_server.service.figures.calibration_map import SCORES, draw_map
 from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
 from calibrant_server.service.figures.confidence_histogram import draw_confidence
 from calibrant_server.service.figures.disagreement import draw_disagreement
+from calibrant_server.service.figures.dots import draw_dots
 from calibrant_server.service.figures.label_distribution import draw_label_distribution
 from calibrant_server.service.figures.losses import draw_losses
 from calibrant_server.service.figures.radar import draw_radar
@@ -212,6 +213,52 @@ def test_without_data_a_figure_says_so(draw, answer):
     for reason in ("no_data", "no_cases"):
         drawn = Marks.of(draw(answer | {"reason": reason}, "image/svg+xml"))
         assert f"Nothing to draw: {reason.replace('_', ' ')}" in drawn.texts
+
+
+def compared(values: dict[str, dict[str, float | None]]) -> dict:
+    """A comparison as the service answers it, of these metrics by model."""
+    shown = {"window": ABOUT["window"], "state_version": "x", "n_predictions": 9, "n_ratings": 9}
+    estimate = {"interval": [0.05, 0.2], "null_q95": 0.04}
+    results = {
+        model: shown
+        | {"metrics": {name: estimate | {"value": value} for name, value in each.items()}}
+        for model, each in values.items()
+    }
+    return joined(results, "pooled")
+
+
+def test_models_are_compared_by_dots_with_intervals():
+    answer = compared({"a": {"ece": 0.1234, "brier": 2.5e-7}, "b$": {"ece": None, "brier": 0.2}})
+    drawn = Marks.of(draw_dots(answer, "image/svg+xml"))
+    shown = {"ece (lower is better)", "brier (lower is better)", "a", "b$", "0.123", "no value"}
+    assert shown <= set(drawn.texts)
+    assert "below 0.0001" in drawn.texts and not [text for text in drawn.texts if "e-" in text]
+    assert draw_dots(answer, "image/png").startswith(b"\x89PNG")
+    nothing = Marks.of(
+        draw_dots(compared({"a": {"ece": None}, "b": {"ece": None}}), "image/svg+xml")
+    )
+    assert any("no metric is known" in text for text in nothing.texts)
+
+
+def test_classes_are_called_by_their_names():
+    surface = ABOUT | surface_answer(View(TWO, PaneQuery()), points=5)
+    names = Marks.of(draw_surface(surface, "image/svg+xml", classes=["calm", "urgent"])).texts
+    assert {"temperature of calm", "temperature of urgent"} <= set(names)
+    fitted = ABOUT | fit_map("isotonic", View(TWO, PaneQuery(scope="class:1")))
+    for classes, text in (
+        (["calm", "urgent"], "probability of urgent"),
+        (None, "probability of class 1"),
+    ):
+        drawn = Marks.of(draw_map(fitted, "image/svg+xml", n_classes=2, classes=classes))
+        assert text in drawn.texts
+
+
+def test_policies_with_the_same_curve_are_one_line():
+    answer = ABOUT | {"n": 3, "n_ratings": 9} | stability(View(TEN, PaneQuery()), "ece")
+    [first, *others] = answer["raters"]
+    same = answer | {"raters": {each: answer["raters"][first] for each in (first, *others)}}
+    texts = Marks.of(draw_stability(same, "image/svg+xml")).texts
+    assert len([text for text in texts if ": TV " in text]) == 1
 
 
 def test_models_without_a_common_metric():

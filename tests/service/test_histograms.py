@@ -97,6 +97,50 @@ async def test_a_pane_from_the_edge(client, inbox, registry):
     assert found["errors"][0]["rule"] == "spec"
 
 
+RAW = {"Content-Type": "application/x-calibrant-pane"}
+
+
+async def test_a_packed_pane_may_be_the_body(client, inbox):
+    text = packed(PaneSpec("multiclass", 3))
+    at, slices = "2026-11-20T09:00:00Z", {"site": "A", "device": "x"}
+    body = {"kind": "pane", "packed": text, "event_time": at, "slice": slices}
+    assert (await client.post(URL, json=body)).status_code == 202
+    query = {"event_time": at, "slice": "site:A,device:x"}
+    data = base64.b64decode(text)
+    headers = RAW | {"Idempotency-Key": "p1"}
+    answer = await client.post(URL, content=data, headers=headers, params=query)
+    assert (answer.status_code, answer.json()["batch_id"]) == (202, "p1")
+    in_json, raw = inbox.deliveries
+    assert (raw.payload, raw.digest, raw.kind) == (in_json.payload, in_json.digest, "pane")
+    alone = await client.post(URL, content=data, headers=RAW)
+    assert alone.status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("data", "query", "status", "pointer"),
+    [
+        (b"", {}, 422, ""),
+        (b"noise", {}, 422, ""),
+        (base64.b64decode(packed(PaneSpec("segmentation", 3))), {}, 422, ""),
+        (None, {"slice": "site"}, 422, "/slice/site"),
+        (None, {"slice": "site:A,site:B"}, 422, "/slice"),
+        (None, {"event_time": "yesterday"}, 422, "/event_time"),
+        (None, {"mode": "delta"}, 422, "/mode"),
+    ],
+)
+async def test_a_packed_body_is_checked_like_any_pane(client, data, query, status, pointer):
+    await client.put(M, json={"task": "multiclass", "classes": 3})
+    sent = base64.b64decode(packed(PaneSpec("multiclass", 3))) if data is None else data
+    answer = await client.post(URL, content=sent, headers=RAW, params=query)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_the_head_of_other_bodies_is_in_the_body(coarse):
+    answer = await coarse.post(URL, json=histogram(), params={"slice": "site:A"})
+    assert problem(answer, 422, "invalid-query")["errors"][0]["rule"] == "pane_only"
+
+
 async def test_a_pane_of_pixels_says_which_belong_together(client):
     await client.put(M, json={"task": "segmentation", "classes": 3})
     for named, status in (

@@ -189,7 +189,7 @@ async def test_codings_and_types_that_are_not_read(client):
         URL, content=b"{}", headers={**JSON, "Content-Encoding": "gzip, gzip"}
     )
     problem(twice, 415, "coding-unsupported")
-    for media in ("application/vnd.apache.arrow.stream", "text/plain", "application/xml"):
+    for media in ("application/vnd.apache.arrow.file", "text/plain", "application/xml"):
         typed = await client.post(URL, content=b"{}", headers={"Content-Type": media})
         detail = problem(typed, 415, "media-type-unsupported")["detail"]
         assert "application/json" in detail and "application/x-ndjson" in detail

@@ -127,7 +127,8 @@ async def test_a_promotion_that_blinds_the_alarm_says_so(
 
     monkeypatch.setattr(inbox, "tallies", tallies)
     assert (await client.put(URL, json={"classes": 3, **declared})).status_code == 201
-    inbox.answers |= {"calibration_map": FIT | {"scope": scope}, "map_comparison": BETTER}
+    inbox.answers |= {"calibration_map": FIT | {"scope": scope}}
+    inbox.answers |= dict.fromkeys(("map_comparison", "map_procedure"), BETTER)
     await client.post(f"{URL}/maps", json={})
     promoted = await promote(client, 1, FIRST)
     warnings = promoted.json()["promotion"]["warnings"]
@@ -162,8 +163,8 @@ async def test_a_promotion_names_the_one_that_it_follows(made):
 
 
 async def test_a_version_that_did_not_win_needs_an_override(made, inbox):
-    inbox.answers["map_comparison"] = WORSE
     first = (await promote(made, 1, FIRST)).headers["etag"]
+    inbox.answers["map_comparison"] = WORSE
     refused = problem(await promote(made, 2, {"If-Match": first}), 409, "map-not-better")
     assert refused["errors"][0]["rule"] == "not_better"
     kind, _, params, window, _ = inbox.asked[-1]
@@ -203,8 +204,34 @@ async def test_a_window_that_is_not_over_has_no_later_labels(made, inbox):
         "digest": "d9",
     }
     await made.post(f"{URL}/maps", json={})
+    inbox.answers["map_procedure"] = WORSE | {"evidence_of": "procedure"}
     refused = problem(await promote(made, 4, {"If-Match": first}), 409, "map-not-better")
-    assert refused["errors"][0]["rule"] == "no_labels"
+    assert refused["errors"][0]["rule"] == "not_better"
+    assert "when cross-fitted by unit" in refused["detail"]
+    kind, _, params, window, _ = inbox.asked[-1]
+    assert kind == "map_procedure"
+    assert params["fit"]["method"] == "temperature" and params["current"]["parameters"]
+    assert window.to_dict() == FIT["window"] | {"to": "2999-01-01T00:00:00Z"}
+    inbox.answers["map_procedure"] = BETTER | {"evidence_of": "procedure"}
+    evidence = (await promote(made, 4, {"If-Match": first})).json()["promotion"]["evidence"]
+    assert (evidence["evidence_of"], evidence["later_labels"]) == ("procedure", "no_labels")
+    assert evidence["result"] == "shown"
+
+
+async def test_the_first_map_needs_evidence_or_an_override(made, inbox):
+    inbox.answers["map_comparison"] = WORSE
+    refused = problem(await promote(made, 1, FIRST), 409, "map-not-better")
+    assert "not shown to beat the probabilities as sent on later labels" in refused["detail"]
+    evidence = (await promote(made, 1, FIRST, override=True)).json()["promotion"]["evidence"]
+    assert evidence["result"] == "not_shown"
+    assert evidence["limits"].endswith("another scanner or site.")
+
+
+async def test_later_labels_that_are_too_few_decide_nothing(made, inbox):
+    few = WORSE | {"reason": "few_units", "detail": "fewer than 20 units"}
+    inbox.answers |= {"map_comparison": few, "map_procedure": BETTER}
+    evidence = (await promote(made, 1, FIRST)).json()["promotion"]["evidence"]
+    assert (evidence["beats"], evidence["later_labels"]) == (True, "few_units")
 
 
 @pytest.mark.parametrize("body", [{}, {"version": 1}, {"version": "1", "reason": "x"}, {"version": 1, "reason": ""},

@@ -9,7 +9,7 @@ import httpx
 import pytest
 import yaml
 
-from calibrant_server.service.reads import model_series
+from calibrant_server.service.reads import model_statuses
 from calibrant_server.service.security.keys import Key, Keyring
 from calibrant_server.workers.queries.ask import AnswerTimeout
 from scripts.grafana_dashboards import FOLDER, dashboards, written
@@ -88,7 +88,7 @@ async def test_a_status_is_computed_once_a_minute_and_a_late_one_keeps_the_last(
     n_asked = len(inbox.asked)
     await samples(watched, "/metrics/models")
     assert len(inbox.asked) == n_asked
-    monkeypatch.setattr(model_series, "STATUS_AGE_S", 0.0)
+    monkeypatch.setattr(model_statuses, "STATUS_AGE_S", 0.0)
     inbox.failing["temperature"] = AnswerTimeout("late")
     assert (await samples(watched, "/metrics/models"))[name] == 1.5
     assert len(inbox.asked) > n_asked

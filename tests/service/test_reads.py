@@ -6,6 +6,9 @@ import json
 import numpy as np
 import pytest
 
+import calibrant as cal
+from calibrant.raters.staple import staple
+from calibrant.segmentation.training_loss import mean_l1_ace_loss
 from tests.service.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +97,9 @@ BAD_QUERIES = {
     "metrics?bins=ten": ("/bins", "integer"),
     "metrics?bins=9&scope=class:1": ("/bins", "8, 10"),
     "metrics?binning=equal": ("/binning", "equal_width"),
-    "metrics?edges=both": ("/edges", "right"),
+    "metrics?edges=left": ("/edges", "metrics=ece(edges=...)"),
+    "metrics?metrics=ece(edges=both)": ("/metrics", "right"),
+    "reliability?edges=both": ("/edges", "right"),
     "metrics?raters=all": ("/raters", "pooled"),
     "metrics?scope=bottom": ("/scope", "top_label"),
     "metrics?scope=positive": ("/scope", "top_label"),
@@ -158,9 +163,9 @@ BAD_QUERIES = {
     "cases?metric=ece": ("/metric", "Expected one of ml1_ece"),
     "cases?sensitivity=true": ("/sensitivity", "include=sensitivity"),
     "calibration-map?centred=true": ("/centred", "isotonic(centred=true)"),
-    "calibration-map?method=dirichlet(regularisation=0)": (
+    "calibration-map?method=dirichlet(regularisation=-1)": (
         "/method",
-        "Received regularisation=0; expected a value in",
+        "Received regularisation=-1; expected a value in",
     ),
     "calibration-map?method=platt(centred=true)": ("/method", "it takes none"),
     "cases?metric=ml1_ece(average=micro)": ("/metric", "without `average`"),
@@ -361,6 +366,69 @@ async def test_further_answers_are_included(client):
     assert "auc" in found["roc"] and "stability" not in found
 
 
+async def test_values_of_other_libraries_are_included(client):
+    """Those of the library, of one peer or of all; rows that peers do not take leave a reason."""
+    single = PREDICTIONS | {"labels": [0, 1]}
+    p, labels = single["probabilities"], single["labels"]
+    url = "/v1/score?metrics=ece&bins=10&include=compat"
+    found = (await client.post(url, json=single)).json()["compat"]
+    assert found == cal.compat(p, labels, bins=10)
+    one = single | {"options": {"compat": "relplot"}}
+    assert (await client.post(url, json=one)).json()["compat"] == {"relplot": found["relplot"]}
+    refused = await client.post(url, json=single | {"options": {"compat": "torch"}})
+    assert problem(refused, 422, "invalid-input")["errors"][0]["pointer"] == "/options/compat"
+    several = (await client.post(url, json=PREDICTIONS)).json()["compat"]
+    assert several["reason"] == "several_ratings"
+
+
+async def test_training_losses_and_their_gradients_are_included(client):
+    """hL1-ACE and sL1-ACE, and the weighted sum with Dice and cross-entropy: those of the library."""
+    options = {"loss_weights": {"ace": 2}, "gradients": "probabilities", "membership": "soft"}
+    url = "/v1/score?metrics=ece&bins=20&include=losses"
+    found = (await client.post(url, json=SCANNED | {"options": options})).json()["losses"]
+    p, y = np.array(SCANNED["probabilities"]), np.array([[1, 0, 0], [0, 2 / 3, 1 / 3]])
+    value, slopes = mean_l1_ace_loss([p[:1], p[1:]], [y[:1], y[1:]], 20)
+    assert found["sl1_ace"] == pytest.approx(value)
+    assert found["gradients"]["sl1_ace"] == pytest.approx(np.concatenate(slopes))
+    assert found["weighted_sum"] == pytest.approx(
+        2 * value + found["dice"] + found["cross_entropy"]
+    )
+    plain = (await client.post(url, json=SCANNED)).json()["losses"]
+    assert plain["membership"] == "hard" and "gradients" not in plain
+
+
+async def test_losses_of_more_cases_than_can_be_computed_are_rejected(client):
+    """Each case and class takes about as long as a thousand bins."""
+    n, url = 11, "/v1/score?metrics=ece&include=losses&bins="
+    rows = {"probabilities": [[0.5, 0.5]] * n, "labels": [0] * n}
+    many = rows | {"cases": [f"c{i}" for i in range(n)]}
+    assert (await client.post(f"{url}16384", json=many)).json()["losses"]["n_cases"] == n
+    n = 10_001
+    many = {
+        "probabilities": [[0.5, 0.5]] * n,
+        "labels": [0] * n,
+        "cases": [f"c{i}" for i in range(n)],
+    }
+    refused = problem(await client.post(f"{url}15", json=many), 422, "invalid-query")
+    assert refused["errors"][0]["pointer"] == "/cases" and "at most 10000" in refused["detail"]
+
+
+async def test_a_consensus_needs_named_raters(client):
+    """Of three or more who rated every pixel of a case."""
+    rated = SCANNED | {"labels": [[0, 1, 0], [1, 1, 2]], "cases": ["a", "a"]}
+    url = "/v1/score?metrics=ece&include=consensus"
+    plain = (await client.post(url, json=rated)).json()["consensus"]
+    assert plain["reason"] == "raters_not_named"
+    names = {"raters": [["ann", "bob", "eve"]] * 2}
+    found = (await client.post(url, json=rated | names)).json()["consensus"]
+    (case,) = found["cases"]
+    assert (case["raters"], found["n_cases_counted"]) == (["ann", "bob", "eve"], 1)
+    first = case["classes"][0]
+    exact = staple([[0, 1, 0], [1, 1, 0]])
+    assert first["sensitivity"]["bob"] == pytest.approx(exact.sensitivity[1])
+    assert set(found["mean"]) == {"staple", "majority", "pooled"}
+
+
 async def test_options_of_rows_are_in_the_body(client):
     """For every metric that takes them, unless its brackets set another; in NDJSON in a first line."""
     url = "/v1/score?metrics=lp_ece,lp_ece(order=3),ece"
@@ -409,6 +477,10 @@ async def test_values_of_instances_are_costly_and_so_included_on_request(client)
         ("", {"composites": {"a": ["x"]}}, "/options/composites/a/0"),
         ("include=cases", {"composites": {"a": [7]}}, "/options/composites/a"),
         ("include=cases", {"case": "nobody"}, "/options/case"),
+        ("include=losses", {"loss_weights": {"focal": 1}}, "/options/loss_weights/focal"),
+        ("include=losses", {"loss_weights": {"ace": -1}}, "/options/loss_weights/ace"),
+        ("include=losses", {"gradients": "pixels"}, "/options/gradients"),
+        ("include=losses", {"membership": "spline"}, "/options/membership"),
         ("", {"ties": "never"}, "/options/ties"),
         ("", {"order": 0.5}, "/options/order"),
         ("", {"power": 2}, "/options/power"),

@@ -16,9 +16,9 @@ from calibrant_server.service.security.key_file import KeysUnreadable, load_keyr
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
 from calibrant_server.workers.settings import EngineSettings, SettingsError
-from calibrant_server.workers.store.connection import StoreMismatch, check_properties
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import SCHEMA
+from calibrant_server.workers.store.properties import StoreMismatch, check_properties
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from tests.forking import ForkedProcess, run_module
 from tests.waiting import PATIENCE_S

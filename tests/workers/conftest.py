@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from itertools import count
 
@@ -10,10 +11,13 @@ import pytest
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.server_files import find_binary
+from tests.clusters import StoreCluster
 from tests.waiting import PATIENCE_S
 from tests.workers.driving import QUICK, Bench
 
 SERVERS = {"packaged": find_binary(), "redis-server": shutil.which("redis-server")}
+# `CALIBRANT_TEST_CLUSTER=1` runs on three masters what shares one server otherwise.
+ON_A_CLUSTER = os.environ.get("CALIBRANT_TEST_CLUSTER", "")
 _numbers = count()
 
 
@@ -35,6 +39,12 @@ def server_binary(request):
 @pytest.fixture(scope="session")
 def server_url(server_binary, tmp_path_factory):
     """A server that the tests of one program share; each test has a namespace of its own."""
+    if ON_A_CLUSTER:
+        cluster = StoreCluster(str(server_binary), tmp_path_factory.mktemp("cluster"))
+        cluster.start()
+        yield cluster.url
+        cluster.close()
+        return
     with EmbeddedServer(tmp_path_factory.mktemp("server") / "store", binary=server_binary) as url:
         yield url
 

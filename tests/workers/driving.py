@@ -6,18 +6,22 @@ import asyncio
 import threading
 from hashlib import blake2b
 
+from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant_server.workers.ingest import inbox, partition_loop
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
 from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.sample_cache import day_of
+from calibrant_server.workers.ingest.sample_reading import SampleSource, merged_sample
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Watermarks
 from calibrant_server.workers.supervisor import Supervisor
 from tests.waiting import PATIENCE_S
 from tests.waiting import eventually as eventually
@@ -30,10 +34,14 @@ SUMS = Numerics(pane_bytes=lambda spec, n_rows: 0)
 
 
 def stored_pane(bench, slice_, start_s, model=MODEL):
-    """A pane as readers find it: sums and rows."""
-    keys = bench.store.keys.of_model(model.key)
+    """A pane as readers find it: sums, rows, and its part of the day's sample."""
+    keys, numerics = bench.store.keys.of_model(model.key), Numerics()
     key = PaneKey(model.key, model.generation, slice_, start_s)
-    return read_pane(bench.client, keys, Numerics(), model, key)[0]
+    pane = read_pane(bench.client, keys, numerics, model, key)[0]
+    marks = Watermarks.of(slice_, bench.client.hgetall(keys.marks(model.key, model.generation)))
+    source = SampleSource(keys, numerics, model, slice_, marks)
+    day = source.day(bench.client, day_of(start_s), {start_s: None})
+    return pane.replace_sample(merged_sample(model.spec(), [day], WINDOW_BYTES))
 
 
 class FreeLeases:
@@ -69,7 +77,7 @@ class Bench:
     def __init__(self, settings, ingest_deadline_s=PATIENCE_S):
         self.settings = settings
         self._ingest_deadline_s = ingest_deadline_s
-        self.ground = ledger_ground()
+        self.numerics = ledger_ground()
         self.store = Store(settings)
         self.client = self.store.client
         self.engines = []
@@ -91,9 +99,9 @@ class Bench:
         """Run a coroutine to its end."""
         return self.runner.run(coroutine)
 
-    def engine(self, ground=None, **parts):
+    def engine(self, numerics=None, **parts):
         """A started engine."""
-        engine = Supervisor(self.settings, ground or self.ground, **parts)
+        engine = Supervisor(self.settings, numerics or self.numerics, **parts)
         engine.start()
         self.engines.append(engine)
         return engine
@@ -102,8 +110,8 @@ class Bench:
         """A loop on a model's partition, to be driven by hand."""
         store = Store(self.settings, scripts)
         partition = store.keys.partition_of(model.key)
-        loop = kind(store, partition, self.ground, FreeLeases(), threading.Event())
-        loop._chain.reload()
+        loop = kind(store, partition, self.numerics, FreeLeases(), threading.Event())
+        loop._fencing.reload()
         loop._counted = True
         return loop
 
@@ -131,7 +139,7 @@ class Bench:
         total = LedgerPane()
         for start in starts:
             key = PaneKey(model.key, model.generation, slice_, start)
-            total.merge(read_pane(self.client, keys, self.ground, model, key)[0])
+            total.merge(read_pane(self.client, keys, self.numerics, model, key)[0])
         return total
 
     def starts(self, slice_="", model=MODEL):

@@ -1,4 +1,4 @@
-"""A ground of integers: every batch carries whole numbers, a pane keeps count, sum and sum of squares of them and
+"""Numerics of integers: every batch carries whole numbers, a pane keeps count, sum and sum of squares of them and
 fifty cells, so that a loss, a repetition or a mix-up of any batch shows to the bit. Some batches are poison.
 """
 
@@ -108,6 +108,9 @@ class LedgerPane:
     @property
     def memory_bytes(self) -> int:
         return 1000 + 100 * len(self.cells)
+
+    def compact(self) -> LedgerPane:
+        return self
 
     def tighten(self) -> LedgerPane:
         return self
@@ -232,10 +235,10 @@ class LedgerHistogram:
 
 
 def ledger_ground() -> Numerics:
-    """The ground that tests count with."""
+    """Numerics that tests count with."""
     path = "tests.workers.ledger:ledger_ground"
     return Numerics(
-        LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path, LedgerRows, ledger_pane_bytes
+        LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path, LedgerRows, ledger_pane_bytes, False
     )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def found(tmp_path, monkeypatch):
 
 def test_it_is_found_computed_and_compared(bench, found):
     bench.put_model()
-    bench.engine(ground=Numerics(), kinds=found)
+    bench.engine(numerics=Numerics(), kinds=found)
     labels = [0, None, 1, None, None, None, 2, 0]
     columns = {
         "probabilities": np.full((8, 3), 1 / 3),
@@ -89,7 +89,7 @@ def test_it_is_found_computed_and_compared(bench, found):
 
 def test_what_it_cannot_be_compared_with_is_reported(bench, found):
     bench.put_model()
-    bench.engine(ground=Numerics(), kinds=found)
+    bench.engine(numerics=Numerics(), kinds=found)
     other = Other(Against("baseline", "b"), MODEL, "", EVER)
     with pytest.raises(CalibrationInputError, match="counts is not compared"):
         bench.run(bench.inbox.ask(found["counts"].query(), MODEL, EVER, against=other))

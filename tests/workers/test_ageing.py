@@ -16,11 +16,10 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.commit import StaleTokenError
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.fencing_token import StaleTokenError
 from calibrant_server.workers.store.keys import LAST_CHANGE
-from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
-from calibrant_server.workers.store.windows import Window
+from calibrant_server.workers.store.windows import Watermarks, Window, fields_of, sealed_slice
 from tests.workers.driving import MODEL, delivery, totals
 from tests.workers.ledger import LedgerHistogram
 from tests.workers.test_late_labels import assert_same, deliveries, final_panes, stored_panes
@@ -38,7 +37,7 @@ class Died(ConnectionError):
 
 def mortal(loop, rng, odds=0.4):
     """Let a loop die around commits."""
-    send = loop._chain.send
+    send = loop._fencing.send
 
     def dying(*args, **kwargs):
         if rng.random() < odds / 2:
@@ -47,7 +46,7 @@ def mortal(loop, rng, odds=0.4):
         if rng.random() < odds / 2:
             raise Died
 
-    loop._chain.send = dying
+    loop._fencing.send = dying
     return loop
 
 
@@ -90,7 +89,7 @@ def by_day():
 def test_labels_for_a_merged_day_go_to_its_pane(bench, seed):
     """Days are merged at any moment between predictions and their labels, and the worker dies of it now and then."""
     bench.settings = bench.settings.replace(compact_after_s=3600)
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     rng = random.Random(seed)
     steps = deliveries(rng)
@@ -142,7 +141,7 @@ def fill_days(bench, rng, n_days=4):
 
 
 def answers(bench, window=EVER, slice_=""):
-    state = WindowPanes(Store(bench.settings), bench.ground).merged(MODEL, slice_, window, None)
+    state = WindowPanes(Store(bench.settings), bench.numerics).merged(MODEL, slice_, window, None)
     pane = state.merged
     view = View(pane, PaneQuery(bins=15))
     found = compute_metrics(view, [*DEFAULT_METRICS, "spiegelhalter_z"], seed=1)
@@ -154,7 +153,7 @@ def answers(bench, window=EVER, slice_=""):
 
 
 def test_answers_are_the_same_and_keys_fewer(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = fill_days(bench, np.random.default_rng(1))
     day = Window(*(int(datetime(2026, 1, d, tzinfo=UTC).timestamp()) for d in (2, 3)))
@@ -177,7 +176,7 @@ def test_answers_are_the_same_and_keys_fewer(bench):
 
 
 def test_windows_inside_a_merged_day_become_the_day(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = fill_days(bench, np.random.default_rng(1), 2)
     start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
@@ -204,7 +203,7 @@ def test_running_totals_continue_in_a_merged_day(bench):
     loop = bench.loop()
     loop.step()
     assert loop._housekeeping._compaction.merge_days(MODEL, DAY_S) == 1
-    loop._shelf.forget()
+    loop._cache.forget()
     total("b0", 0, 3, 6)
     total("b1", 1, 1, 3)
     total("b2", 2, 1, 5)
@@ -224,7 +223,7 @@ def marks(bench, slice_=""):
 
 def test_cohorts_are_sealed_once_and_in_order(bench):
     """As they stand at the horizon, with what the hook adds, whenever the worker dies."""
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     model = replace(MODEL, label_horizon_s=10 * DAY_S)
     bench.put_model(model)
     loop = fill_days(bench, np.random.default_rng(2), 1)
@@ -239,7 +238,7 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
     now_s = start + 10 * DAY_S + 12 * 3600 + 59
     for _ in range(60):
         loop = mortal(bench.loop(), rng)
-        sealing = Sealing(loop._node, loop.keys, loop._chain, bench.ground, [hook])
+        sealing = Sealing(loop._node, loop.keys, loop._fencing, bench.numerics, [hook])
         try:
             sealing.seal(model, now_s)
         except Died:
@@ -258,7 +257,9 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
     loop = bench.loop()
     loop._housekeeping.due_at = float("inf")
     loop.step()
-    Sealing(loop._node, loop.keys, loop._chain, bench.ground, []).seal(model, now_s + 30 * DAY_S)
+    Sealing(loop._node, loop.keys, loop._fencing, bench.numerics, []).seal(
+        model, now_s + 30 * DAY_S
+    )
     assert marks(bench).sealed_to == start + DAY_S
     _, after, _ = answers(bench, Window(start, start + 12 * 3600), sealed_slice(""))
     assert after == sealed
@@ -269,19 +270,21 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
 
 
 def test_days_wait_until_they_are_sealed(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     model = replace(MODEL, label_horizon_s=5 * DAY_S)
     bench.put_model(model)
     loop = fill_days(bench, np.random.default_rng(2), 2)
     start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
     assert loop._housekeeping._compaction.merge_days(model, start + 100 * DAY_S) == 0
-    Sealing(loop._node, loop.keys, loop._chain, bench.ground, []).seal(model, start + 6.5 * DAY_S)
+    Sealing(loop._node, loop.keys, loop._fencing, bench.numerics, []).seal(
+        model, start + 6.5 * DAY_S
+    )
     assert loop._housekeeping._compaction.merge_days(model, start + 100 * DAY_S) == 6
     assert marks(bench).daily_to == start + DAY_S
 
 
 def test_a_horizon_declared_late_seals_merged_days_whole(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = fill_days(bench, np.random.default_rng(2), 2)
     start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
@@ -289,7 +292,11 @@ def test_a_horizon_declared_late_seals_merged_days_whole(bench):
     model = replace(MODEL, label_horizon_s=3600)
     cohorts = []
     Sealing(
-        loop._node, loop.keys, loop._chain, bench.ground, [lambda *args: cohorts.append(args[4])]
+        loop._node,
+        loop.keys,
+        loop._fencing,
+        bench.numerics,
+        [lambda *args: cohorts.append(args[4])],
     ).seal(model, start + 30 * DAY_S)
     assert [cohort.length_s for cohort in cohorts] == [DAY_S] + [3600] * 24
     _, sealed, _ = answers(bench, EVER, sealed_slice(""))

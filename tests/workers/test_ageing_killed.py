@@ -68,7 +68,7 @@ def until_done(work, seed: int, after_each=lambda: None) -> int:
 @pytest.fixture
 def aged(bench):
     """Four days of six panes on two sites: predictions by id, two thirds of them labelled, units, labels that wait."""
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     rng = np.random.default_rng(3)
     for hour in range(0, 24 * N_DAYS, 24 // A_DAY):
@@ -127,7 +127,7 @@ def tallies(bench) -> dict[str, int]:
 
 
 def of_window(bench, window: Window) -> dict:
-    pane = WindowPanes(Store(bench.settings), bench.ground).merged(MODEL, "", window, None).merged
+    pane = WindowPanes(Store(bench.settings), bench.numerics).merged(MODEL, "", window, None).merged
     found = compute_metrics(View(pane, PaneQuery(bins=15)), ["ece", "brier", "nll"], seed=1)
     return {slug: each["value"] for slug, each in found.items()} | pane.counts
 

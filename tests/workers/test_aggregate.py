@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 from calibrant_server.workers.ingest.entries import PANE
 from calibrant_server.workers.ingest.inbox import StoreFull
 from calibrant_server.workers.ingest.payloads import Update, pack_updates
-from calibrant_server.workers.store.fencing_token import StaleTokenError
+from calibrant_server.workers.store.commit import StaleTokenError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import RevisionConflict
 from tests.workers.driving import MODEL, delivery, eventually, totals
@@ -75,18 +75,18 @@ def test_a_worker_that_was_overtaken_writes_nothing(bench):
     bench.put_model()
     slow, quick = bench.loop(), bench.loop()
     bench.deliver(delivery("b1", [1]))
-    send = slow._chain.send
+    send = slow._fencing.send
 
     def after_the_other(*args, **kwargs):
         quick.step()
         return send(*args, **kwargs)
 
-    slow._chain.send = after_the_other
+    slow._fencing.send = after_the_other
     with pytest.raises(StaleTokenError):
         slow.step()
-    slow._chain.send = send
-    slow._shelf.forget()
-    slow._chain.reload()
+    slow._fencing.send = send
+    slow._cache.forget()
+    slow._fencing.reload()
     bench.deliver(delivery("b2", [2]))
     slow.step()
     assert bench.pane().numbers == pane_of([1, 2]).numbers
@@ -255,7 +255,7 @@ class TestBadEntries:
         bench.client.delete(loop.keys.pane(key))
         every = [i for i in range(8) for _ in range(20)]
         assert bench.pane("", 0).numbers == pane_of(every).numbers
-        loop._shelf.forget()
+        loop._cache.forget()
         bench.deliver(delivery("b8", [8] * 20, event_times=np.zeros(20, np.int64)))
         drained(bench, loop)
         assert not bench.client.exists(loop.keys.tail(key))

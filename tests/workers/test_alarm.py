@@ -16,7 +16,6 @@ from calibrant.drift.detector import fresh
 from calibrant.drift.effect import recalibration
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable
-from calibrant_server.workers.alarm.advancing import advance_detectors, since_change, who_alarms
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
 from calibrant_server.workers.alarm.cohort_history import (
@@ -28,6 +27,11 @@ from calibrant_server.workers.alarm.cohort_history import (
 from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.detector_advance import (
+    advance_detectors,
+    since_change,
+    who_alarms,
+)
 from calibrant_server.workers.alarm.detectors import Detector, advanced
 from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, read_episodes
 from calibrant_server.workers.alarm.settings import AlarmSettings
@@ -35,8 +39,7 @@ from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.ingest.entries import ALARM, alarm_order, delete_model
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import FencingToken, StaleTokenError
+from calibrant_server.workers.store.commit import Commit, FencingToken, StaleTokenError
 from calibrant_server.workers.store.registry import ModelConfig
 from tests.workers.driving import FreeLeases
 
@@ -70,35 +73,35 @@ class Sealing:
         self.store = bench.store
         self.keys = self.store.keys.of_model(config.key)
         self.node = self.store.node(self.keys.partition)
-        self.chain = FencingToken(self.store, self.keys)
-        self.chain.reload()
+        self.fencing = FencingToken(self.store, self.keys)
+        self.fencing.reload()
 
     def held(self):
         return AlarmState(self.node, self.keys, self.config)
 
     def seal(self, day, panes, held=None):
         """Seal a day in one commit; returns the alarms that went off."""
-        self.chain.reload()
-        token, commit = self.chain.new_token(), Commit(self.keys)
+        self.fencing.reload()
+        token, commit = self.fencing.new_token(), Commit(self.keys)
         raised = advance_detectors(
             commit, self.config, day * DAY_S, panes, held or self.held(), token=token, now_s=1e9
         )
-        self.chain.send(commit, token)
+        self.fencing.send(commit, token)
         return raised
 
     def take(self, start_s, end_s, panes):
         """Seal a pane of every slice in one commit."""
-        self.chain.reload()
+        self.fencing.reload()
         commit = Commit(self.keys)
         take_sealed(commit, self.keys, self.node, self.config, start_s, end_s, panes)
-        self.chain.send(commit, self.chain.new_token())
+        self.fencing.send(commit, self.fencing.new_token())
 
     def close(self, until_s):
         """Close the day that is being gathered if its time is over; tells whether it was."""
-        self.chain.reload()
+        self.fencing.reload()
         commit = close_gathered(self.node, self.keys, self.config, until_s)
         if commit is not None:
-            self.chain.send(commit, self.chain.new_token())
+            self.fencing.send(commit, self.fencing.new_token())
         return commit is not None
 
     def order(self, order):
@@ -108,7 +111,7 @@ class Sealing:
         loop = PartitionLoop(
             self.store, self.keys.partition, Numerics(), FreeLeases(), threading.Event()
         )
-        loop._chain.reload()
+        loop._fencing.reload()
         loop._counted = True
         loop.step()
 
@@ -187,7 +190,7 @@ def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
     assert raised.status == OPEN and raised.slice == "" and raised.cohort == day * DAY_S
     assert abs(raised.start_of_change - 20 * DAY_S) <= 3 * DAY_S
     assert raised.sr_log10 >= np.log10(3650)
-    assert raised.recommendation["action"] in ("temperature", "slope_intercept")
+    assert raised.recommendation["action"] == "collect_more" and raised.effect["selected"]
     [told] = sealing.deliveries()
     assert told.type == "alarm.raised" and raised.id in told.body
     for later in range(day + 1, day + 4):
@@ -364,7 +367,7 @@ def test_a_deleted_model_leaves_no_alarm(sealing, bench):
     loop = PartitionLoop(
         sealing.store, sealing.keys.partition, Numerics(), FreeLeases(), threading.Event()
     )
-    loop._chain.reload()
+    loop._fencing.reload()
     loop._counted = True
     loop.step()
     assert bench.keys_of(CONFIG) == []

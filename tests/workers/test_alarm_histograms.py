@@ -25,13 +25,13 @@ def posted(rng, n_units, n=200, slope=0.4):
 def test_histograms_that_weigh_units_as_one_alarm(bench):
     sealing, rng = Sealing(bench), np.random.default_rng(5)
     raised = []
-    for day in range(1, 15):
+    for day in range(1, 31):
         pane = Pane(CONFIG.spec())
         pane.fill_histogram(posted(rng, 200))
         raised += sealing.seal(day, {"": pane})
     detector = sealing.detector()
-    assert len(raised) == 1 and detector.in_alarm and detector.baseline.n_units == 14 * 200
-    assert detector.coverage[1].sum() == 14 * 200 and detector.n_passed == 0
+    assert len(raised) == 1 and detector.in_alarm and detector.baseline.n_units == 30 * 200
+    assert detector.coverage[1].sum() == 30 * 200 and detector.n_passed == 0
 
 
 def test_histograms_of_pixels_are_passed_over_and_counted(bench):

@@ -13,13 +13,17 @@ from scipy.special import expit, logit
 from calibrant import Batch
 from calibrant.core.pane import Pane
 from calibrant.drift.agreement import krippendorff_alpha
+from calibrant.drift.detector import advance, fresh
 from calibrant.drift.row_tables import row_table
-from calibrant.drift.unit_tables import unit_table
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable, unit_table
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook
 from calibrant_server.workers.alarm.commands import promotion
+from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import read_episodes
+from calibrant_server.workers.alarm.seen_units import FirstContacts, SeenUnits
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, alarm_order
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
@@ -54,11 +58,11 @@ class Played:
     """A model whose entries are merged and whose cohorts are sealed as its partition's worker does it."""
 
     def __init__(self, bench, config):
-        bench.ground = Numerics()
+        bench.numerics = Numerics()
         self.bench, self.config = bench, bench.put_model(config)
         self.loop = bench.loop(model=config)
         self.loop._housekeeping.due_at = float("inf")
-        self.sealing = Sealing(self.loop._node, self.loop.keys, self.loop._chain, bench.ground)
+        self.sealing = Sealing(self.loop._node, self.loop.keys, self.loop._fencing, bench.numerics)
         self.n = 0
 
     def send(self, kind, payload, digest, n, at_s):
@@ -119,7 +123,7 @@ class Played:
     def told(self, **params):
         window = (0, START_S + 1000 * DAY_S)
         question = QueryRequest("d", "drift", params, Side(self.config.key, "", window), "r", 1e12)
-        reply = Compute(Store(self.bench.settings), self.bench.ground).reply(question)
+        reply = Compute(Store(self.bench.settings), self.bench.numerics).reply(question)
         assert reply.status == "ok", reply.body
         return json.loads(reply.body)
 
@@ -333,25 +337,25 @@ def test_bets_are_on_scores_as_the_map_active_makes_them(bench, with_ids):
     """Raw scores alarm; under the right map nothing does; what the map was fitted to is no evidence."""
     config = replace(BINARY, pane_s=DAY_S)
     played, rng = Played(bench, config), np.random.default_rng(8)
-    list(mapped_days(played, rng, range(6), with_ids))
+    list(mapped_days(played, rng, range(20), with_ids))
     assert played.detector().in_alarm
-    played.promote(1, PLATT, START_S + 8 * DAY_S)
+    played.promote(1, PLATT, START_S + 22 * DAY_S)
     detector = played.detector()
     assert (detector.map_version, detector.state.n_cohorts, detector.last) == (
         "1",
         0,
-        START_S + 7 * DAY_S,
+        START_S + 21 * DAY_S,
     )
-    list(mapped_days(played, rng, range(6, 8), with_ids))
+    list(mapped_days(played, rng, range(20, 22), with_ids))
     assert played.detector().state.n_cohorts == 0
-    [batch] = mapped_days(played, rng, [8], with_ids)
+    [batch] = mapped_days(played, rng, [22], with_ids)
     table, _ = row_table(batch, "score", "mean", PLATT)
     np.testing.assert_allclose(
         played.detector().baseline.columns[:3].sum(axis=1), table.columns[:3].sum(axis=1), rtol=1e-6
     )
     if with_ids:
         np.testing.assert_allclose(played.detector().baseline.columns, table.columns, atol=1e-12)
-    list(mapped_days(played, rng, range(9, 20), with_ids))
+    list(mapped_days(played, rng, range(23, 34), with_ids))
     told = played.told()
     assert (told["status"], told["n_cohorts"], told["map_version"], told["scores"]) == (
         "ok",
@@ -408,7 +412,7 @@ def test_sums_of_shared_units_are_mapped_between_ends(bench):
     told = played.told()
     assert (told["status"], told["n_cohorts"], told["cohorts_passed_over"]["n"]) == ("ok", 6, 0)
     assert told["n_units"] == pytest.approx(600) and told["map_version"] == "1"
-    for day in range(6, 20):
+    for day in range(6, 30):
         p = rng.beta(0.7, 2.2, 100)
         units = [f"d{day}.{i // 2}" for i in range(100)]
         played.predict(
@@ -462,3 +466,111 @@ def test_the_verdict_tells_of_labels_and_their_delays(bench):
         "labelled units" in told["summary"]
         and "calibrated model would show" in told["description"]["text"]
     )
+
+
+def test_late_labels_of_one_class_are_a_watch_until_the_run_in_is_complete(bench):
+    """Positives are labelled after the seal: nothing alarms. Once nearly all labels come in time, the evidence is the plain one."""
+    config = replace(BINARY, pane_s=DAY_S, alarm={"tolerance": 0.02})
+    played, rng = Played(bench, config), np.random.default_rng(21)
+
+    def play(day, is_late):
+        p = rng.beta(0.7, 2.2, 150)
+        y = (rng.random(150) < p).astype(int)
+        ids = [f"{day}.{i}" for i in range(150)]
+        late = is_late(y)
+        labels = [None if wait else int(label) for wait, label in zip(late, y, strict=True)]
+        played.predict(START_S + day * DAY_S, confidences=p, labels=labels, ids=ids)
+        played.seal(day)
+        rows = [LabelRow(ids[i], {int(y[i]): 1}, []) for i in np.flatnonzero(late)]
+        if rows:
+            played.label(START_S + (day + 2) * DAY_S, rows)
+
+    for day in range(25):
+        play(day, lambda y: (y == 1) & (rng.random(len(y)) < 0.5))
+    told = played.told()
+    assert told["status"] == "watch" and "labels_pending" in told["reason"]
+    assert not played.detector().in_alarm and played.detector().state.n_pending == 25
+    run_in = played.detector().label_run_in
+    assert run_in.n_cohorts == 24 and not run_in.is_complete
+    assert run_in.coverage[0] == pytest.approx(0.5, abs=0.1) and run_in.coverage[1] == 1.0
+    assert Detector.unpack(played.detector().pack()).label_run_in == run_in
+
+
+def test_labels_that_come_in_time_page_although_some_never_come(bench):
+    """A tenth of the predictions is never labelled: no label is pending for long, and the run-in shows it."""
+    config = replace(BINARY, pane_s=DAY_S)
+    played, rng = Played(bench, config), np.random.default_rng(22)
+    for day in range(60):
+        p = rng.beta(0.7, 2.2, 150)
+        truth = expit((0.3 if day >= 40 else 1.0) * logit(np.clip(p, 1e-12, 1 - 1e-12)))
+        y = (rng.random(150) < truth).astype(int)
+        labels = [None if i % 10 == 0 else int(y[i]) for i in range(150)]
+        ids = [f"{day}.{i}" for i in range(150)]
+        played.predict(START_S + day * DAY_S, confidences=p, labels=labels, ids=ids)
+        played.seal(day)
+    detector = played.detector()
+    assert detector.label_run_in.is_complete and detector.state.n_pending < 15
+    assert detector.in_alarm and detector.state.start_of_change >= START_S + 37 * DAY_S
+
+
+def test_a_unit_bets_once_in_its_first_cohort(bench):
+    """A patient who returns every day is left out from the second day on, and counted."""
+    played, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(23)
+    for day in range(3):
+        p = rng.beta(0.7, 2.2, 40)
+        units = [f"always{i}" for i in range(15)] + [f"{day}.{i}" for i in range(25)]
+        ids = [f"{day}.{i}" for i in range(40)]
+        labels = (rng.random(40) < p).astype(int)
+        slices = {"site": ["A" if i < 20 else "B" for i in range(40)]}
+        at_s = START_S + day * DAY_S
+        played.predict(at_s, confidences=p, labels=labels, units=units, ids=ids, slices=slices)
+        played.seal(day)
+    detector, told = played.detector(), played.told()
+    assert detector.baseline.n_units == pytest.approx(40 + 25 + 25)
+    assert played.detector("score|site:A").baseline.n_units == pytest.approx(20 + 5 + 5)
+    assert told["units"] | {"detail": None} == {
+        "rule": "first_contacts_only", "n_left_out": 30, "claim": "1 per P10Y", "detail": None,
+    }  # fmt: skip
+    assert Detector.unpack(detector.pack()).n_left_out == 30
+    played.seal(2)
+    assert played.detector().n_left_out == 30
+
+
+@pytest.mark.parametrize("columns", [("units",), ("ids",), ()])
+def test_without_units_of_rows_no_rate_is_claimed(bench, columns):
+    played, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(24)
+    p = rng.beta(0.7, 2.2, 40)
+    named = {
+        name: [f"{name}{i // 2 if name == 'units' else i}" for i in range(40)] for name in columns
+    }
+    played.predict(START_S, confidences=p, labels=(rng.random(40) < p).astype(int), **named)
+    played.seal(0)
+    told = played.told()["units"]
+    assert (told["rule"], told["n_left_out"], told["claim"]) == ("units_unknown", None, None)
+
+
+def test_the_oldest_units_are_forgotten_beyond_the_bound(monkeypatch):
+    monkeypatch.setattr("calibrant_server.workers.alarm.seen_units.MAX_UNITS", 10)
+    seen = SeenUnits({day: np.arange(4, dtype=np.uint64) for day in (1, 2)})
+    assert seen.forgotten(2) == [] and seen.forgotten(3) == [1] and seen.forgotten(10) == [1, 2]
+    assert len(FirstContacts(np.arange(40, dtype=np.uint64), 0).pack()) == 80
+
+
+def test_recurring_patients_do_not_alarm(bench):
+    """The defect: patients whose outcome is fixed alarm in most years if each day counts them again."""
+    config = replace(BINARY, pane_s=DAY_S)
+    played, rng = Played(bench, config), np.random.default_rng(25)
+    p, again = rng.beta(0.7, 2.2, 60), fresh(Tolerance.within(0.0))
+    y = (rng.random(60) < p).astype(int)
+    for day in range(40):
+        ids = [f"{day}.{i}" for i in range(60)]
+        units = [f"u{i}" for i in range(60)]
+        at_s = START_S + day * DAY_S
+        played.predict(at_s, confidences=p, labels=y, units=units, ids=ids)
+        played.seal(day)
+        table = UnitTable.at_scores(p, np.ones(60), y.astype(float))
+        again = advance(again, day, table, 3650.0)
+    assert again.alarmed_at is not None
+    detector = played.detector()
+    assert not detector.in_alarm and detector.n_left_out == 39 * 60
+    assert detector.state.log_plain_sr < np.log(3650.0)

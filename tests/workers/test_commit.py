@@ -1,4 +1,4 @@
-"""The commit script alone: the token chain, and an append-only file that is cut anywhere."""
+"""The commit script alone: the fencing token, and an append-only file that is cut anywhere."""
 
 from __future__ import annotations
 

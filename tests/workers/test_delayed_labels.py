@@ -19,7 +19,7 @@ from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.watermarks import sealed_slice
+from calibrant_server.workers.store.windows import sealed_slice
 from tests.workers.driving import MODEL
 
 pytestmark = pytest.mark.one_server
@@ -40,7 +40,7 @@ def play(bench):
     truth = []
     loop = bench.loop(model=BINARY)
     loop._housekeeping.due_at = float("inf")
-    sealing = Sealing(loop._node, loop.keys, loop._chain, bench.ground, [])
+    sealing = Sealing(loop._node, loop.keys, loop._fencing, bench.numerics, [])
     for day in range(N_DAYS):
         now = START + timedelta(days=day, hours=12)
         p = rng.random(A_DAY)
@@ -76,13 +76,13 @@ def asked(bench, slice_="", days=(0, N_DAYS)):
         "scope": "positive",
     }
     question = QueryRequest("d", "metrics", params, Side(BINARY.key, slice_, window), "r", 1e12)
-    reply = Compute(Store(bench.settings), bench.ground).reply(question)
+    reply = Compute(Store(bench.settings), bench.numerics).reply(question)
     assert reply.status == "ok", reply.body
     return json.loads(reply.body)
 
 
 def test_sealed_cohorts_are_right_and_the_others_say_that_labels_are_missing(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model(BINARY)
     truth = play(bench)
     n_sealed = N_DAYS - HORIZON_DAYS

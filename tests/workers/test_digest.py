@@ -21,7 +21,7 @@ SPEC = MODEL.spec()
 
 @pytest.fixture
 def loop(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     return bench.loop()
 

@@ -16,7 +16,7 @@ from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle import housekeeping
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
-from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
+from calibrant_server.workers.store.windows import Watermarks, fields_of, sealed_slice
 from tests.workers.driving import MODEL, SUMS, delivery
 from tests.workers.ledger import pane_of
 from tests.workers.test_parked import failing, parked_entries, replay_all, steps
@@ -72,7 +72,7 @@ class TestDamagedCohorts:
 
     @pytest.fixture
     def loop(self, bench):
-        bench.ground = SUMS
+        bench.numerics = SUMS
         bench.put_model(self.MODEL)
         loop = bench.loop()
         loop._housekeeping._next_at = float("inf")
@@ -198,7 +198,7 @@ def test_an_unexpected_error_in_the_danger_zone_parks_the_entry(bench):
     bench.deliver(delivery("b1", [4]), delivery("b2", [5]))
     (first, _), _ = bench.client.xrange(loop.keys.stream)
     bench.client.hset(loop.keys.cursor, "chi", first)
-    loop._chain.reload()
+    loop._fencing.reload()
 
     def broken(*args):
         raise AssertionError("daemonic processes are not allowed to have children")
@@ -210,7 +210,7 @@ def test_an_unexpected_error_in_the_danger_zone_parks_the_entry(bench):
 
 
 def test_a_damaged_record_keeps_no_other_from_expiring(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = bench.loop()
     loop._housekeeping._next_at = float("inf")
@@ -233,7 +233,7 @@ def test_the_child_ends_with_the_danger(bench):
     bench.deliver(delivery("b1", [4]))
     ((last, _),) = bench.client.xrange(loop.keys.stream)
     bench.client.hset(loop.keys.cursor, "chi", last)
-    loop._chain.reload()
+    loop._fencing.reload()
     reduce, used = loop._child.reduce, []
     loop._child.reduce = lambda *args: used.append(1) or reduce(*args)
     loop._step_or_reload()

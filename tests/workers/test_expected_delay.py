@@ -103,8 +103,8 @@ def test_each_class_that_is_bet_on_has_its_own(bench):
         rows.append(p)
     changes, _ = asked(sealing, panes)
     assert [each["scope"] for each in changes] == ["class:0", "class:0", "class:2", "class:2"]
-    for klass, told in ((0, changes[:2]), (2, changes[2:])):
-        score = np.concatenate(rows)[:, klass]
+    for class_index, told in ((0, changes[:2]), (2, changes[2:])):
+        score = np.concatenate(rows)[:, class_index]
         place = np.maximum(np.ceil(score * 60).astype(int) - 1, 0)
         weight, sums = (np.bincount(place, w, 60) for w in (np.ones(1000), score))
         naive = UnitTable(weight, sums, 0 * sums, weight, weight)

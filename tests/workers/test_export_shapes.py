@@ -11,6 +11,7 @@ from calibrant_server.workers.lifecycle.transfer import (
     MARKS,
     PANE,
     RECORD,
+    SAMPLE,
     TALLY,
     UNIT,
 )
@@ -30,6 +31,7 @@ SUMMARY = {
 GOOD = {
     "marks": {"marks": {"from": "3"}},
     "pane": {"slice": "", "start": 3600, "version": "a1", "packed": {}},
+    "sample": {"day": 86_400, "halvings": 2},
     "baseline": {"name": "b", "holds": HOLDS},
     "record": {"id": "i", "packed": "AA=="},
     "unit": {"unit": "u", "ids": "i j"},
@@ -44,20 +46,22 @@ GOOD = {
     "alarm_change": {"version": "a1"},
     "alarm_map": {"holds": {"version": None, "fitted_to_s": None}},
 }
+SAMPLE_LINE = {"sealed": False, "packed": None}
 CASES = [(kind, name) for kind, members in GOOD.items() for name in members]
 
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_good_lines_are_left_as_they_are(kind):
-    line = {"type": kind, **GOOD[kind]}
+    line = {"type": kind, **GOOD[kind]} | ({} if kind != "sample" else SAMPLE_LINE)
     assert shaped(dict(line)) == line
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
 @pytest.mark.parametrize("value", [None, [], True, 1.5])
 def test_a_member_of_another_type_is_named(kind, name, value):
+    more = {} if kind != "sample" else SAMPLE_LINE
     with pytest.raises(EntryError, match=f"{name} of a {kind} line"):
-        shaped({"type": kind, **GOOD[kind], name: value})
+        shaped({"type": kind, **GOOD[kind]} | more | {name: value})
 
 
 @pytest.mark.parametrize("start", [-1, 10**30])
@@ -70,6 +74,15 @@ def test_a_pane_of_no_time_is_rejected(start):
 def test_a_baseline_of_no_window_is_rejected(window):
     with pytest.raises(EntryError, match="the window of a baseline"):
         shaped({"type": "baseline", "name": "b", "holds": {**HOLDS, "window": window}})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"sealed": 1}, {"day": 3600}, {"day": -86_400}, {"halvings": 65}, {"packed": 3}]
+)
+def test_a_sample_line_out_of_range_is_rejected(wrong):
+    line = {"type": "sample", **GOOD["sample"], **SAMPLE_LINE, **wrong}
+    with pytest.raises(EntryError, match="sample"):
+        shaped(line)
 
 
 @pytest.mark.parametrize("kind", [[], None, 7, "panes"])
@@ -87,7 +100,7 @@ def test_sums_that_no_meter_can_show_are_rejected(bins):
 
 
 def test_every_kind_of_line_has_its_shape():
-    written = {*ALARM_KINDS, MARKS, PANE, BASELINE, MAP, RECORD, UNIT, TALLY}
+    written = {*ALARM_KINDS, MARKS, PANE, SAMPLE, BASELINE, MAP, RECORD, UNIT, TALLY}
     assert written == set(_SHAPES)
 
 

@@ -148,15 +148,16 @@ def test_a_replica_that_becomes_master_again_needs_nothing(settings, pair):
 def test_a_request_is_repeated_while_the_state_passes(bench, error):
     """Within one call: the first attempt meets the state, the second does not."""
     bench.put_model()
-    look, raised = bench.inbox._appender._look, []
+    groups, raised = bench.inbox._appender._groups, []
+    send = groups._send
 
-    async def once(batch):
+    async def once(*arguments):
         if not raised:
             raised.append(error)
             raise error
-        return await look(batch)
+        return await send(*arguments)
 
-    bench.inbox._appender._look = once
+    groups._send = once
     [receipt] = bench.deliver(delivery("b1", [1]))
     assert raised and not receipt.duplicate
 

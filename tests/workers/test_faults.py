@@ -178,7 +178,7 @@ def overtaken_in_the_middle(bench, loop_kind, texts):
     """A worker stalls between filling and commit; another one commits the same entries and more; the first wakes."""
     slow, quick = (bench.loop(loop_kind, scripts=texts) for _ in range(2))
     bench.deliver(delivery("b1", [1]))
-    send = slow._chain.send
+    send = slow._fencing.send
 
     def late(*args, **kwargs):
         quick.step()
@@ -186,9 +186,9 @@ def overtaken_in_the_middle(bench, loop_kind, texts):
         quick.step()
         return send(*args, **kwargs)
 
-    slow._chain.send = late
+    slow._fencing.send = late
     slow._step_or_reload()
-    slow._chain.send = send
+    slow._fencing.send = send
     return slow, [1, 2]
 
 
@@ -198,7 +198,7 @@ def stale_state_in_memory(bench, loop_kind, texts):
     bench.deliver(delivery("b1", [1]))
     asleep.step()
     bench.deliver(delivery("b2", [2]))
-    other._chain.reload()
+    other._fencing.reload()
     other.step()
     bench.deliver(delivery("b3", [3]))
     return asleep, [1, 2, 3]

@@ -55,7 +55,7 @@ def test_a_lasting_rejection_concerns_its_model_alone(bench, loop, spoilt, caplo
 def test_panes_merged_into_a_day_before_a_rejection_are_not_filled_from_the_cache(bench):
     """The store rejects the second slice of the day; the first is a day by then, and its hour is cached no more."""
     bench.settings = bench.settings.replace(compact_after_s=3600)
-    bench.ground = SUMS
+    bench.numerics = SUMS
     bench.put_model()
     loop = bench.loop()
     loop._housekeeping.due_at = float("inf")

@@ -22,7 +22,7 @@ from calibrant_server.workers.ingest.label_join import LabelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.tail_cache import CachedTail
 from calibrant_server.workers.ingest.tail_rows import TailRows
-from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.windows import Watermarks
 from tests.workers.driving import MODEL
 from tests.workers.test_late_labels import assert_same_state
 
@@ -136,28 +136,28 @@ class JoinMachine(RuleBasedStateMachine):
             }
             self.votes.setdefault(name, Counter()).update(labels)
 
-    @rule(name=IDS, klass=CLASSES, n=st.integers(1, 3))
-    def vote(self, name, klass, n):
+    @rule(name=IDS, class_index=CLASSES, n=st.integers(1, 3))
+    def vote(self, name, class_index, n):
         """Unnamed ratings, before or after their prediction."""
-        self._label(LabelRow(name, {klass: n}, []))
+        self._label(LabelRow(name, {class_index: n}, []))
         if name not in self.deleted:
-            self.votes.setdefault(name, Counter()).update({klass: n})
+            self.votes.setdefault(name, Counter()).update({class_index: n})
 
     @rule(words=st.lists(WORDS, min_size=1, max_size=8))
     def rate(self, words):
         """Named raters' words, a batch of them."""
         self._label(*(LabelRow(name, {}, [said]) for name, *said in words))
-        for name, rater, klass, revision in words:
+        for name, rater, class_index, revision in words:
             if name not in self.deleted:
-                self._rated(self.ratings.setdefault(name, {}), rater, klass, revision)
+                self._rated(self.ratings.setdefault(name, {}), rater, class_index, revision)
 
     @staticmethod
-    def _rated(held, rater, klass, revision):
+    def _rated(held, rater, class_index, revision):
         """A higher revision stands, the first of equal ones; without one the later word."""
         if revision is None:
-            held[rater] = (klass, held[rater][1] if rater in held else 0)
+            held[rater] = (class_index, held[rater][1] if rater in held else 0)
         elif rater not in held or revision > held[rater][1]:
-            held[rater] = (klass, revision)
+            held[rater] = (class_index, revision)
 
     @precondition(lambda self: self.ratings and self.uncommitted)
     @rule(data=st.data())
@@ -169,15 +169,18 @@ class JoinMachine(RuleBasedStateMachine):
             for rater, word in sorted(held.items())
         ]
         if said:
-            name, rater, klass, revision = data.draw(st.sampled_from(said))
-            self._label(LabelRow(name, {}, [(rater, klass, revision)]))
+            name, rater, class_index, revision = data.draw(st.sampled_from(said))
+            self._label(LabelRow(name, {}, [(rater, class_index, revision)]))
 
-    @rule(name=IDS, klass=CLASSES)
-    def fail_half_way(self, name, klass):
+    @rule(name=IDS, class_index=CLASSES)
+    def fail_half_way(self, name, class_index):
         """An entry that fails after it has changed facts is undone."""
         mark = self.join.mark()
         self.join.labels(
-            CONFIG, [LabelRow(name, {klass: 1}, [("r", klass, 9)])], self.now_ms, 1 << 40
+            CONFIG,
+            [LabelRow(name, {class_index: 1}, [("r", class_index, 9)])],
+            self.now_ms,
+            1 << 40,
         )
         self.join.deletion(CONFIG, name, self.now_ms)
         self.join.back(mark)
@@ -271,7 +274,9 @@ class JoinMachine(RuleBasedStateMachine):
     def _counts(self, name):
         counts = Counter(self.votes.get(name, Counter()))
         counts.update(
-            klass for klass, _ in self.ratings.get(name, {}).values() if klass != WITHDRAWN
+            class_index
+            for class_index, _ in self.ratings.get(name, {}).values()
+            if class_index != WITHDRAWN
         )
         return [counts[0], counts[1]]
 

@@ -63,8 +63,8 @@ def deliveries(rng):
         if i % 7:
             labels(LabelRow(f"i{i}", {i % 3: 1}, []))
         for revision in range(3):
-            klass = WITHDRAWN if revision == 2 and i % 4 == 0 else (i + revision) % 3
-            labels(LabelRow(f"i{i}", {}, [("r1", klass, revision)]))
+            class_index = WITHDRAWN if revision == 2 and i % 4 == 0 else (i + revision) % 3
+            labels(LabelRow(f"i{i}", {}, [("r1", class_index, revision)]))
         if i % 30 == 29:
             payload = json.dumps({"id": f"i{i}"}).encode()
             add(REMOVAL, payload, payload[-16:])
@@ -83,8 +83,8 @@ def final_panes():
             continue
         found = columns(i)
         counts = np.zeros(3, int)
-        for klass in found.pop("labels", [[]])[0]:
-            counts[klass] += 1
+        for class_index in found.pop("labels", [[]])[0]:
+            counts[class_index] += 1
         if i % 7:
             counts[i % 3] += 1
         if i % 4:
@@ -169,7 +169,7 @@ def test_any_order_ends_in_the_state_of_the_final_facts(bench, seed):
     bench.put_model()
     rng = random.Random(seed)
     steps = deliveries(rng)
-    engines = [bench.engine(ground=Numerics()) for _ in range(2)]
+    engines = [bench.engine(numerics=Numerics()) for _ in range(2)]
     for first in range(0, len(steps), 40):
         some = steps[first : first + 40]
         bench.deliver(*some, *rng.sample(some, 5))
@@ -189,7 +189,7 @@ def test_any_order_ends_in_the_state_of_the_final_facts(bench, seed):
 
 def test_labels_wait_for_their_prediction(bench):
     bench.put_model()
-    bench.engine(ground=Numerics())
+    bench.engine(numerics=Numerics())
     payload = pack_labels([LabelRow("i1", {1: 2}, [])])
     bench.deliver(IngestBatch.of(MODEL, "l1", LABELS, payload, payload[-16:], 1))
     bench.merged("l1")
@@ -203,7 +203,7 @@ def test_labels_wait_for_their_prediction(bench):
 
 def test_the_same_id_with_other_content_is_a_conflict_of_its_row(bench):
     bench.put_model()
-    bench.engine(ground=Numerics())
+    bench.engine(numerics=Numerics())
     for name, share in (("p1", 0.5), ("p2", 0.4)):
         columns_ = {
             "probabilities": [[0.2, 0.5, 0.3], [share, 0.5, 0.5 - share]],
@@ -228,7 +228,7 @@ def test_a_row_that_does_not_count_takes_no_room_for_a_slice_value(settings, tog
     """Room for two values: a conflict of a third must not leave it none, whatever a worker happens to read at once."""
     with Bench(settings.replace(max_slice_values=2)) as bench:
         bench.put_model()
-        bench.ground = Numerics()
+        bench.numerics = Numerics()
         loop = bench.loop()
         for i, (name, share, site) in enumerate(
             [("a", 0.5, "A"), ("a", 0.4, "B"), ("b", 0.5, "C"), ("c", 0.5, "D")]
@@ -253,7 +253,7 @@ def test_a_row_that_does_not_count_takes_no_room_for_a_slice_value(settings, tog
 
 def test_records_outlive_retention_no_longer_than_their_panes(bench):
     model = bench.put_model()
-    bench.engine(ground=Numerics())
+    bench.engine(numerics=Numerics())
     now = datetime.now(UTC)
     for i, at in ((1, AT), (2, now)):
         found = {"probabilities": [SCORES[i].tolist()], "ids": [f"i{i}"], "units": [f"u{i}"]}
@@ -278,7 +278,7 @@ def test_records_outlive_retention_no_longer_than_their_panes(bench):
 def test_a_label_for_a_pane_that_is_gone_changes_no_pane(bench):
     """The record may outlive its pane for a while; nothing is taken out of a pane that does not hold it."""
     bench.put_model()
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     batch = Batch.from_columns(columns(3)).batch
     bench.deliver(IngestBatch.of(MODEL, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1))
     bench.loop().step()
@@ -297,7 +297,7 @@ def test_a_label_for_a_pane_that_is_gone_changes_no_pane(bench):
 
 def test_deletion_leaves_no_record(bench):
     model = bench.put_model(MODEL)
-    bench.engine(ground=Numerics())
+    bench.engine(numerics=Numerics())
     batch = Batch.from_columns(columns(3)).batch
     bench.deliver(
         IngestBatch.of(model, "p1", PREDICTIONS, batch.pack(), batch.digest(), 1, received_at=AT)

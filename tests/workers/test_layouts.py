@@ -7,6 +7,7 @@ never in the field: `golden/export-layout-1.ndjson.gz` is an export of it (`test
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -19,6 +20,7 @@ from calibrant_server.workers.ingest.entries import LABELS, PANE
 from calibrant_server.workers.ingest.payloads import Update, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.connection import StoreMismatch
 from calibrant_server.workers.store.keys import SCHEMA
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL, SUMS
@@ -32,8 +34,8 @@ SLICES = ("", "site:A", "site:B")
 def fill(bench):
     """A model with sums and rows in one pane: predictions with ids and without, labels, a posted pane, units, slices."""
     bench.put_model()
-    for number, ground in enumerate((SUMS, Numerics())):
-        bench.ground = ground
+    for number, numerics in enumerate((SUMS, Numerics())):
+        bench.numerics = numerics
         loop = bench.loop()
         loop._housekeeping.due_at = float("inf")
         ids = [f"i{number}.{j}" for j in range(3)]
@@ -93,7 +95,16 @@ def _bytes(value):
 def held(bench):
     panes = WindowPanes(bench.store, Numerics())
     merged = {slice_: panes.merged(MODEL, slice_, EVER, None).merged for slice_ in SLICES}
-    return {name: [pane.counts["n_predictions"], pane.digest()] for name, pane in merged.items()}
+    return {
+        name: [pane.counts["n_predictions"], pane.digest(), pane.sample.n, sha256(pane.sample)]
+        for name, pane in merged.items()
+    }
+
+
+def sha256(sample):
+    """Digest of the sample's rows, to the bit."""
+    columns = (column.tobytes() for column in sample.arrays().values())
+    return hashlib.sha256(b"".join(columns)).hexdigest()
 
 
 def test_the_fixture_of_this_layout_is_read_and_goes_on(bench):
@@ -101,10 +112,10 @@ def test_the_fixture_of_this_layout_is_read_and_goes_on(bench):
     assert fixture["layout"] == SCHEMA
     restore(bench.client, bench.settings.namespace, fixture["keys"])
     assert held(bench) == fixture["held"]
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     loop = bench.loop()
     loop._housekeeping.due_at = float("inf")
-    loop._chain.reload()
+    loop._fencing.reload()
     bench.deliver(
         sent(MODEL, "l9", LABELS, pack_labels([LabelRow("i0.1", {}, [("r", 1, 1)])])),
         predictions(MODEL, "c", rows_at(n=1)),
@@ -112,6 +123,18 @@ def test_the_fixture_of_this_layout_is_read_and_goes_on(bench):
     loop.step()
     assert held(bench)[""][0] == fixture["held"][""][0] + 1
     assert bench.merged("l9").status == "merged"
+
+
+def test_a_store_of_layout_2_is_not_changed_and_the_start_says_why(bench):
+    """Its panes had samples of their own. An export of it is imported."""
+    fixture = json.loads(gzip.decompress((GOLDEN.parent / "layout-2.json.gz").read_bytes()))
+    namespace = bench.settings.namespace
+    bench.client.delete(bench.store.keys.configuration)
+    restore(bench.client, namespace, fixture["keys"])
+    before = dumped(bench.client, namespace)
+    with pytest.raises(StoreMismatch, match=r"older version of Calibrant \(layout 2"):
+        bench.store.fix_properties()
+    assert dumped(bench.client, namespace) == before
 
 
 @pytest.mark.skipif(GOLDEN.exists(), reason="a fixture is written once and never changed")

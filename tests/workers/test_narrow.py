@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from calibrant_server.workers.ingest.float32 import sent_as_float32
+from calibrant.core.float32 import sent_as_float32
 from calibrant_server.workers.ingest.retained_record import RecordError, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import rows_of
 

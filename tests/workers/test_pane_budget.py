@@ -120,13 +120,13 @@ def models_of(store, partition, how_many):
     return [next(found) for _ in range(how_many)]
 
 
-def loops_of(bench, budget, ground=SUMS):
+def loops_of(bench, budget, numerics=SUMS):
     loops = []
     for partition in range(bench.settings.partitions):
         loop = PartitionLoop(
-            bench.store, partition, ground, FreeLeases(), threading.Event(), budget
+            bench.store, partition, numerics, FreeLeases(), threading.Event(), budget
         )
-        loop._chain.reload()
+        loop._fencing.reload()
         loop._counted = True
         loops.append(loop)
     return loops
@@ -146,15 +146,16 @@ def test_the_bound_of_real_bytes_holds_over_models_and_partitions(bench):
         for partition, loop in enumerate(loops):
             send(bench, rounds[partition][number], number, n=400)
             loop.step()
-            assert loop._shelf._held, "a busy partition caches a pane"
-            held = [pane for each in loops for pane in each._shelf._held.values()]
-            tails = [tail for each in loops for tail in each._shelf._tails.values()]
-            real = sum(each.memory_bytes for each in (*held, *tails))
+            assert loop._cache._held, "a busy partition caches a pane"
+            held = [pane for each in loops for pane in each._cache._held.values()]
+            tails = [tail for each in loops for tail in each._cache._tails.values()]
+            samples = [each for one in loops for each in one._cache._samples._held.values()]
+            real = sum(each.memory_bytes for each in (*held, *tails, *samples))
             assert real == budget.total_bytes
             largest = max(pane.memory_bytes for pane in held)
             assert real <= max(budget.limit_bytes, 2 * largest)
             assert largest > 10 * max(sum(map(len, pane.parts.values())) for pane in held)
-    assert {model.key for model in rounds[0]} > {key.model for key in loops[0]._shelf._held}
+    assert {model.key for model in rounds[0]} > {key.model for key in loops[0]._cache._held}
 
 
 def test_the_budget_counts_what_the_allocator_does(bench):
@@ -175,14 +176,14 @@ def test_the_budget_counts_what_the_allocator_does(bench):
     assert budget.total_bytes - counted == pytest.approx(real, rel=0.1, abs=200_000)
 
 
-@pytest.mark.parametrize(("ground", "name"), [(SUMS, "_read"), (Numerics(), "_read_tail")])
-def test_24_cached_panes_are_read_once(bench, monkeypatch, ground, name):
+@pytest.mark.parametrize(("numerics", "name"), [(SUMS, "_read"), (Numerics(), "_read_tail")])
+def test_24_cached_panes_are_read_once(bench, monkeypatch, numerics, name):
     """The default bound holds them on a machine with 1 GB: no commit reads a pane or a tail again."""
-    loop = loops_of(bench, PaneBudget((1 << 30) // 4), ground)[0]
+    loop = loops_of(bench, PaneBudget((1 << 30) // 4), numerics)[0]
     models = models_of(bench.store, 0, 24)
     read = []
-    find = getattr(loop._shelf, name)
-    monkeypatch.setattr(loop._shelf, name, lambda key, *rest: read.append(key) or find(key, *rest))
+    find = getattr(loop._cache, name)
+    monkeypatch.setattr(loop._cache, name, lambda key, *rest: read.append(key) or find(key, *rest))
     for number in range(3):
         for model in models:
             bench.put_model(model)
@@ -199,9 +200,9 @@ def test_tails_are_counted_and_evicted_like_panes(bench):
     for number, model in enumerate(models):
         send(bench, model, number, n=10)
         loop.step()
-        assert budget.total_bytes == sum(tail.memory_bytes for tail in loop._shelf._tails.values())
+        assert budget.total_bytes == sum(tail.memory_bytes for tail in loop._cache._tails.values())
         assert budget.total_bytes <= budget.limit_bytes
-    assert 0 < len(loop._shelf._tails) < len(models) and not loop._shelf._held
+    assert 0 < len(loop._cache._tails) < len(models) and not loop._cache._held
 
 
 def test_nothing_is_counted_once_a_partition_is_given_up(bench):
@@ -210,13 +211,13 @@ def test_nothing_is_counted_once_a_partition_is_given_up(bench):
     send(bench, models_of(bench.store, 0, 1)[0], 1)
     loop.step()
     assert budget.total_bytes > 0
-    loop._shelf.forget()
+    loop._cache.forget()
     assert budget.total_bytes == 0
 
 
 def test_all_partitions_of_a_process_share_one_budget(bench):
     crew = bench.engine()
-    budgets = {id(loop._shelf._budget) for loop, _ in crew._loops.values()}
+    budgets = {id(loop._cache._budget) for loop, _ in crew._loops.values()}
     assert len(crew._loops) == 2
     assert len(budgets) == 1
 

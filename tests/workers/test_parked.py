@@ -218,7 +218,7 @@ def test_a_replay_of_which_the_reply_is_lost_is_not_repeated(bench):
 
 
 def test_room_for_records_is_reserved_by_what_is_in_the_stream(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -244,7 +244,7 @@ def rated(batch_id, class_index):
 
 def test_replayed_labels_do_not_overrule_later_ones(bench):
     """The order of a rater's ratings is that of their arrival, not of the replay."""
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit
@@ -265,7 +265,7 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
 
 
 def test_labels_of_a_parked_prediction_wait_for_it(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = bench.loop()
     commit = loop._commit

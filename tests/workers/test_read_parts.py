@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.metrics import METRICS
+from calibrant.metrics import METRICS, PaneQuery, View, accumulators_for, compute_metrics
 from calibrant_server.workers.queries.compute import KINDS
 from calibrant_server.workers.queries.kind import Against, Inputs
+from calibrant_server.workers.queries.window_state import SAMPLE, SAMPLE_OF_FEW
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -46,6 +47,7 @@ def part_and_all(pane: Pane, kind: str, **fields) -> tuple[dict, dict]:
 
 
 def read(pane: Pane, wanted) -> Pane:
+    wanted = tuple({SAMPLE if name == SAMPLE_OF_FEW else name for name in wanted})
     parts = {name: data for name, data in pane.parts().items() if name in wanted}
     return Pane.from_parts(pane.spec, parts, only=wanted)
 
@@ -68,6 +70,7 @@ def test_cases(pane, fields):
 
 COMPARED = {
     "cases": {},
+    "confidence_histogram": {"bins": 60},
     "disagreement": {},
     "label_distribution": {},
     "metrics": {},
@@ -75,6 +78,7 @@ COMPARED = {
     "roc": {"scope": "top_label"},
     "stability": {},
     "temperature": {"include": "curve"},
+    "temperature_surface": {"points": 3},
     "uncertainty": {},
     "calibration_map": {},
 }
@@ -86,6 +90,8 @@ COMPARED = {
 )
 def test_a_comparison_reads_what_it_declares(pane, kind, monkeypatch):
     monkeypatch.setattr("calibrant.stability.report.N_BOOTSTRAPS", 2)
+    if kind == "temperature_surface" and pane.spec.n_classes != 2:
+        pytest.skip("a surface is of two classes")
     declared = KINDS[kind]
     query = declared.query(**COMPARED[kind])
     part = read(pane, declared.reads(query, compared=True))
@@ -113,6 +119,38 @@ def test_other_kinds(pane, kind, fields):
     part, whole = part_and_all(pane, kind, **fields)
     assert part == whole
     assert not part.get("reason")
+
+
+@pytest.mark.parametrize("scope", ["top_label", "positive", "class:1", "all"])
+def test_every_metric_reads_what_its_scope_needs(pane, scope, monkeypatch):
+    if scope == "positive" and pane.spec.n_classes != 2:
+        return
+    monkeypatch.setattr("calibrant.inference.replication.N_RESAMPLES", 20)
+    question = PaneQuery(scope=scope)
+    for slug in METRICS:
+        part = View(read(pane, accumulators_for([slug], scope)), question)
+        found = [compute_metrics(view, [slug]) for view in (part, View(pane, question))]
+        assert found[0] == found[1]
+
+
+CELLS = {"top_label", "positive", "classes", "all_labels"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cells"),
+    [
+        ({}, {"top_label"}),
+        ({"scope": "class:2"}, {"classes"}),
+        ({"scope": "all"}, {"classes", "all_labels"}),
+        ({"metrics": "ece,ece(scope=all)"}, {"top_label", "classes", "all_labels"}),
+        ({"metrics": "brier"}, set()),
+        ({"tolerance": 0.1, "metrics": "brier"}, {"top_label"}),
+    ],
+)
+def test_cells_of_other_scopes_are_not_read(fields, cells):
+    kind, config = KINDS["metrics"], ModelConfig("default", "m", "multiclass", 3)
+    query = kind.query(**({"metrics": "ece"} | fields)).resolved(config)
+    assert CELLS & set(kind.reads(query, compared=False)) == cells
 
 
 @pytest.mark.parametrize("fields", [{"points": 3}, {"points": 3, "case": "case-7"}])

@@ -77,7 +77,7 @@ def test_a_record_takes_so_many_ratings_and_no_more():
 
 def test_a_rater_too_many_is_an_error_of_his_row(bench):
     bench.put_model()
-    bench.engine(ground=Numerics())
+    bench.engine(numerics=Numerics())
     crowd = LabelRow("i1", {}, [(f"r{i}", 1, None) for i in range(MAX_NAMED)])
     bench.deliver(predictions("i1", "i2"), labels(crowd))
     assert bench.merged("l").status == "merged"
@@ -106,7 +106,7 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monke
         return pack(facts)
 
     monkeypatch.setattr(RetainedRecord, "pack", failing)
-    bench.engine(ground=Numerics())
+    bench.engine(numerics=Numerics())
     poison = labels(LabelRow("i1", {}, [("poison", 1, None)]), batch_id="bad")
     bench.deliver(predictions("i1"), poison)
     bench.deliver(labels(LabelRow("i1", {2: 1}, []), batch_id="good"))
@@ -149,7 +149,7 @@ def test_what_is_on_its_way_counts(bounded):
     """Nothing is merged yet, and all of it comes at once: as much is taken as there is room for."""
     found = full(bounded, *(predictions(*(f"{k}-{i}" for i in range(10))) for k in range(9)))
     assert sorted(each.__name__ for each in found) == ["Receipt"] * 2 + ["RecordsFull"] * 7
-    bounded.engine(ground=Numerics())
+    bounded.engine(numerics=Numerics())
     eventually(lambda: retained(bounded).get("records") == 20)
     assert (retained(bounded)["coming"], retained(bounded)["coming_bytes"]) == (0, 0)
     assert full(bounded, predictions("a", "b", "c", "d", "e")) == [Receipt]
@@ -160,7 +160,7 @@ def test_what_is_on_its_way_counts(bounded):
 def test_bytes_on_their_way_count(bounded):
     found = full(bounded, *(predictions(*(f"{k}-{i}" for i in range(10))) for k in range(9)))
     assert 3 <= found.count(Receipt) <= 5 and found.count(RecordsFull) == 9 - found.count(Receipt)
-    bounded.engine(ground=Numerics())
+    bounded.engine(numerics=Numerics())
     eventually(lambda: retained(bounded).get("records") == 10 * found.count(Receipt))
     assert retained(bounded)["coming_bytes"] == 0 and retained(bounded)["bytes"] < 5000
 
@@ -173,7 +173,7 @@ def test_whatever_becomes_of_it_it_is_on_its_way_no_more(bench):
     bench.client.hincrby(keys.retained, "coming", 7)
     bench.client.hincrby(keys.retained, "coming_bytes", 7 * FIELD_OVERHEAD_BYTES)
     bench.client.xadd(keys.stream, {"x": "no entry", "r": "7"})
-    bench.engine(ground=Numerics())
+    bench.engine(numerics=Numerics())
     eventually(lambda: bench.client.xlen(keys.stream) == 0)
     assert {name: retained(bench)[name] for name in ("records", "coming", "coming_bytes")} == {
         "records": 1, "coming": 0, "coming_bytes": 0,
@@ -183,7 +183,7 @@ def test_whatever_becomes_of_it_it_is_on_its_way_no_more(bench):
 @bounds(retained_records=2)
 def test_where_there_is_no_room_only_what_is_there_is_taken_out(bounded):
     """The removal of an id that was never heard of is retained as well."""
-    bounded.engine(ground=Numerics())
+    bounded.engine(numerics=Numerics())
     bounded.deliver(predictions("a", "b"))
     bounded.merged("p-a")
 

@@ -9,8 +9,8 @@ from redis.exceptions import ResponseError
 
 from calibrant_server.workers import main
 from calibrant_server.workers.ingest.inbox import StoreRefused
-from calibrant_server.workers.store.connection import StoreMismatch
 from calibrant_server.workers.store.keys import SCHEMA
+from calibrant_server.workers.store.properties import StoreMismatch
 from tests.workers.driving import delivery, eventually
 from tests.workers.ledger import ledger_ground, pane_of
 

@@ -134,13 +134,17 @@ def events(facts: RetainedRecord, rng: np.random.Generator) -> list[IngestBatch]
             for number, rows in enumerate(runs(given))
         )
 
-    add("votes", facts.with_unnamed, lambda i, klass: LabelRow(f"i{i}", {klass: 1}, []))
-    add("second", facts.second, lambda i, klass: LabelRow(f"i{i}", {}, [("s", klass, None)]))
+    add("votes", facts.with_unnamed, lambda i, class_index: LabelRow(f"i{i}", {class_index: 1}, []))
+    add(
+        "second",
+        facts.second,
+        lambda i, class_index: LabelRow(f"i{i}", {}, [("s", class_index, None)]),
+    )
     for revision in range(REVISIONS):
         add(
             f"r{revision}",
             facts.words[revision],
-            lambda i, klass, n=revision: LabelRow(f"i{i}", {}, [("r", klass, n)]),
+            lambda i, class_index, n=revision: LabelRow(f"i{i}", {}, [("r", class_index, n)]),
         )
     for i in np.flatnonzero(facts.deleted):
         payload = json.dumps({"id": f"i{i}"}).encode()

@@ -62,7 +62,7 @@ def assert_equal_rows(one, other):
         mine, theirs = getattr(one, name), getattr(other, name)
         assert mine.dtype == theirs.dtype and mine.tolist() == theirs.tolist(), name
     assert one.scores.tobytes() == other.scores.tobytes()
-    for name in ("row", "klass", "count"):
+    for name in ("row", "class_index", "count"):
         assert getattr(one.votes, name).tolist() == getattr(other.votes, name).tolist()
     assert {k: v.tolist() for k, v in one.slices.items()} == {
         k: v.tolist() for k, v in other.slices.items()

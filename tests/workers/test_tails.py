@@ -111,7 +111,7 @@ def drained(bench, loop):
 
 @pytest.fixture
 def loop(bench):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = bench.loop()
     loop._housekeeping.due_at = float("inf")
@@ -123,11 +123,11 @@ def test_a_pane_does_not_depend_on_when_rows_become_sums(bench, seed):
     """Counts and digests to the bit, sums to 1e-12 of the column's largest; the other model writes sums in every commit."""
     rng, chance = np.random.default_rng(seed), random.Random(seed)
     limits = [0, 400, 10_000, 1 << 30]
-    bench.ground = Numerics(pane_bytes=lambda spec, n: chance.choice(limits))
+    bench.numerics = Numerics(pane_bytes=lambda spec, n: chance.choice(limits))
     loops = []
-    for model, ground in ((MODEL, bench.ground), (OTHER, SUMS)):
+    for model, numerics in ((MODEL, bench.numerics), (OTHER, SUMS)):
         bench.put_model(model)
-        bench.ground = ground
+        bench.numerics = numerics
         loops.append(bench.loop(model=model))
         loops[-1]._housekeeping.due_at = float("inf")
     n_tails = set()
@@ -136,7 +136,7 @@ def test_a_pane_does_not_depend_on_when_rows_become_sums(bench, seed):
             bench.deliver(step(model))
             loop.step()
             if chance.random() < 0.1:
-                loop._shelf.forget()
+                loop._cache.forget()
         n_tails.add(bench.client.exists(tail_key(loops[0])))
     assert n_tails == {0, 1} and not bench.client.exists(tail_key(loops[1], OTHER))
     for slice_ in SLICES:
@@ -174,13 +174,13 @@ def test_a_fold_changes_no_result_version_or_slice(bench, loop):
     for i in range(3):
         bench.deliver(predictions(MODEL, f"b{i}", rows_at(units=["u", "u", "v"])))
     drained(bench, loop)
-    panes, state = WindowPanes(bench.store, bench.ground), versions(bench)
+    panes, state = WindowPanes(bench.store, bench.numerics), versions(bench)
     before = [panes.merged(MODEL, slice_, EVER, None) for slice_ in SLICES]
-    folding = TailFolding(bench.client, loop.keys, loop._chain, bench.ground)
+    folding = TailFolding(bench.client, loop.keys, loop._fencing, bench.numerics)
     assert folding.fold(MODEL, [START], lambda: None) == (1, None)
     assert folding.fold(MODEL, [START], lambda: None) == (0, None)
     assert not bench.client.exists(tail_key(loop)) and versions(bench) == state
-    again = WindowPanes(bench.store, bench.ground)
+    again = WindowPanes(bench.store, bench.numerics)
     for slice_, one in zip(SLICES, before, strict=True):
         other = again.merged(MODEL, slice_, EVER, None)
         assert one.version == other.version
@@ -193,7 +193,7 @@ def test_a_fold_restores_no_pane_that_is_removed(bench, loop):
     loop.step()
     removed = PaneKey(MODEL.key, MODEL.generation, "site:A", START)
     loop._housekeeping._remove([removed])
-    folding = TailFolding(bench.client, loop.keys, loop._chain, bench.ground)
+    folding = TailFolding(bench.client, loop.keys, loop._fencing, bench.numerics)
     assert folding.fold(MODEL, [START], lambda: None) == (1, None)
     assert not bench.client.exists(loop.keys.pane(removed))
     assert stored_pane(bench, "site:B", START).counts["n_predictions"] == 1
@@ -203,7 +203,7 @@ def test_a_fold_of_a_commit_writes_every_pane_and_renews_the_versions_of_touched
     bench.deliver(predictions(MODEL, "b0", rows_at()))
     loop.step()
     before = versions(bench)
-    loop._shelf._ground = SUMS
+    loop._cache._numerics = SUMS
     bench.deliver(predictions(MODEL, "b1", rows_at(n=1, sites="A")))
     loop.step()
     after = versions(bench)
@@ -217,7 +217,7 @@ def test_a_fold_of_a_commit_writes_every_pane_and_renews_the_versions_of_touched
 
 
 def test_a_tail_becomes_sums_beyond_the_panes_that_it_feeds(bench, loop):
-    bench.ground = Numerics(pane_bytes=lambda spec, n: 1500)
+    bench.numerics = Numerics(pane_bytes=lambda spec, n: 1500)
     loop = bench.loop()
     sizes = []
     for i, scores in enumerate(np.random.default_rng(1).dirichlet(np.ones(3), (12, 20))):
@@ -258,7 +258,7 @@ def test_labels_for_damaged_rows_are_parked_alone(bench, loop):
     bench.deliver(predictions(MODEL, "b0", rows_at(n=1, ids=["i"])))
     loop.step()
     bench.client.hset(tail_key(loop), "0", b"damaged")
-    loop._shelf.forget()
+    loop._cache.forget()
     bench.deliver(
         sent(MODEL, "l", LABELS, pack_labels([LabelRow("i", {}, [("r", 2, 1)])])),
         predictions(MODEL, "b1", rows_at(hour=1)),
@@ -274,7 +274,7 @@ def test_windows_read_the_rows_of_the_accumulators_they_want(bench, loop):
     bench.deliver(predictions(MODEL, "b0", rows_at()))
     loop.step()
     for wanted in (("counts",), ("scores", "counts", "sample"), ("sample",)):
-        [dated] = WindowPanes(bench.store, bench.ground).each(MODEL, "site:A", EVER, wanted).panes
+        [dated] = WindowPanes(bench.store, bench.numerics).each(MODEL, "site:A", EVER, wanted).panes
         found = dated.pane
         assert set(found.names) == set(wanted)
         for name in wanted:
@@ -284,7 +284,7 @@ def test_windows_read_the_rows_of_the_accumulators_they_want(bench, loop):
 
 def test_small_models_take_little_memory(bench):
     """1,000 models of one row take at most 100 MB."""
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     models = [replace(MODEL, model=f"m{i}") for i in range(40)]
     loops = {}
     for model in models:
@@ -295,8 +295,8 @@ def test_small_models_take_little_memory(bench):
     for loop in loops.values():
         loop._housekeeping.due_at = float("inf")
         drained(bench, loop)
-    held = sum(loop._shelf._budget.total_bytes for loop in loops.values())
-    assert sum(len(loop._shelf._tails) for loop in loops.values()) == len(models)
+    held = sum(loop._cache._budget.total_bytes for loop in loops.values())
+    assert sum(len(loop._cache._tails) for loop in loops.values()) == len(models)
     assert held <= len(models) * 100_000
 
 
@@ -344,8 +344,8 @@ def test_one_read_of_a_window_takes_a_bounded_number_of_bytes():
 
 def test_a_worker_that_stops_between_fold_and_reply_counts_once(bench, loop):
     """The commit that folds is written, its reply is lost, and the entries are read again."""
-    loop._shelf._ground = SUMS
-    send, lost = loop._chain.send, []
+    loop._cache._numerics = SUMS
+    send, lost = loop._fencing.send, []
 
     def losing(*args, **kwargs):
         send(*args, **kwargs)
@@ -353,9 +353,9 @@ def test_a_worker_that_stops_between_fold_and_reply_counts_once(bench, loop):
             lost.append(1)
             raise ConnectionError("the reply is lost")
 
-    loop._chain.send = losing
+    loop._fencing.send = losing
     bench.deliver(predictions(MODEL, "b0", rows_at()))
     loop._step_or_reload()
-    loop._chain.send = send
+    loop._fencing.send = send
     loop._step_or_reload()
     assert stored_pane(bench, "", START).counts["n_predictions"] == 3

@@ -103,7 +103,7 @@ def test_a_repeat_is_recognised_above_the_share(bench, tenants):
 
 def test_the_retained_records_of_one_tenant_leave_room_for_the_other(bench, tenants):
     a, b = tenants
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     small(bench, retained_records=20)
 
     def of(model, i):

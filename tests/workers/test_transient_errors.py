@@ -34,7 +34,7 @@ from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.transient_errors import is_transient
-from calibrant_server.workers.store.watermarks import Watermarks, fields_of, sealed_slice
+from calibrant_server.workers.store.windows import Watermarks, fields_of, sealed_slice
 from tests.workers.driving import MODEL, SUMS, Bench, delivery, eventually, stored_pane
 from tests.workers.ledger import pane_of
 
@@ -54,7 +54,7 @@ def with_ids(batch_id, *ids, **more):
     return IngestBatch.of(MODEL, batch_id, PREDICTIONS, batch.pack(), batch.digest(), batch.n)
 
 
-# How a pane is stored: the ground that stores it so, what reads it back, and its key.
+# How a pane is stored: the numerics that store it so, what reads it back, and its key.
 HELD_AS = {
     "sums": (SUMS, Pane, "from_parts", PartitionKeys.pane),
     "rows": (Numerics(), TailRows, "unpack", PartitionKeys.tail),
@@ -137,7 +137,7 @@ class TestWhichErrorsAreTransient:
 ])  # fmt: skip
 @pytest.mark.parametrize("method", ["facts", "members", "marks"])
 def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, error):
-    bench.ground = Numerics()
+    bench.numerics = Numerics()
     bench.put_model()
     loop = bench.loop()
     setattr(loop._records, method, once(getattr(loop._records, method), error))
@@ -154,12 +154,12 @@ def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, err
 )
 @pytest.mark.parametrize("held_as", HELD_AS)
 def test_an_error_while_a_pane_is_loaded_is_not_damage(bench, monkeypatch, error, held_as):
-    bench.ground, kind, reader, _ = HELD_AS[held_as]
+    bench.numerics, kind, reader, _ = HELD_AS[held_as]
     bench.put_model()
     bench.deliver(with_ids("b0", "i0", event_times=["2026-01-01T00:00:00Z"]))
     loop = bench.loop()
     loop.step()
-    loop._shelf.forget()
+    loop._cache.forget()
     bench.deliver(with_ids("b1", "i1", event_times=["2026-01-01T00:00:00Z"]))
     monkeypatch.setattr(kind, reader, once(getattr(kind, reader), error))
     loop._step_or_reload()
@@ -201,7 +201,7 @@ class TestTheChild:
         bench.deliver(delivery("b1", [4]))
         loop = bench.loop()
         bench.client.hset(loop.keys.cursor, "chi", "9999999999999-0")
-        loop._chain.reload()
+        loop._fencing.reload()
         yield loop
         loop._child.close()
 
@@ -215,12 +215,14 @@ class TestTheChild:
         assert bench.pane().numbers == pane_of([4]).numbers
 
     def test_it_ends_while_it_starts(self, bench, in_danger):
-        path, ground = in_danger._ground.path, in_danger._child._ground
-        in_danger._child._ground = replace(ground, path="tests.workers.ledger:nothing_of_the_name")
+        path, numerics = in_danger._numerics.path, in_danger._child._numerics
+        in_danger._child._numerics = replace(
+            numerics, path="tests.workers.ledger:nothing_of_the_name"
+        )
         for _ in range(3):
             in_danger._step_or_reload()
         assert no_letters(bench)
-        in_danger._child._ground = replace(ground, path=path)
+        in_danger._child._numerics = replace(numerics, path=path)
         in_danger._step_or_reload()
         assert bench.pane().numbers == pane_of([4]).numbers
 
@@ -327,7 +329,7 @@ class TestSealing:
 
     @pytest.fixture
     def loop(self, bench, held_as):
-        bench.ground = HELD_AS[held_as][0]
+        bench.numerics = HELD_AS[held_as][0]
         bench.put_model(self.SEALED)
         for hour in range(2):
             at = f"2026-01-01T0{hour}:00:00Z"
@@ -444,7 +446,7 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
         with Bench(
             quick.replace(socket_timeout_s=stop_s + 10), ingest_deadline_s=4 * stop_s + 20
         ) as bench:
-            bench.ground = Numerics()
+            bench.numerics = Numerics()
             bench.put_model()
             bench.settings = quick
             bench.engine()

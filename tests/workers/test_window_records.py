@@ -23,8 +23,7 @@ from calibrant_server.workers.queries.compute import KINDS, Compute
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, RatersQuery, compute
 from calibrant_server.workers.queries.window_records import WindowRecords
-from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, daily_to
-from calibrant_server.workers.store.windows import Window
+from calibrant_server.workers.store.windows import DAY_S, KEPT_FROM, Watermarks, Window, daily_to
 from tests.workers.driving import MODEL, delivery
 
 pytestmark = pytest.mark.one_server
@@ -50,9 +49,9 @@ def prediction(hour, **changes):
     )
 
 
-def rated(hour, klass=0, raters=("ann",), **changes):
+def rated(hour, class_index=0, raters=("ann",), **changes):
     return RetainedRecord(
-        0, prediction(hour, **changes), ratings={name: Rating(klass, 0, 0) for name in raters}
+        0, prediction(hour, **changes), ratings={name: Rating(class_index, 0, 0) for name in raters}
     )
 
 
@@ -149,7 +148,9 @@ def computed(bench):
         question = QueryRequest(
             "d", "raters", RatersQuery().to_dict(), Side(MODEL.key, "", (0, DAY_S)), "r", 0.0
         )
-        return json.loads(Compute(bench.store, bench.ground, {"raters": kind}).reply(question).body)
+        return json.loads(
+            Compute(bench.store, bench.numerics, {"raters": kind}).reply(question).body
+        )
 
     return answer
 
@@ -236,7 +237,8 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
     facts = {}
     for i, (name, row, _) in enumerate(rows_of(batch, 0)):
         ratings = {
-            rater: Rating(klass, 0, 0) for rater, klass in zip(who[i], labels[i], strict=True)
+            rater: Rating(class_index, 0, 0)
+            for rater, class_index in zip(who[i], labels[i], strict=True)
         }
         facts[name] = RetainedRecord(0, row, ratings=ratings)
     told = []

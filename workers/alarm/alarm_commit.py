@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_looks
 from calibrant_server.workers.alarm.cohorts import detector_name
-from calibrant_server.workers.alarm.deliveries import WAS_CLOSED, delivery_of
+from calibrant_server.workers.alarm.deliveries import RAISED, WAS_CLOSED, delivery_of
 from calibrant_server.workers.alarm.detectors import Detector, asked, n_asked
 from calibrant_server.workers.alarm.episodes import (
     CLOSED,
@@ -21,6 +21,7 @@ from calibrant_server.workers.alarm.episodes import (
     log10_of,
     shown,
 )
+from calibrant_server.workers.alarm.events import event_id, events_of, notification
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import LAST_CHANGE, MAP_IN_FORCE
@@ -52,9 +53,25 @@ class Writing:
 
     def episode(self, episode: Episode, kind: str) -> None:
         """Write a change of an episode and notify all receivers."""
+        self.store(episode)
+        self.tell(kind, f"{episode.id}|{episode.number}", shown(episode))
+
+    def store(self, episode: Episode) -> None:
+        """Write a change of an episode."""
         fields = {episode.id: episode.to_json(), LAST_NUMBER: str(episode.number)}
         self.commit.set_fields(self.commit.keys.episodes, fields)
-        self.tell(kind, f"{episode.id}|{episode.number}", shown(episode))
+
+    def raise_events(self, raised: Iterable[Episode]) -> list[Episode]:
+        """Write the alarms that one cohort raised, with one notification per event; return them."""
+        written = []
+        for event in events_of(raised):
+            name = event_id(event)
+            alarms = [replace(each, event=name) for each in event]
+            for each in alarms:
+                self.store(each)
+            self.tell(RAISED, f"{name}|{alarms[0].number}", notification(alarms))
+            written += alarms
+        return written
 
     def tell(self, kind: str, about: str, data: Mapping[str, Any]) -> list[str]:
         """Enqueue a message to each receiver; return the ids."""

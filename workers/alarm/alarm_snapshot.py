@@ -9,16 +9,15 @@ from calibrant.core.pane import Pane
 from calibrant_server.workers.alarm.active_map import InForce, read_in_force
 from calibrant_server.workers.alarm.alarm_state import read_detectors, read_looks
 from calibrant_server.workers.alarm.cohort_evidence import RaterLook
-from calibrant_server.workers.alarm.cohort_history import CohortResult
+from calibrant_server.workers.alarm.cohort_history import CohortResult, end_of_selected
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import Episode
 from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.store.connection import ReadTogether
 from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
-from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import plain_slice
-from calibrant_server.workers.store.windows import Window
+from calibrant_server.workers.store.windows import Window, plain_slice
 
 DUPLICATES = "duplicates"
 
@@ -38,6 +37,7 @@ class AlarmView:
     n_duplicates : repeated predictions and labels that were dropped
     episode : the requested detector's open alarm, or None
     sealed : the merged sealed panes since the baseline, if the query needs them
+    changed : of an alarm, the merged sealed panes since the change, and those of the cohorts after the alarm
     """
 
     version: bytes
@@ -50,6 +50,7 @@ class AlarmView:
     n_duplicates: int = 0
     episode: Episode | None = None
     sealed: Pane | None = None
+    changed: tuple[Pane, Pane] | None = None
 
     def since_baseline(self, config: ModelConfig) -> Window | None:
         """The cohorts processed by the requested detector since its baseline."""
@@ -57,6 +58,29 @@ class AlarmView:
         if each is None or each.begun is None or each.last is None:
             return None
         return Window(each.begun, each.last + AlarmSettings.of(config).bucket_s)
+
+    @property
+    def change(self) -> tuple[int | None, int | None]:
+        """Start of change and cohort of the open or acknowledged alarm, or None.
+
+        Only alarms have a start of change: without one, it is the place with the most unlikely data.
+        """
+        state = None if self.detector is None else self.detector.state
+        if state is not None and state.alarmed_at is not None:
+            return state.start_of_change, state.alarmed_at
+        if state is not None and state.acknowledged_at is not None and self.episode is not None:
+            return self.episode.start_of_change, self.episode.cohort
+        return None, None
+
+    def since_change(self, config: ModelConfig) -> tuple[Window, Window] | None:
+        """The cohorts since the change, as far as their results are stored, and those of them after the alarm."""
+        (start, alarmed_at), each = self.change, self.detector
+        if start is None or alarmed_at is None or each is None or each.last is None:
+            return None
+        length_s = AlarmSettings.of(config).bucket_s
+        end_s, kept_from = each.last + length_s, self.looks[0].cohort if self.looks else start
+        later = end_of_selected(self.looks, start, alarmed_at) + length_s
+        return Window(max(start, kept_from), end_s), Window(later, end_s)
 
     @property
     def detector(self) -> Detector | None:

@@ -13,9 +13,10 @@ from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.alarm.rows import CohortRows, read_rows
+from calibrant_server.workers.alarm.seen_units import SeenUnits, read_units
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import RATED
+from calibrant_server.workers.store.windows import RATED
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,11 @@ class AlarmState:
         """The cohort that is only partly sealed."""
         data = self._node.hget(self._keys.gathered, f"{self.config.key}|{self.config.generation}")
         return None if data is None else PartialCohort.unpack(data)
+
+    @cached_property
+    def seen_units(self) -> SeenUnits:
+        """The named units of earlier cohorts."""
+        return read_units(self._node, self._keys, self.config)
 
     def note(self, name: str, look: CohortResult) -> None:
         """Add a cohort result that is written into the current commit."""

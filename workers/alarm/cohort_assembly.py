@@ -6,23 +6,29 @@ over without any. Each step is part of the commit that seals the pane.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
+from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
-from calibrant_server.workers.alarm.advancing import advance_cohort
 from calibrant_server.workers.alarm.alarm_commit import Writing
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import whole_of
-from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen
+from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen, detector_name
+from calibrant_server.workers.alarm.detector_advance import advance_cohort
+from calibrant_server.workers.alarm.label_run_in import read_labels
 from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.ingest.unsealed import forget
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import ALL_ROWS
+
+log = logging.getLogger(__name__)
 
 
 def take_sealed(
@@ -41,7 +47,7 @@ def take_sealed(
     bucket = start_s // length_s * length_s
     gathered = alarm_state.gathered
     if gathered is not None and gathered.start_s != bucket:
-        _see(writing, gathered)
+        _see(writing, node, gathered)
         gathered = None
     found = tables_of(settings, bucket, panes, alarm_state.in_force)
     seen = Seen.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
@@ -49,7 +55,7 @@ def take_sealed(
     begun = gathered or PartialCohort(bucket, bucket + length_s, {}, made_of)
     whole = begun.joined(found, seen, made_of)
     if end_s >= whole.end_s:
-        _see(writing, whole)
+        _see(writing, node, whole)
     else:
         commit.set_fields(keys.gathered, {f"{config.key}|{config.generation}": whole.pack()})
 
@@ -65,16 +71,37 @@ def close_gathered(
     gathered = writing.alarm_state.gathered
     if gathered is None or gathered.end_s > sealed_until_s:
         return None
-    _see(writing, gathered)
+    _see(writing, node, gathered)
     return commit
 
 
-def _see(writing: Writing, whole: PartialCohort) -> None:
+def _see(writing: Writing, node: Any, whole: PartialCohort) -> None:
     """Advance detectors by a cohort and drop its collected parts."""
     config, commit = writing.config, writing.commit
-    advance_cohort(writing, whole.start_s, whole_of(writing.alarm_state, writing.settings, whole))
+    evidence = whole_of(writing.alarm_state, writing.settings, whole)
+    advance_cohort(writing, whole.start_s, evidence)
+    if any(each.pending is not None for each in evidence.cohorts.values()):
+        _compare_labels(writing, node, whole.start_s)
     commit.drop_fields(commit.keys.gathered, [f"{config.key}|{config.generation}"])
     forget(commit, commit.keys, config, whole.seen.starts)
+
+
+def _compare_labels(writing: Writing, node: Any, start_s: int) -> None:
+    """Compare the labels at sealing of the cohort one label horizon earlier with those that it has now."""
+    config, settings = writing.config, writing.settings
+    name = detector_name(settings.scopes[0], ALL_ROWS)
+    main, length_s = writing.alarm_state.detectors.get(name), settings.bucket_s
+    earlier = int(start_s - max(config.label_horizon_s or 0, 1)) // length_s * length_s
+    if main is None or (main.label_run_in.last or 0) >= earlier:
+        return
+    raters = settings.policy
+    try:
+        tables = read_labels(node, writing.commit.keys, config, earlier, earlier + length_s, raters)
+    except PackingError:
+        log.exception("labels_not_compared model=%s cohort=%d", config.key, earlier)
+        return
+    compared = main.label_run_in.compared(earlier, *tables)
+    writing.detectors({name: replace(main, label_run_in=compared)})
 
 
 def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> Writing:

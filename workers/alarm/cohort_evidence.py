@@ -17,6 +17,7 @@ from calibrant_server.workers.alarm.cohorts import (
 )
 from calibrant_server.workers.alarm.detectors import watched_raters
 from calibrant_server.workers.alarm.rows import agreement_of, batch_of, rater_cohorts, row_cohorts
+from calibrant_server.workers.alarm.seen_units import FirstContacts
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.windows import ALL_ROWS
 
@@ -76,20 +77,25 @@ class Whole:
     cohorts : cohorts by detector
     passed : why there is none, by detector of all rows (a code of `WHY_PASSED`)
     raters : raters of the cohort; None if none is known
+    units : new and returning units; None if units are not known by name and row
     """
 
     cohorts: Mapping[str, DetectorCohort]
     passed: Mapping[str, str] = field(default_factory=dict)
     raters: RaterLook | None = None
+    units: FirstContacts | None = None
 
 
 def whole_of(alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort) -> Whole:
     """Return the complete evidence of a cohort for its detectors."""
     in_force, cohorts, raters = alarm_state.in_force, dict(gathered.cohorts), None
+    rows, units = None, None
     if _takes_rows(alarm_state, settings, gathered):
         rows = alarm_state.rows(gathered.seen)
         batch = batch_of(rows, alarm_state.config.task)
         if batch is not None:
+            if rows.are_all and gathered.seen.has_units:
+                rows, batch, units = alarm_state.seen_units.without(rows, batch, gathered.start_s)
             if (rows.are_all and not gathered.seen.has_histograms) or settings.rater is not None:
                 cohorts = row_cohorts(rows, batch, settings, in_force, gathered.start_s)
             counted = rows.raters
@@ -100,10 +106,12 @@ def whole_of(alarm_state: AlarmState, settings: AlarmSettings, gathered: Partial
                 shown = {name: counted[name] for name in own if name in counted}
                 raters = RaterLook(shown, len(counted), len(counted) - len(shown), **reported)
     seen = gathered.seen
+    if rows is not None and rows.may_gain and not _labels_complete(alarm_state, settings):
+        cohorts = {name: each.waiting() for name, each in cohorts.items()}
     missing = [] if not seen.n and not seen.has_histograms else [
         name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
     ]  # fmt: skip
-    return Whole(cohorts, dict.fromkeys(missing, _why(settings, in_force, seen)), raters)
+    return Whole(cohorts, dict.fromkeys(missing, _why(settings, in_force, seen)), raters, units)
 
 
 def _takes_rows(alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort) -> bool:
@@ -112,10 +120,17 @@ def _takes_rows(alarm_state: AlarmState, settings: AlarmSettings, gathered: Part
         settings.rater is not None
         or any(detector_name(scope, ALL_ROWS) not in gathered.cohorts for scope in settings.scopes)
         or (settings.is_mapped and alarm_state.in_force.version is not None)
-        or (seen.has_units and len(seen.starts) > 1)
+        or seen.has_units
         or seen.has_ratings
         or alarm_state.is_rated
+        or any(each.waiting().pending is not None for each in gathered.cohorts.values())
     )
+
+
+def _labels_complete(alarm_state: AlarmState, settings: AlarmSettings) -> bool:
+    """Return whether the run-in showed that cohorts are sealed with nearly all labels of each class."""
+    main = alarm_state.detectors.get(detector_name(settings.scopes[0], ALL_ROWS))
+    return main is not None and main.label_run_in.is_complete
 
 
 def _why(settings: AlarmSettings, in_force: InForce, seen: Seen) -> str:

@@ -87,3 +87,14 @@ def lost_looks(name: str, last: int | None, cohort: int, bucket_s: int) -> list[
         return []
     first = max(last - reach + bucket_s, cohort - reach - (_LOST_AT_ONCE - 1) * bucket_s)
     return list(range(first, cohort - reach + bucket_s, bucket_s))
+
+
+def end_of_selected(looks: list[CohortResult], start: int | None, alarmed_at: int) -> int:
+    """Return the last cohort that chose the start of a change: the one that raised the alarm.
+
+    If the change began after the alarm, which is still unacknowledged, it is the middle of the cohorts since then.
+    """
+    if start is None or start <= alarmed_at:
+        return alarmed_at
+    begun = [look.cohort for look in looks if look.cohort >= start]
+    return begun[(len(begun) - 1) // 2] if begun else alarmed_at

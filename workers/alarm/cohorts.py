@@ -7,7 +7,7 @@ labels of one rater alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
 from calibrant.drift.histogram_tables import has_histograms
-from calibrant.drift.unit_tables import UnitTable, merged
+from calibrant.drift.unit_tables import SUM_TOLERANCE, UnitTable, merged
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,12 +35,21 @@ class DetectorCohort:
     table : UnitTable
     coverage : int64 (2, n_bins), predictions and labelled predictions
     slack : float64 (2, n_bins), as in `calibrant.drift.score_bounds`; None if the table is exact
+    pending : float64 (n_bins,), units whose labels may still arrive; None if there are none
     """
 
     start_s: int
     table: UnitTable
     coverage: Ints
     slack: Floats | None = None
+    pending: Floats | None = None
+
+    def waiting(self) -> DetectorCohort:
+        """Return the cohort with its unlabelled units as pending."""
+        pending = np.maximum(self.table.occupancy - self.table.weight, 0.0)
+        # Sums that were added and subtracted again leave rounding.
+        pending[pending < SUM_TOLERANCE * np.maximum(self.table.occupancy, 1.0)] = 0.0
+        return replace(self, pending=pending if pending.any() else None)
 
     def joined(self, more: DetectorCohort) -> DetectorCohort:
         """With another pane's."""

@@ -1,6 +1,6 @@
 """Commands about a model's alarm, as entries of its partition's stream: acknowledge, promote, test, attempted.
 
-Each change therefore goes through the token chain. A repeated command changes nothing.
+Each change therefore goes through the fencing token. A repeated command changes nothing.
 """
 
 from __future__ import annotations

@@ -114,9 +114,9 @@ def key_of(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except binascii.Error as error:
-        raise ValueError("a secret is whsec_ and base64") from error
+        raise ValueError("expected whsec_ and base64") from error
     if not secret.startswith(SECRET_PREFIX) or not 24 <= len(key) <= 64:
-        raise ValueError("a secret is whsec_ and the base64 of 24 to 64 bytes")
+        raise ValueError("expected whsec_ and the base64 of 24 to 64 bytes")
     return key
 
 

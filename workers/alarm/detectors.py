@@ -29,6 +29,7 @@ from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, parts_of, rater_in
+from calibrant_server.workers.alarm.label_run_in import LabelRunIn
 from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -57,6 +58,8 @@ class Detector:
     last : the last processed or closed cohort
     episode : the open alarm
     map_version : the active calibration map
+    label_run_in : labels at sealing and later; of the first scope of all rows only
+    units, n_left_out : what is known of the units of the last cohort, and how many returning units were left out; as `label_run_in`
     n_passed, why_passed : number of cohorts skipped since the baseline, and the reason for the last
     """
 
@@ -73,6 +76,9 @@ class Detector:
     map_version: str | None = None
     n_passed: int = 0
     why_passed: str | None = None
+    label_run_in: LabelRunIn = field(default_factory=LabelRunIn)
+    units: str | None = None
+    n_left_out: int = 0
 
     @classmethod
     def begin(
@@ -121,6 +127,9 @@ class Detector:
             "map_version": self.map_version,
             "n_passed": self.n_passed,
             "why_passed": self.why_passed,
+            "units": self.units,
+            "n_left_out": self.n_left_out,
+            "label_run_in": self.label_run_in.to_dict(),
         }
         return pack(arrays, about)
 
@@ -145,6 +154,9 @@ class Detector:
             map_version=about["map_version"],
             n_passed=about.get("n_passed", 0),
             why_passed=about.get("why_passed"),
+            units=about.get("units"),
+            n_left_out=int(about.get("n_left_out", 0)),
+            label_run_in=LabelRunIn.of(about.get("label_run_in")),
         )
 
 
@@ -228,7 +240,7 @@ def advanced(
         ahead = _against_reference(ahead, settings)
     state = ahead.state
     if state is not None and table.n_units > 0:
-        state = advance(state, cohort.start_s, table, threshold, cohort.slack)
+        state = advance(state, cohort.start_s, table, threshold, cohort.slack, cohort.pending)
     elif state is not None:
         state = replace(state, last=cohort.start_s)
     return replace(
@@ -276,7 +288,15 @@ def flagged_names(detectors: Mapping[str, Detector], settings: AlarmSettings) ->
 
 def promoted(detector: Detector, settings: AlarmSettings, in_force: InForce) -> Detector:
     """Return a reset detector; processed cohorts stay closed."""
-    return replace(Detector.begin(settings, in_force, detector.last), total=detector.total)
+    begun = replace(
+        Detector.begin(settings, in_force, detector.last),
+        total=detector.total,
+        label_run_in=detector.label_run_in,
+    )
+    if detector.state is None or begun.state is None or detector.made_of != begun.made_of:
+        return begun
+    # Days differ as much under another map.
+    return replace(begun, state=replace(begun.state, dispersion=detector.state.dispersion))
 
 
 def known(config: ModelConfig) -> bool:

@@ -7,34 +7,48 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.drift.description import description
-from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.summary import summary
 from calibrant.drift.unit_tables import merged
 from calibrant.drift.verdict import verdict
 from calibrant.raters.label_coverage import coverage, coverage_of
-from calibrant_server.workers.alarm.advancing import advised, since_change, title_of, who_alarms
 from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
+from calibrant_server.workers.alarm.cohorts import detector_name, parts_of, rater_in
+from calibrant_server.workers.alarm.detector_advance import (
+    advised,
+    since_change,
+    title_of,
+    who_alarms,
+)
 from calibrant_server.workers.alarm.detectors import Detector, asked, flagged_names, n_asked
 from calibrant_server.workers.alarm.episodes import at, interval, log10_of
+from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
 from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.store.windows import ALL_ROWS
 
 _SHOWN_AGREEMENT = 30
 _SHOWN_COHORTS = 120
+NO_CLAIM = (
+    "No false-alarm rate is claimed: a unit that is in several cohorts counts in each, because units are known only where predictions "
+    "name their units and have ids (at most 200,000 a cohort)."
+)
 _LN10 = math.log(10.0)
 
 
 def report_of(
-    detector: Detector, settings: AlarmSettings, alarm: AlarmView, seed: int
+    detector: Detector,
+    settings: AlarmSettings,
+    alarm: AlarmView,
+    seed: int,
+    recommendation: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the verdict of a detector that has a state, as JSON values."""
+    """Return the verdict of a detector that has a state, as JSON values; `recommendation` is that of an alarm."""
     state = detector.state
     assert state is not None
-    start, alarmed_at = _change_of(state, alarm)
+    start, alarmed_at = alarm.change
     since, later = detector.baseline, None
     if alarmed_at is not None:
         since, later = since_change(alarm.looks, start, alarmed_at)
@@ -48,6 +62,7 @@ def report_of(
         shift=detector.watch,
         coverage=_coverage(detector, alarm),
         description=description(detector.baseline, seed),
+        recommendation=recommendation,
     )
     kept_from = alarm.looks[0].cohort if alarm.looks else None
     found["start_of_change"] = None if start is None else at(start)
@@ -74,20 +89,9 @@ def report_of(
         "map_version": alarm.in_force.version,
         "cohorts_passed_over": passed,
         "labels": _labels(settings, alarm),
+        "units": _units(settings, alarm),
         "rater_or_model": who,
     }
-
-
-def _change_of(state: DetectorState, alarm: AlarmView) -> tuple[int | None, int | None]:
-    """Return start of change and cohort of the open or acknowledged alarm, or None.
-
-    Only alarms have a start of change: without one, it is the place with the most unlikely data.
-    """
-    if state.alarmed_at is not None:
-        return state.start_of_change, state.alarmed_at
-    if state.acknowledged_at is not None and alarm.episode is not None:
-        return alarm.episode.start_of_change, alarm.episode.cohort
-    return None, None
 
 
 def _title(detector: Detector, alarm: AlarmView, who: Mapping[str, object] | None) -> str | None:
@@ -170,6 +174,19 @@ def _coverage(detector: Detector, alarm: AlarmView) -> dict[str, Any]:
         return reported | {"gradient": None, "delay": None}
     whole = coverage(alarm.sealed)
     return reported | {"gradient": whole["gradient"], "delay": whole["delay"]}
+
+
+def _units(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
+    """Return how units that recur are counted, and the false-alarm rate that is claimed: none if units are not known."""
+    main = alarm.detectors.get(detector_name(settings.scopes[0], ALL_ROWS))
+    rule = UNKNOWN if main is None or main.units is None else main.units
+    is_known = rule == FIRST_CONTACTS
+    return {
+        "rule": rule,
+        "n_left_out": main.n_left_out if main is not None and is_known else None,
+        "claim": settings.false_alarms if is_known else None,
+        "detail": None if is_known else NO_CLAIM,
+    }
 
 
 def _labels(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:

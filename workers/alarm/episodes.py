@@ -37,6 +37,7 @@ class Episode:
     effect, recommendation : values at that time
     changed_s : time of its last change, seconds since the epoch
     acknowledged_s : time of its acknowledgement; None if there is none, or if it was not stored
+    event : id shared by the alarms that one notification listed; None of older versions
     """
 
     id: str
@@ -63,6 +64,7 @@ class Episode:
     closed_because: str | None = None
     title: str | None = None
     acknowledged_s: float | None = None
+    event: str | None = None
 
     @property
     def state(self) -> str:
@@ -111,6 +113,7 @@ def shown(episode: Episode) -> dict[str, Any]:
     start = episode.start_of_change
     return {
         "id": episode.id,
+        "event": episode.event,
         "model": episode.model,
         "title": episode.title or "calibration drift",
         "scope": episode.scope,

@@ -7,13 +7,13 @@ from typing import Any
 
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.episodes import read_episodes
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.alarm.seen_units import units_key_of
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import PartitionKeys
 
 
 def remove_alarm(
-    node: Any, keys: PartitionKeys, chain: FencingToken, model: str, generation: str
+    node: Any, keys: PartitionKeys, fencing: FencingToken, model: str, generation: str
 ) -> list[str]:
     """Remove the fields of a generation in shared hashes; return its own keys, to be unlinked. Safe to repeat."""
     episodes = [
@@ -35,12 +35,13 @@ def remove_alarm(
     if summary is not None and json.loads(summary)["generation"] == generation:
         commit.drop_fields(keys.summaries, [model])
     commit.drop_fields(keys.gathered, [f"{model}|{generation}"])
-    chain.send(commit, chain.new_token())
+    fencing.send(commit, fencing.new_token())
     detectors = keys.detectors(model, generation)
     names = [name.decode() for name in node.hkeys(detectors) if b"|" in name]
     looks = [keys.looks(model, generation, name) for name in names]
     return [
         *looks,
+        units_key_of(keys, model, generation),
         detectors,
         *(each(model, generation) for each in (keys.rater_looks, keys.delivery_log)),
     ]

@@ -40,10 +40,12 @@ class CohortRows:
     ----------
     facts : id and record of each
     are_all : whether they are all rows of the cohort
+    may_gain : whether labels of some row may still arrive: rows without ids never get one
     """
 
     facts: list[tuple[str, RetainedRecord]]
     are_all: bool
+    may_gain: bool = True
 
     @property
     def raters(self) -> dict[str, int]:
@@ -63,7 +65,9 @@ def read_rows(node: Any, keys: PartitionKeys, config: ModelConfig, seen: Seen) -
     for first in range(0, len(names), _A_READ):
         read = records.facts(config, names[first : first + _A_READ])
         found += [(name, facts) for name, facts in read.items() if facts.counts]
-    return CohortRows(sorted(found, key=lambda each: each[0]), bool(names) and len(names) >= seen.n)
+    are_all = bool(names) and len(names) >= seen.n
+    may_gain = bool(names) or seen.n > MAX_ROWS
+    return CohortRows(sorted(found, key=lambda each: each[0]), are_all, may_gain)
 
 
 def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None:

@@ -60,11 +60,11 @@ def check_url(url: str) -> SplitResult:
     except ValueError as error:
         raise BlockedUrlError(f"not a URL: {error}") from error
     if len(url) > _MAX_URL or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
-        raise BlockedUrlError("a URL is at most 2000 printable ASCII characters")
+        raise BlockedUrlError("expected a URL of at most 2000 printable ASCII characters")
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise BlockedUrlError("a receiver is an https URL with a host")
+        raise BlockedUrlError("expected an https URL with a host")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise BlockedUrlError("a receiver's URL has no user, password or fragment")
+        raise BlockedUrlError("expected a URL without user, password and fragment")
     if port == 0:
         raise BlockedUrlError("a port lies in 1 to 65535")
     return parts

@@ -87,9 +87,9 @@ class WebhookSender:
                     for partition in list(self._partitions()):
                         self._round(partition, pool)
                 except RedisError as error:
-                    log.warning("deliveries: %s", error)
+                    log.warning("deliveries_not_read error=%s", error)
                 except Exception:
-                    log.exception("deliveries")
+                    log.exception("deliveries_failed")
 
     def _round(self, partition: int, pool: ThreadPoolExecutor) -> None:
         node, keys = self._store.node(partition), self._store.keys.partition(partition)
@@ -123,7 +123,7 @@ class WebhookSender:
             names = [keys.stream, keys.bytes_in]
             self._store.run(partition, "append_order", names, [entry.n_bytes, *fields])
         except Exception:
-            log.exception("the delivery %s", delivery.id)
+            log.exception("delivery_failed delivery_id=%s", delivery.id)
         finally:
             with self._lock:
                 self._pending[tenant_of(delivery.model)] -= 1

@@ -1,8 +1,8 @@
 """Appending a batch to its partition's stream, with its record and with room for the records that may result.
 
-One read recognises repeats, conflicts and a full backlog. One script (`store/scripts/append.lua`) then writes entry, batch
-record and counters. Records that may result count as retained until the commit that consumes the entry: the bounds hold
-however much is sent at once.
+One script (`store/scripts/append_group.lua`) recognises repeats, conflicts and a full backlog, and writes entry, batch record
+and counters, for all batches of a partition that come together. Records that may result count as retained until the commit
+that consumes the entry: the bounds hold however much is sent at once.
 """
 
 from __future__ import annotations
@@ -10,25 +10,35 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from calibrant_server.workers.ingest.append_groups import Append, AppendGroups, GroupKey
 from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch
 from calibrant_server.workers.ingest.errors import (
     BacklogFull,
     BatchConflict,
     IdsFull,
     ModelMismatch,
+    OffsetMismatch,
     RecordsFull,
+    SourcesFull,
 )
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 
-_KNOWN, _DONE, _GONE, _FULL, _TENANT_FULL, _TENANT_BACKLOG, _TENANT_IDS = range(7)
+# Kinds of replies of the script.
+_KNOWN, _OTHER, _FULL, _TENANT_FULL = 0, 2, 3, 4
+_TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS = 5, 6, 7, 8
+_BEFORE_WATERMARK, _OVERLAP, _GAP, _SOURCES = 9, 10, 11, 12
+# A partition of a topic each, or a site. Each costs a field of the model's marks for ever.
+MAX_SOURCES = 1000
+_SOURCES_RETRY_S = 60
 _WINDOW_S = 10.0
 _STEP_S = 0.1
 # Work that pauses for longer than this has stopped: its rate before the pause says nothing about the rate after it.
@@ -50,6 +60,14 @@ class NoRoom(RuntimeError):
         self.n_bytes = n_bytes
 
 
+class AcceptedBefore(RuntimeError):
+    """All messages of a batch were accepted before, under this or another batch id."""
+
+    def __init__(self, watermark: int):
+        super().__init__(f"the watermark of the source is {watermark}")
+        self.watermark = watermark
+
+
 class BatchAppender:
     """Appends batches, for the event loop. Every call is safe to repeat with the same nonce."""
 
@@ -58,100 +76,57 @@ class BatchAppender:
         self._keys = keys
         self._settings = settings
         self._rates = DrainRates()
-        text = scripts()["append"]
-        self._script = client.register_script(text)
+        text = scripts()["append_group"]
+        self._script = AsyncScript(client, text)
         # The same for entries that free memory, which a full store takes too.
-        self._script_if_full = client.register_script(
-            text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
+        self._script_if_full = AsyncScript(
+            client, text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
         )
+        self._groups = AppendGroups(self._send)
 
     async def append(self, batch: IngestBatch, nonce: str) -> tuple[BatchRecord, bool]:
         """Append a batch unless its id is known; return the record, and whether it was there before.
 
         Raises
         ------
-        BatchConflict, BacklogFull, IdsFull, RecordsFull, ModelMismatch, HalfImported
+        BatchConflict, BacklogFull, IdsFull, RecordsFull, ModelMismatch, HalfImported, OffsetMismatch, SourcesFull
+        AcceptedBefore
+            All messages of the batch are before the watermark of its source.
         """
-        found = await self._look(batch)
-        if isinstance(found, ModelConfig):
-            batch = replace(batch, config=found, generation=found.generation, create=False)
-            record = BatchRecord(
-                batch_records.ACCEPTED,
-                batch.digest.hex(),
-                batch.n_accepted,
-                len(batch.violations),
-                [vars(violation) for violation in batch.violations],
-                nonce=nonce,
-            )
-            found = await self._append_in_room(batch, record) or record
+        if batch.config.importing is not None and batch.kind != RESTORE:
+            raise HalfImported(batch.config.model)
+        if batch.create and not batch.generation:
+            batch = _of_config(batch, batch.config.made_now())
+        record = BatchRecord(
+            batch_records.ACCEPTED,
+            batch.digest.hex(),
+            batch.n_accepted,
+            len(batch.violations),
+            [vars(violation) for violation in batch.violations],
+            nonce=nonce,
+        )
+        found = await self._append_to_model(batch, record) or record
         if found.digest != batch.digest.hex():
             raise BatchConflict(batch.batch_id)
         # A record with our own nonce is ours: the first attempt succeeded and its reply was lost.
         return found, found.nonce != nonce
 
-    async def _look(self, batch: IngestBatch) -> BatchRecord | ModelConfig:
-        """Read once: return the batch's record if its id is known, else the model, with room for the batch."""
-        keys = self._keys.of_model(batch.model)
-        async with self._client.pipeline(transaction=False) as pipe:
-            pipe.hget(keys.models, batch.model)
-            pipe.get(keys.record(batch.model, batch.generation, batch.batch_id))
-            pipe.get(keys.bytes_in)
-            pipe.hget(keys.cursor, "out")
-            pipe.hgetall(keys.record_bytes)
-            config, record, bytes_in, bytes_out, buckets = await pipe.execute()
-        current = None if config is None else ModelConfig.from_json(config)
-        if current is None and not batch.create:
-            raise ModelMismatch(None)
-        if current is not None and current.importing is not None and batch.kind != RESTORE:
-            raise HalfImported(current.model)
-        if current is not None and current.generation != batch.generation:
-            if not batch.create:
-                raise ModelMismatch(current)
-            # Another request has made the model meanwhile: look again under its generation.
-            return await self._look_again(batch, current)
-        if record is not None:
-            return BatchRecord.from_json(record)
-        self._check_room(keys, int(bytes_in or 0), int(bytes_out or 0), buckets)
-        return current if current is not None else await self._made(batch)
-
-    async def _made(self, batch: IngestBatch) -> BatchRecord | ModelConfig:
-        """Make the model; of several requests that do so at the same time one makes it."""
-        new = batch.config if batch.config.generation else batch.config.made_now()
-        keys = self._keys.of_model(new.key)
-        async with self._client.pipeline(transaction=False) as pipe:
-            pipe.hsetnx(keys.models, new.key, new.to_json())
-            pipe.hget(keys.models, new.key)
-            made, text = await pipe.execute()
-        if made:
-            return new
-        if text is None:
-            raise ModelMismatch(None)
-        return await self._look_again(batch, ModelConfig.from_json(text))
-
-    async def _look_again(
-        self, batch: IngestBatch, current: ModelConfig
-    ) -> BatchRecord | ModelConfig:
-        mine = batch.config
-        if (current.task, current.n_classes) != (mine.task, mine.n_classes):
-            raise ModelMismatch(current)
-        return await self._look(
-            replace(batch, config=current, generation=current.generation, create=False)
+    async def _append_to_model(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
+        """Append a batch; of several requests that make the same model one does, and the others take it."""
+        try:
+            return await self._append_in_room(batch, record)
+        except ModelMismatch as mismatch:
+            current = mismatch.current
+            if current is not None and current.importing is not None and batch.kind != RESTORE:
+                raise HalfImported(current.model) from mismatch
+            mine = batch.config
+            if current is None or not batch.create:
+                raise
+            if (current.task, current.n_classes) != (mine.task, mine.n_classes):
+                raise
+        return await self._append_to_model(
+            replace(_of_config(batch, current), create=False), record
         )
-
-    def _check_room(
-        self, keys: PartitionKeys, bytes_in: int, bytes_out: int, buckets: dict[bytes, bytes]
-    ) -> None:
-        limit = self._settings.backlog_bytes
-        backlog = bytes_in - bytes_out
-        self._rates.note(keys.partition, bytes_out, backlog)
-        if backlog >= limit:
-            seconds = self._rates.seconds_to_drain(keys.partition, backlog - int(limit * 0.9))
-            raise BacklogFull("too much waits to be merged", seconds)
-        ttl_s, now = self._settings.idempotency_ttl_s, time.time()
-        limit_bytes = self._settings.idempotency_bytes
-        if batch_records.living_bytes(buckets, now, ttl_s) >= limit_bytes:
-            room_in_s = batch_records.seconds_to_room(buckets, now, ttl_s, limit_bytes)
-            raise IdsFull("no room to remember another batch id", room_in_s)
 
     async def _append_in_room(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; labels of predictions that are retained need no room, new records do."""
@@ -173,45 +148,37 @@ class BatchAppender:
         NoRoom
             `batch.n_records` further records would exceed the bounds on retained records.
         ModelMismatch
-            The model was deleted meanwhile.
+            The model is another one, or was deleted.
+        BacklogFull, IdsFull
         """
-        settings = self._settings
-        name, text = keys.record(batch.model, batch.generation, batch.batch_id), record.to_json()
+        group = keys.partition, batch.frees_memory
+        kind, *reply = await self._groups.append(group, self._append_of(keys, batch, record))
+        if kind == _KNOWN:
+            return BatchRecord.from_json(reply[0])
+        if kind == _OTHER:
+            raise ModelMismatch(ModelConfig.from_json(reply[0]) if reply else None)
+        if kind in (_FULL, _TENANT_FULL):
+            share = 1.0 if kind == _FULL else batch.share
+            raise NoRoom(int(reply[0]), int(reply[1]), share)
+        self._refuse_full(kind, keys, batch, reply)
+        self._refuse_offsets(kind, batch, reply)
+        return None
+
+    def _refuse_full(
+        self, kind: int, keys: PartitionKeys, batch: IngestBatch, reply: Sequence[Any]
+    ) -> None:
+        """Raise if the stream or the records of batch ids have no room, of all or of the tenant."""
+        settings, now_s = self._settings, time.time()
         ttl_s = settings.idempotency_ttl_s
-        weight = len(name) + len(text) + batch_records.RECORD_OVERHEAD_BYTES
-        of_the_record = (text, ttl_s, batch_records.expiry_bucket(time.time(), ttl_s), weight)
-        of_the_entry = (
-            batch.n_bytes,
-            batch.model,
-            f'"generation":"{batch.generation}"',
-            batch.n_records,
-            batch.record_bytes,
-        )
-        limits = (settings.retained_records, settings.retained_bytes)
-        tenant, now_s = tenant_of(batch.model), time.time()
-        of_the_tenant = (
-            tenant,
-            *(int(limit * batch.share) for limit in limits),
-            int(settings.backlog_bytes * batch.share),
-            int(settings.idempotency_bytes * batch.share),
-            batch_records.first_living_bucket(now_s, ttl_s),
-            ttl_s + batch_records.expiry_bucket_s(ttl_s),
-        )
-        fields = [part for pair in batch.to_fields().items() for part in pair]
-        script = self._script_if_full if batch.frees_memory else self._script
-        kind, *reply = await script(
-            keys=[
-                *(name, keys.stream, keys.bytes_in, keys.record_bytes, keys.retained, keys.models),
-                *(keys.cursor, keys.record_bytes_of(tenant)),
-            ],
-            args=[*of_the_record, *of_the_entry, *limits, SCHEMA, *of_the_tenant, *fields],
-        )
-        if kind == _GONE:
-            raise ModelMismatch(None)
-        if kind == _FULL:
-            raise NoRoom(int(reply[0]), int(reply[1]))
-        if kind == _TENANT_FULL:
-            raise NoRoom(int(reply[0]), int(reply[1]), batch.share)
+        if kind == _BACKLOG:
+            excess = int(reply[0]) - int(settings.backlog_bytes * 0.9)
+            seconds = self._rates.seconds_to_drain(keys.partition, excess)
+            raise BacklogFull("too much waits to be merged", seconds)
+        if kind == _IDS:
+            buckets = dict(zip(reply[0][::2], reply[0][1::2], strict=True))
+            limit = settings.idempotency_bytes
+            room_in_s = batch_records.seconds_to_room(buckets, now_s, ttl_s, limit)
+            raise IdsFull("no room to remember another batch id", room_in_s)
         if kind == _TENANT_BACKLOG:
             excess = int(reply[0]) - int(settings.backlog_bytes * batch.share * 0.9)
             seconds = self._rates.seconds_to_drain(keys.partition, max(excess, 1))
@@ -220,7 +187,84 @@ class BatchAppender:
             length_s = batch_records.expiry_bucket_s(ttl_s)
             wait_s = int(length_s - now_s % length_s) + 1
             raise IdsFull("no room to remember another batch id of the tenant", wait_s)
-        return BatchRecord.from_json(reply[0]) if kind == _KNOWN else None
+
+    def _refuse_offsets(self, kind: int, batch: IngestBatch, reply: Sequence[Any]) -> None:
+        """Raise if the batch does not begin at the watermark of its source."""
+        if kind == _BEFORE_WATERMARK:
+            raise AcceptedBefore(int(reply[0]))
+        if kind in (_OVERLAP, _GAP) and batch.offsets is not None:
+            raise OffsetMismatch(batch.offsets, int(reply[0]), is_gap=kind == _GAP)
+        if kind == _SOURCES:
+            raise SourcesFull(f"the model has {MAX_SOURCES} sources", _SOURCES_RETRY_S)
+
+    def _append_of(self, keys: PartitionKeys, batch: IngestBatch, record: BatchRecord) -> Append:
+        """Return what the script needs to append a batch."""
+        settings, tenant = self._settings, tenant_of(batch.model)
+        name, text = keys.record(batch.model, batch.generation, batch.batch_id), record.to_json()
+        fields = [part for pair in batch.to_fields().items() for part in pair]
+        checked, offsets = batch.checked_revision, batch.offsets
+        arguments = (
+            text,
+            len(name) + len(text) + batch_records.RECORD_OVERHEAD_BYTES,
+            batch.n_bytes,
+            batch.model,
+            f'"generation":"{batch.generation}"',
+            "" if checked is None else f'"revision":{checked},',
+            batch.config.to_json() if batch.create else b"",
+            batch.n_records,
+            batch.record_bytes,
+            tenant,
+            int(settings.retained_records * batch.share),
+            int(settings.retained_bytes * batch.share),
+            int(settings.backlog_bytes * batch.share),
+            int(settings.idempotency_bytes * batch.share),
+            *(("", 0, 0) if offsets is None else (offsets.source, offsets.first, offsets.end)),
+            MAX_SOURCES,
+            len(fields),
+            *fields,
+        )
+        marks = keys.marks(batch.model, batch.generation)
+        return Append((name, keys.record_bytes_of(tenant), marks), arguments, len(batch.payload))
+
+    async def _send(self, group: GroupKey, appends: list[Append]) -> Sequence[Any]:
+        """Run the script of a group; return one reply of each batch."""
+        (partition, frees_memory), settings = group, self._settings
+        keys, ttl_s, now_s = (
+            self._keys.partition(partition),
+            settings.idempotency_ttl_s,
+            time.time(),
+        )
+        common = (
+            SCHEMA,
+            ttl_s,
+            batch_records.expiry_bucket(now_s, ttl_s),
+            batch_records.first_living_bucket(now_s, ttl_s),
+            ttl_s + batch_records.expiry_bucket_s(ttl_s),
+            settings.retained_records,
+            settings.retained_bytes,
+            settings.backlog_bytes,
+            settings.idempotency_bytes,
+            len(appends),
+        )
+        script = self._script_if_full if frees_memory else self._script
+        of_partition = (
+            keys.stream,
+            keys.bytes_in,
+            keys.record_bytes,
+            keys.retained,
+            keys.models,
+            keys.cursor,
+        )
+        names = [*of_partition, *(key for each in appends for key in each.keys)]
+        arguments = [*common, *(part for each in appends for part in each.arguments)]
+        if settings.durability == "replicated":
+            reply = await script.run_replicated(names, arguments, touched=keys.bytes_in)
+        else:
+            reply = await script(names, arguments)
+        bytes_in, bytes_out, *replies = reply
+        self._rates.note(partition, int(bytes_out), int(bytes_in) - int(bytes_out))
+        found: Sequence[Any] = replies
+        return found
 
     def _full(self, batch: IngestBatch, full: NoRoom) -> RecordsFull:
         settings = self._settings
@@ -238,6 +282,11 @@ class BatchAppender:
             for name in dict.fromkeys(batch.ids):
                 pipe.hexists(keys.facts_of(batch.model, batch.generation, name), name)
             return all(await pipe.execute())
+
+
+def _of_config(batch: IngestBatch, config: ModelConfig) -> IngestBatch:
+    """Return a batch for a configuration."""
+    return replace(batch, config=config, generation=config.generation)
 
 
 class _Sample(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from calibrant_server.workers.ingest.cached_pane import CONFLICT, DUPLICATE, STALE, UnreadablePane
 from calibrant_server.workers.ingest.entries import (
     EntryError,
     IngestEntry,
@@ -16,13 +17,7 @@ from calibrant_server.workers.ingest.entries import (
     queued,
 )
 from calibrant_server.workers.ingest.label_join import Change, RowOutcomes
-from calibrant_server.workers.ingest.pane_cache import (
-    CONFLICT,
-    DUPLICATE,
-    STALE,
-    PaneCache,
-    UnreadablePane,
-)
+from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
 from calibrant_server.workers.ingest.retained_store import write_facts
 from calibrant_server.workers.store import batch_records as records
@@ -150,11 +145,11 @@ class CommitGroup:
 
     def __init__(
         self,
-        ground: Numerics,
+        numerics: Numerics,
         progress: Callable[[], None] = lambda: None,
         reads: StoreReads | None = None,
     ):
-        self._ground = ground
+        self._numerics = numerics
         self._progress = progress
         self._seen: set[tuple[str, str, str]] = set()
         self._careful = False
@@ -199,9 +194,9 @@ class CommitGroup:
         if self._careful:
             target, mark = Reduction(self.reduction.reads), self.reduction.reads.join.mark()
         try:
-            item.n = reduce_entry(item.entry, item.config, self._ground, target)
+            item.n = reduce_entry(item.entry, item.config, self._numerics, target)
             if self._careful:
-                target.close(self._ground)
+                target.close(self._numerics)
         except NO_VERDICT:
             raise
         except Exception as error:
@@ -227,20 +222,20 @@ class CommitGroup:
             if item.counts:
                 self._fill(item)
 
-    def apply(self, shelf: PaneCache) -> None:
+    def apply(self, cache: PaneCache) -> None:
         """Add the reduction to the cached panes; dead-letter items that cannot be added, and continue."""
         try:
-            self.reduction.close(self._ground)
+            self.reduction.close(self._numerics)
         except NO_VERDICT:
             raise
         except Exception as error:
             log.info("group_refilled error=%s", error)
             self.refill()
-        while not self._try_apply(shelf):
-            shelf.forget()
+        while not self._try_apply(cache):
+            cache.forget()
             self.refill()
 
-    def _try_apply(self, shelf: PaneCache) -> bool:
+    def _try_apply(self, cache: PaneCache) -> bool:
         configs = {
             (item.config.key, item.config.generation): item.config
             for item in self.items
@@ -249,21 +244,25 @@ class CommitGroup:
         changes = self._changes()
         claimed = {claim.pane for _, claim in self.reduction.claims}
         try:
-            shelf.fetch(
+            cache.fetch(
                 {*self.reduction.deltas, *claimed}, {*self.reduction.rows, *changes}, configs
             )
             for key in {**self.reduction.rows, **changes}:
-                shelf.add_rows(key, configs, self.reduction.rows.get(key), changes.get(key))
+                cache.add_rows(key, configs, self.reduction.rows.get(key), changes.get(key))
+            for lifted in self.reduction.lifted:
+                cache.lift(lifted)
+            for key, (names, config) in self._erased().items():
+                cache.erase(key, config, names)
         except UnreadablePane as error:
-            self._park_touching(error, shelf)
+            self._park_touching(error, cache)
             return False
         for key, delta in self.reduction.deltas.items():
-            shelf.merge(key, delta)
+            cache.merge(key, delta)
         by_id = {item.id: item for item in self.items}
         for entry_id, claim in self.reduction.claims:
             item = by_id[entry_id]
             try:
-                item.claims.append((claim.update.at or "", shelf.claim(claim)))
+                item.claims.append((claim.update.at or "", cache.claim(claim)))
             except NO_VERDICT:
                 raise
             except Exception as error:
@@ -272,21 +271,28 @@ class CommitGroup:
         # One at a time: rejecting an earlier item may remove a conflict of a later one.
         return not any(_refuse_conflicting(item) for item in self.items)
 
+    def _erased(self) -> dict[PaneKey, tuple[list[str], ModelConfig]]:
+        """Return the ids that were deleted, by the pane of all rows of their time slice."""
+        join = self.reduction.reads.opened_join
+        return {} if join is None else join.erased()
+
     def _changes(self) -> dict[PaneKey, Change]:
         """Return what time slices lose and gain by joined labels, after filling it once."""
         changes = self.reduction.changes()
         for change in changes.values():
-            change.try_fill(self._ground.rows, lambda of: self._ground.pane(self._ground.spec(of)))
+            change.try_fill(
+                self._numerics.rows, lambda of: self._numerics.empty(self._numerics.spec(of))
+            )
             self.reduction.touched |= change.touched()
         return changes
 
-    def _park_touching(self, error: UnreadablePane, shelf: PaneCache) -> None:
+    def _park_touching(self, error: UnreadablePane, cache: PaneCache) -> None:
         if not self._careful:
             self.refill()
         affected = [
             item
             for item in self.items
-            if item.counts and error.key in set(map(shelf.place, item.touched))
+            if item.counts and error.key in set(map(cache.place, item.touched))
         ]
         if not affected:
             raise error

@@ -85,6 +85,15 @@ class Places:
         return cls(rows, bool(by_line), by_line if isinstance(by_line, str) else "")
 
 
+@dataclass(frozen=True)
+class SourceOffsets:
+    """The numbered messages of a source that a batch holds: from `first` to before `end`."""
+
+    source: str
+    first: int
+    end: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class IngestEntry:
     """One entry of a stream: a batch, or an order about a model.
@@ -186,6 +195,8 @@ class IngestBatch(IngestEntry):
     violations : of the rows that were not accepted
     ids : predictions that the batch labels or removes; those with a record need no further room
     share : part of each bound of the partition that the model's tenant may use
+    checked_revision : revision of the configuration that must still be the current one; None: any
+    offsets : the messages of a source that the batch holds; messages before the source's watermark are not taken again
     """
 
     config: ModelConfig
@@ -194,6 +205,8 @@ class IngestBatch(IngestEntry):
     violations: Sequence[Violation] = ()
     ids: tuple[str, ...] = ()
     share: float = 1.0
+    checked_revision: int | None = None
+    offsets: SourceOffsets | None = None
 
     @classmethod
     def of(
@@ -212,6 +225,7 @@ class IngestBatch(IngestEntry):
         create: bool = False,
         violations: Sequence[Violation] = (),
         ids: tuple[str, ...] = (),
+        offsets: SourceOffsets | None = None,
     ) -> IngestBatch:
         """Return a batch for a model. With `retains`, every accepted row needs a retained record."""
         received_at = received_at or datetime.now(UTC)
@@ -231,6 +245,7 @@ class IngestBatch(IngestEntry):
             create=create,
             violations=violations,
             ids=ids,
+            offsets=offsets,
         )
 
 

@@ -14,6 +14,7 @@ from calibrant_server.workers.store.transient_errors import (
 )
 
 if TYPE_CHECKING:
+    from calibrant_server.workers.ingest.entries import SourceOffsets
     from calibrant_server.workers.store.registry import ModelConfig
 
 
@@ -25,6 +26,25 @@ class BatchConflict(RuntimeError):
             f"received other content under batch id {batch_id}, which was used before; use another id"
         )
         self.batch_id = batch_id
+
+
+class OffsetMismatch(RuntimeError):
+    """The batch does not follow what was accepted of its source before (409).
+
+    Attributes
+    ----------
+    watermark : the offset behind the last accepted message of the source
+    is_gap : messages between the watermark and the batch are missing; otherwise some of the batch were accepted before
+    """
+
+    def __init__(self, offsets: SourceOffsets, watermark: int, is_gap: bool):
+        what = "are missing before it" if is_gap else "were accepted before"
+        super().__init__(
+            f"received offsets [{offsets.first}, {offsets.end}) of source {offsets.source}, of which messages {what}; "
+            f"expected offsets from {watermark}"
+        )
+        self.watermark = watermark
+        self.is_gap = is_gap
 
 
 class Saturated(RuntimeError):
@@ -41,6 +61,10 @@ class BacklogFull(Saturated):
 
 class IdsFull(Saturated):
     """There is no room to store another batch id; none is deleted before it expires (429)."""
+
+
+class SourcesFull(Saturated):
+    """The model has the maximum of sources (429)."""
 
 
 class RecordsFull(Saturated):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.alarm.alarm_reader import AlarmBook
-from calibrant_server.workers.ingest.append import BatchAppender
+from calibrant_server.workers.ingest.append import AcceptedBefore, BatchAppender
 from calibrant_server.workers.ingest.entries import IngestBatch, alarm_order
 from calibrant_server.workers.ingest.errors import (
     BacklogFull,
@@ -43,16 +43,17 @@ from calibrant_server.workers.store.access_keys import AccessKeys
 from calibrant_server.workers.store.audit_log import AuditLog
 from calibrant_server.workers.store.batch_records import BatchRecord, Receipt
 from calibrant_server.workers.store.connection import connect_async, join, run_async
+from calibrant_server.workers.store.event_halves import EventHalves
 from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
-from calibrant_server.workers.store.watermarks import Watermarks, is_live
 from calibrant_server.workers.store.webhook_tests import WebhookTests
-from calibrant_server.workers.store.windows import Window
+from calibrant_server.workers.store.windows import Watermarks, Window, is_live
 
 __all__ = [
     "BacklogFull",
@@ -101,10 +102,12 @@ class Inbox:
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
         self.access_keys = AccessKeys(self.client, self.keys, self._kept_up)
+        self.page_sessions = PageSessions(self.client, self.keys, self._kept_up)
         self.audit = AuditLog(self.client, self.keys, self._kept_up)
         self.rates = RateLeases(self.client, self.keys)
         self.usage = TenantUsage(self.client, self.keys, self._kept_up)
         self.webhook_tests = WebhookTests(self.client, self.keys, self._kept_up)
+        self.event_halves = EventHalves(self.client, self.keys, self._kept_up)
         self.letters = LetterBook(settings, self._kept_up)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
@@ -312,7 +315,10 @@ class Inbox:
             pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
     async def _hand_over_once(self, batch: IngestBatch, nonce: str) -> Receipt:
-        record, was_there = await self._appender.append(batch, nonce)
+        try:
+            record, was_there = await self._appender.append(batch, nonce)
+        except AcceptedBefore:
+            return Receipt.of_earlier_messages(batch.batch_id, batch.n_accepted, self.durability)
         return Receipt.of(batch.batch_id, record, self.durability, duplicate=was_there)
 
     async def _record_once(self, model_key: str, batch_id: str) -> Receipt | None:

@@ -31,8 +31,7 @@ from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks
-from calibrant_server.workers.store.windows import ALL_ROWS, pane_start
+from calibrant_server.workers.store.windows import ALL_ROWS, Watermarks, pane_start
 
 Group = tuple[int, str]
 NamedRecord = tuple[str, RetainedRecord]
@@ -270,6 +269,20 @@ class LabelJoin:
             for model in self.models.values()
             for start, change in self._rows_by_start(model).items()
         }
+
+    def erased(self) -> dict[PaneKey, tuple[list[str], ModelConfig]]:
+        """Return the ids whose prediction was deleted, by the pane of all rows of their time slice."""
+        found: dict[PaneKey, tuple[list[str], ModelConfig]] = {}
+        for model in self.models.values():
+            config = model.config
+            for name, facts in model.changed().items():
+                before = model.before[name]
+                if not facts.deleted or before is None or before.prediction is None:
+                    continue
+                start = pane_start(before.prediction.event_us, config.pane_s)
+                key = PaneKey(config.key, config.generation, ALL_ROWS, start)
+                found.setdefault(key, ([], config))[0].append(name)
+        return found
 
     def _model(self, config: ModelConfig, names: list[str]) -> ModelJoin:
         """Return the model's records, with those of `names` read."""

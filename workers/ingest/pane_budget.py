@@ -1,4 +1,4 @@
-"""One bound on the memory of the cached tails and panes of a process, shared by its partitions."""
+"""One bound on the memory of the cached tails, panes and samples of a process, shared by its partitions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.memory import memory_limit_bytes
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.keys import PaneKey
@@ -22,7 +23,7 @@ class TailKey(NamedTuple):
     pane: PaneKey
 
 
-CacheKey = PaneKey | TailKey
+CacheKey = PaneKey | TailKey | SampleKey
 
 
 class Evictable(Protocol):

@@ -1,4 +1,4 @@
-"""Cached tails and panes of a partition, as the last commit left them, and one bound on their memory per process.
+"""Cached tails, panes and samples of a partition, as the last commit left them, and one bound on their memory per process.
 
 A commit appends rows to the tail of their time slice. Only where the tail is larger than the panes that it feeds are these
 read, filled and written, and the tail removed. Posted panes and histograms change stored sums.
@@ -9,73 +9,44 @@ of them: the cache holds what the store holds, or nothing. The partitions of a p
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
-from sys import getsizeof
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from calibrant.core.hashing import hash_names
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
+from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
+from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
 from calibrant_server.workers.ingest.label_join import Change
 from calibrant_server.workers.ingest.pane_budget import CacheKey, PaneBudget, TailKey
-from calibrant_server.workers.ingest.reduce import Claim, NewRows, Numerics
+from calibrant_server.workers.ingest.reduce import Claim, LiftedSample, NewRows, Numerics
+from calibrant_server.workers.ingest.sample_cache import (
+    CachedSample,
+    SampleCache,
+    SampleKey,
+    pane_order,
+)
+from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.tail_cache import MAX_TAIL_BYTES, CachedTail
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks, latest_day
-from calibrant_server.workers.store.windows import Window, rfc3339
+from calibrant_server.workers.store.windows import Watermarks, latest_day, sealed_slice
 
-REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
 # Models whose slices are known to be listed; a slice that is not known is listed again.
 MAX_KNOWN_MODELS = 1000
-_TOTALS = struct.Struct("<q16s")
-
-
-class UnreadablePane(RuntimeError):
-    """The state of a pane or tail is damaged: entries for it are parked, and the state is not changed."""
-
-    def __init__(self, key: PaneKey, error: Exception):
-        at = rfc3339(Window(key.start_s, key.start_s).from_at)
-        name = f" of slice {key.slice!r}" if key.slice else ""
-        super().__init__(f"the pane {at}{name} cannot be read: {error}")
-        self.key = key
-
-
-@dataclass
-class CachedPane:
-    """A pane, its parts as stored, and the running totals of its sources."""
-
-    pane: Pane
-    parts: dict[str, bytes] = field(default_factory=dict)
-    sources: dict[str, bytes] = field(default_factory=dict)
-    changed_sources: set[str] = field(default_factory=set)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes in memory: the pane, its parts as packed, and the running totals."""
-        packed = (*self.parts.items(), *self.sources.items())
-        return int(self.pane.memory_bytes) + sum(
-            getsizeof(name) + getsizeof(value) for name, value in packed
-        )
-
-
-def total_field(name: str, start_s: int | None = None) -> str:
-    """Return the field of a running total; in a daily pane it includes the start of the original pane."""
-    return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")
 
 
 class PaneCache:
     """Cached tails and panes of one partition; their memory is bounded by a budget that partitions share."""
 
-    def __init__(self, store: Store, keys: PartitionKeys, ground: Numerics, budget: PaneBudget):
+    def __init__(self, store: Store, keys: PartitionKeys, numerics: Numerics, budget: PaneBudget):
         self._store = store
         self._keys = keys
-        self._ground = ground
+        self._numerics = numerics
         self._budget = budget
         self._held: dict[PaneKey, CachedPane] = {}
         self._tails: dict[PaneKey, CachedTail] = {}
@@ -86,11 +57,16 @@ class PaneCache:
         self._changed_tails: set[PaneKey] = set()
         self._posted: set[PaneKey] = set()
         self._fed: set[PaneKey] = set()
+        node = store.node(keys.partition)
+        self._samples = SampleCache(node, keys, store.settings.sample_bytes)
+        self._baselines = BaselineSamples(node, keys, numerics)
 
     def forget(self) -> None:
         """Drop everything: the state of the store is unknown."""
         self._budget.begin(self)
-        dropped: list[CacheKey] = [*self._held, *map(TailKey, self._tails)]
+        dropped: list[CacheKey] = [*self._held, *map(TailKey, self._tails), *self._samples.keys()]
+        self._samples.forget()
+        self._baselines.forget()
         for held in (self._held, self._tails, self._used, self._marks, self._slices):
             held.clear()
         self._budget.drop(self, dropped)
@@ -141,16 +117,16 @@ class PaneCache:
         named = {name.decode(): value for name, value in fields.items()}
         sources = {name: value for name, value in named.items() if name.startswith(SOURCE_FIELD)}
         parts = {name: value for name, value in named.items() if name not in sources}
-        spec = self._ground.spec(config)
+        spec = self._numerics.spec(config)
         try:
-            pane = self._ground.pane.from_parts(spec, parts) if parts else self._ground.pane(spec)
+            pane = self._numerics.of_parts(spec, parts)
         except PackingError as error:
             raise UnreadablePane(key, error) from error
         return CachedPane(pane, parts, sources)
 
     def _read_tail(self, key: PaneKey, fields: dict[bytes, bytes]) -> CachedTail:
         try:
-            return CachedTail.read(self._ground.rows, fields)
+            return CachedTail.read(self._numerics.rows, fields)
         except PackingError as error:
             raise UnreadablePane(key, error) from error
 
@@ -182,7 +158,7 @@ class PaneCache:
         """
         config = configs[key.model, key.generation]
         is_old = self._is_old(key)
-        tail = CachedTail(self._ground.rows) if is_old else self._tails[key]
+        tail = CachedTail(self._numerics.rows) if is_old else self._tails[key]
         added = self._rows_of(tail.next_part, config, new, change)
         self._fed |= {self.place(replace(key, slice=slice_)) for slice_ in added.n_by_slice}
         if is_old:
@@ -200,7 +176,7 @@ class PaneCache:
     def _rows_of(
         self, part: int, config: ModelConfig, new: NewRows | None, change: Change | None
     ) -> TailRows:
-        rows = self._ground.rows
+        rows = self._numerics.rows
         added: list[TailRows] = []
         for batch in [] if new is None else new.batches:
             added.append(rows.of_batch(batch, part + len(added)))
@@ -211,8 +187,8 @@ class PaneCache:
 
     def _limit(self, config: ModelConfig, tail: CachedTail, added: TailRows) -> int:
         """Return the bytes above which rows become sums: the estimated size of all panes that they feed."""
-        spec, numbers = self._ground.spec(config), tail.n_by_slice(added.n_by_slice)
-        estimated = sum(self._ground.pane_bytes(spec, n) for n in numbers.values())
+        spec, numbers = self._numerics.spec(config), tail.n_by_slice(added.n_by_slice)
+        estimated = sum(self._numerics.pane_bytes(spec, n) for n in numbers.values())
         return min(MAX_TAIL_BYTES, estimated)
 
     def _fold(
@@ -247,8 +223,9 @@ class PaneCache:
         ----------
         filled : the pane of all rows of the last part, if that is known
         """
-        spec = self._ground.spec(config)
-        rows = self._ground.rows.together(parts)
+        spec = self._numerics.spec(config)
+        rows = self._numerics.rows.together(parts)
+        sample = self._sample(key)
         panes = {slice_: replace(key, slice=slice_) for slice_ in rows.n_by_slice}
         self.fetch(panes.values(), (), {(config.key, config.generation): config})
         for slice_, name in panes.items():
@@ -257,8 +234,44 @@ class PaneCache:
                 pane.merge(filled)
                 own = parts[:-1]
             for each in own:
-                each.fill_into(pane, slice_, lambda: self._ground.pane(spec))
+                each.fill_into(pane, slice_, lambda: self._numerics.empty(spec))
             self._changed.add(self.place(name))
+        if sample is not None:
+            sample.add(SampleRows.of_tail(rows.net, key.start_s, sample.halvings))
+
+    def _sample(self, key: PaneKey) -> CachedSample | None:
+        """Return the sample that has a pane's rows; None where none is stored."""
+        if not (self._numerics.keeps_samples and self._samples.most_bytes):
+            return None
+        try:
+            return self._samples[SampleKey.of(key)]
+        except PackingError as error:
+            raise UnreadablePane(key, error) from error
+
+    def lift(self, lifted: LiftedSample) -> None:
+        """Move the sample of a posted pane to its model and day; raise UnreadablePane."""
+        sample = self._sample(lifted.key)
+        if sample is not None:
+            sample.add(lifted.rows, lifted.halvings)
+
+    def erase(self, key: PaneKey, config: ModelConfig, names: Sequence[str]) -> None:
+        """Remove every stored row of deleted ids, whose removal is among the rows already; raise UnreadablePane.
+
+        Parameters
+        ----------
+        key : pane of all rows of their time slice
+        """
+        if not self._numerics.keeps_samples:
+            return
+        hashes = hash_names(list(names))
+        tail = self._tails.get(key)
+        if tail is not None and tail.still_has(hashes):
+            self._fold(key, config, tail, None, None)
+        for clock in (key, replace(key, slice=sealed_slice(key.slice))):
+            sample = self._sample(clock)
+            if sample is not None:
+                sample.without(hashes)
+        self._baselines.erase(config, key.start_s, hashes)
 
     def merge(self, key: PaneKey, delta: Pane) -> None:
         """Add a delta to a fetched pane."""
@@ -270,39 +283,22 @@ class PaneCache:
         self._posted.add(self.place(key))
 
     def claim(self, claim: Claim) -> str:
-        """Replace the earlier running total of a source by a newer one; return the outcome.
-
-        The new totals are added before the old ones are subtracted, so that no cell passes through a count of zero,
-        at which its sums would be dropped.
-        """
-        held, update = self._held[self.place(claim.pane)], claim.update
+        """Replace the earlier running total of a source by a newer one; return the outcome."""
+        held = self._held[self.place(claim.pane)]
         self._note_posted(claim.pane)
         is_daily = claim.pane.start_s < self._marks_of(claim.pane).daily_to
         name = total_field(claim.name, claim.pane.start_s if is_daily else None)
-        digest = blake2b(update.packed, digest_size=16).digest()
-        sequence = int(update.sequence or 0)
-        earlier = held.sources.get(name)
-        if earlier is not None:
-            last_sequence, last_digest = _TOTALS.unpack_from(earlier)
-            if sequence < last_sequence:
-                return STALE
-            if sequence == last_sequence:
-                return DUPLICATE if digest == last_digest else CONFLICT
-        held.pane.fill_histogram(self._ground.histogram.unpack(update.packed))
-        if earlier is not None:
-            replaced = self._ground.histogram.unpack(earlier[_TOTALS.size :])
-            held.pane.fill_histogram(replaced.negated())
-        held.sources[name] = _TOTALS.pack(sequence, digest) + update.packed
-        held.changed_sources.add(name)
-        return REPLACED
+        return held.replace_total(name, claim.update, self._numerics)
 
     def write(self, commit: Commit, version: bytes) -> None:
         """Write all changes into a commit. Panes whose rows only became sums keep their version."""
-        for key in sorted(self._changed_tails, key=_order):
+        for key in sorted(self._changed_tails, key=pane_order):
             self._tails[key].write(self._keys.tail(key), commit)
             self._used[TailKey(key)] = self._tails[key].memory_bytes
-        renewed = set(self._fed)
-        for key in sorted(self._changed, key=_order):
+        renewed = {*self._fed, *self._samples.renewed()}
+        self._used.update(self._samples.write(commit, version).items())
+        self._baselines.write(commit, version)
+        for key in sorted(self._changed, key=pane_order):
             if self._write(key, commit) and key in self._posted:
                 renewed.add(key)
             self._held[key].pane.tighten()
@@ -330,7 +326,7 @@ class PaneCache:
 
     def _write_versions(self, panes: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
         by_slice: dict[PaneKey, dict[str, bytes]] = {}
-        for key in sorted(panes, key=_order):
+        for key in sorted(panes, key=pane_order):
             fields = by_slice.setdefault(replace(key, start_s=0), {LAST_CHANGE: version})
             fields[str(key.start_s)] = version
         for key, fields in by_slice.items():
@@ -350,11 +346,9 @@ class PaneCache:
 
     def evict(self, key: CacheKey) -> None:
         """Drop one pane or tail, as the budget asks."""
-        if isinstance(key, TailKey):
+        if isinstance(key, SampleKey):
+            self._samples.evict(key)
+        elif isinstance(key, TailKey):
             self._tails.pop(key.pane, None)
         else:
             self._held.pop(key, None)
-
-
-def _order(key: PaneKey) -> tuple[str, str, str, int]:
-    return key.model, key.generation, key.slice, key.start_s

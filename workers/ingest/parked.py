@@ -24,8 +24,9 @@ from calibrant_server.workers.ingest.dead_letters import (
     replay,
 )
 from calibrant_server.workers.settings import EngineSettings, SettingsError
-from calibrant_server.workers.store.connection import Store, StoreMismatch
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import store_of
+from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 
 Action = Callable[[Store, int, str], bool]

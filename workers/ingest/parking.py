@@ -11,9 +11,8 @@ from calibrant_server.workers.ingest.commit_group import release
 from calibrant_server.workers.ingest.dead_letters import EntryHead
 from calibrant_server.workers.ingest.entries import queued, reservation
 from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
-from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.fencing_token import FencingToken
 from calibrant_server.workers.store.keys import PartitionKeys
 
 log = logging.getLogger(__name__)
@@ -26,10 +25,10 @@ class LoneEntryError(RuntimeError):
 class Parking:
     """Parks entries of one partition within a bound on their bytes."""
 
-    def __init__(self, store: Store, keys: PartitionKeys, chain: FencingToken):
+    def __init__(self, store: Store, keys: PartitionKeys, fencing: FencingToken):
         self._node = store.node(keys.partition)
         self._keys = keys
-        self._chain = chain
+        self._fencing = fencing
         self._limit_bytes = store.settings.parked_bytes
 
     def park(self, head: EntryHead, why: str) -> None:
@@ -42,7 +41,7 @@ class Parking:
         release(reserved, commit, self._keys)
         self._leave_open(head, commit)
         log.error("entry_parked entry_id=%s error=%s", head.id, why)
-        self._chain.send(commit, self._chain.new_token(), head.id, 0, head.n_bytes)
+        self._fencing.send(commit, self._fencing.new_token(), head.id, 0, head.n_bytes)
 
     def check_room(self, n_bytes: int) -> None:
         """Raise LoneEntryError if the parked entries would exceed their bound: the partition then waits for an operator."""

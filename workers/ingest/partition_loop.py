@@ -40,13 +40,14 @@ from calibrant_server.workers.lifecycle.baselines import Baselines, write_outcom
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
 from calibrant_server.workers.lifecycle.transfer_import import Restoring
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.commit import Commit, id_order
-from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.fencing_token import (
+from calibrant_server.workers.store.commit import (
     MAX_COMMIT_ENTRIES,
+    Commit,
     FencingToken,
     StaleTokenError,
+    id_order,
 )
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import RETRIES_A_LEASE, Leases
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
 from calibrant_server.workers.store.transient_errors import NO_VERDICT, is_transient
@@ -76,28 +77,30 @@ class PartitionLoop:
         self,
         store: Store,
         partition: int,
-        ground: Numerics,
+        numerics: Numerics,
         leases: Leases,
         stop: threading.Event,
         budget: PaneBudget | None = None,
     ):
         self._store = store
         self._settings = store.settings
-        self._ground = ground
+        self._numerics = numerics
         self._leases = leases
         self._stop = stop
         self.partition = partition
         self.abandoned = False
         self.keys = store.keys.partition(partition)
         self._node = store.node(partition)
-        self._chain = FencingToken(store, self.keys)
-        self._shelf = PaneCache(store, self.keys, ground, budget or PaneBudget.of(store.settings))
-        self._child = DisposableReducer(ground, CHILD_TIMEOUT_S, CHILD_MEMORY_BYTES)
-        self._housekeeping = Housekeeping(store, self.keys, self._chain, ground)
-        self._baselines = Baselines(self._node, self.keys, self._chain, ground)
-        self._restoring = Restoring(self._node, self.keys, self._chain, ground)
+        self._fencing = FencingToken(store, self.keys)
+        self._cache = PaneCache(store, self.keys, numerics, budget or PaneBudget.of(store.settings))
+        self._child = DisposableReducer(numerics, CHILD_TIMEOUT_S, CHILD_MEMORY_BYTES)
+        self._housekeeping = Housekeeping(store, self.keys, self._fencing, numerics)
+        self._baselines = Baselines(self._node, self.keys, self._fencing, numerics)
+        self._restoring = Restoring(
+            self._node, self.keys, self._fencing, numerics, self._settings.sample_bytes
+        )
         self._records = RetainedStore(self._node, self.keys)
-        self._parking = Parking(store, self.keys, self._chain)
+        self._parking = Parking(store, self.keys, self._fencing)
         self._tries: Tries | None = None  # created by the first failure
         self._at_work: list[str] = []
         self._counted = False
@@ -116,7 +119,7 @@ class PartitionLoop:
                 self._report(error)
                 self._stop.wait(0.2)
             except Exception:
-                log.exception("partition %d: starts again", self.partition)
+                log.exception("partition_restarted partition=%d", self.partition)
                 self._stop.wait(0.2)
         self._child.close()
 
@@ -125,14 +128,14 @@ class PartitionLoop:
         return not self._stop.is_set() and not self.abandoned
 
     def _term(self) -> None:
-        self._shelf.forget()
+        self._cache.forget()
         try:
-            self._chain.reload()
+            self._fencing.reload()
             self._counted = False
             while self._goes_on and self._leases.holds(self.partition):
                 self._step_or_reload()
         finally:
-            self._shelf.forget()
+            self._cache.forget()
             self._child.close()
             if not self.abandoned:
                 self._leases.idle(self.partition)
@@ -143,14 +146,14 @@ class PartitionLoop:
             self.step()
         except (StaleTokenError, LoneEntryError, *NO_VERDICT) as error:
             # Rejected, or the outcome is unknown: the memory may be ahead of the store or behind it.
-            self._shelf.forget()
+            self._cache.forget()
             if isinstance(error, MemoryError):
                 self._count = 1
             if not isinstance(error, StaleTokenError):
                 self._report(error)
                 self._tries = self._tries or Tries()
                 self._stop.wait(self._tries.failed(self._at_work, error))
-            self._chain.reload()
+            self._fencing.reload()
         finally:
             self._leases.idle(self.partition)
 
@@ -159,23 +162,23 @@ class PartitionLoop:
         if is_transient(error) and isinstance(error, RedisError):
             self._store.state.failed(error)
         else:
-            log.warning("partition %d: %r", self.partition, error)
+            log.warning("partition_interrupted partition=%d error=%r", self.partition, error)
 
     def step(self) -> None:
         """Read the entries that are there, and commit them."""
         self._at_work = []
         if time.monotonic() >= self._housekeeping.due_at and self._housekeeping.run(self._busy):
-            self._shelf.forget()
+            self._cache.forget()
         tries = self._tries
         if tries is not None and tries.spent_id and self._park_next(tries):
             return
-        items, dry = self._read(self._chain.cursor.id, READ_BLOCK_S)
+        items, dry = self._read(self._fencing.cursor.id, READ_BLOCK_S)
         if not items:
             return
         self._busy()
         if not self._counted:
             # Count the attempt once there is an entry to die of; read the entry again from the counted cursor.
-            self._chain.take_over()
+            self._fencing.take_over()
             self._counted = True
             return
         self._at_work = [items[0].id]
@@ -188,14 +191,16 @@ class PartitionLoop:
             self._commit(self._single(items[0]))
         else:
             self._commit(self._gather(items, dry))
-        if in_danger and id_order(self._chain.cursor.id) >= id_order(self._chain.cursor.danger_id):
+        if in_danger and id_order(self._fencing.cursor.id) >= id_order(
+            self._fencing.cursor.danger_id
+        ):
             self._child.close()
         if tries is not None:
             tries.succeeded()
 
     def _park_next(self, tries: Tries) -> bool:
         """Park the next entry if it has failed alone too often; its payload is not read, which may be what failed."""
-        head = read_head(self._node, self.keys.stream, f"({self._chain.cursor.id}")
+        head = read_head(self._node, self.keys.stream, f"({self._fencing.cursor.id}")
         if head is None or head.id != tries.spent_id:
             return False
         self._busy()
@@ -205,7 +210,7 @@ class PartitionLoop:
         return True
 
     def _single(self, item: Item) -> CommitGroup:
-        run = CommitGroup(self._ground, self._busy, self._reads())
+        run = CommitGroup(self._numerics, self._busy, self._reads())
         self._add(run, [item])
         return run
 
@@ -221,7 +226,7 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
-        run = CommitGroup(self._ground, self._busy, self._reads())
+        run = CommitGroup(self._numerics, self._busy, self._reads())
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -281,16 +286,16 @@ class PartitionLoop:
                 item.config = configs.get(item.entry.model)
 
     def _commit(self, run: CommitGroup) -> None:
-        token = self._chain.new_token()
-        run.apply(self._shelf)
+        token = self._fencing.new_token()
+        run.apply(self._cache)
         if run.parked_bytes:
             self._parking.check_room(run.parked_bytes)
         commit = Commit(self.keys)
-        self._shelf.write(commit, token)
+        self._cache.write(commit, token)
         run.write(commit, self.keys, self._settings.idempotency_ttl_s)
         run.write_facts(commit, self.keys)
-        self._chain.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
-        self._shelf.trim()
+        self._fencing.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
+        self._cache.trim()
         gap_s = min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
         self._next_commit_at = time.monotonic() + gap_s
 
@@ -302,19 +307,19 @@ class PartitionLoop:
         except (StaleTokenError, LoneEntryError, *NO_VERDICT):
             raise
         except Exception as error:
-            log.exception("entry %s cannot be committed", item.id)
-            self._shelf.forget()
+            log.exception("entry_not_committed entry_id=%s", item.id)
+            self._cache.forget()
             item.set_aside(f"{type(error).__name__}: {error}"[:500])
-            without = CommitGroup(self._ground)
+            without = CommitGroup(self._numerics)
             without.items.append(item)
             self._commit(without)
 
     def _is_dangerous(self, item: Item) -> bool:
-        return id_order(item.id) <= id_order(self._chain.cursor.danger_id)
+        return id_order(item.id) <= id_order(self._fencing.cursor.danger_id)
 
     def _one_in_child(self, item: Item) -> CommitGroup:
         """Return the group of one suspected entry, reduced in a process that may die of it."""
-        run = CommitGroup(self._ground, reads=self._reads())
+        run = CommitGroup(self._numerics, reads=self._reads())
         self._look_up([item])
         entry, config = item.entry, item.config
         known = item.record is not None and item.record.is_final
@@ -354,19 +359,19 @@ class PartitionLoop:
     def _alone(self, item: Item) -> None:
         """Apply an entry that depends on all merged before it, in a commit of its own."""
         assert item.entry is not None
-        token, commit = self._chain.new_token(), Commit(self.keys)
+        token, commit = self._fencing.new_token(), Commit(self.keys)
         if item.entry.kind == ALARM:
             commit = self._ordered(item, item.entry, token)
-            self._chain.send(commit, token, item.id, 0, item.n_bytes)
+            self._fencing.send(commit, token, item.id, 0, item.n_bytes)
             return
-        self._shelf.forget()
+        self._cache.forget()
         if item.entry.kind == CONTROL:
             self._control(item, item.entry, commit)
         else:
             self._about_the_whole(item, commit, token)
             write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
         arrived(item, commit, self.keys)
-        self._chain.send(commit, token, item.id, int(item.counts), item.n_bytes)
+        self._fencing.send(commit, token, item.id, int(item.counts), item.n_bytes)
 
     def _control(self, item: Item, order: IngestEntry, commit: Commit) -> None:
         """Delete a model; any other operation becomes a dead letter and changes nothing."""
@@ -402,7 +407,7 @@ class PartitionLoop:
         try:
             write_order(self._node, self.keys, order, commit, token)
         except (EntryError, PackingError) as error:
-            log.error("entry %s set aside: %s", item.id, error)
+            log.error("entry_dead_lettered entry_id=%s error=%s", item.id, error)
             commit = Commit(self.keys)
             commit.dead_letter(item.id, str(error)[:500])
         return commit

@@ -10,7 +10,7 @@ can count in integers instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -38,6 +38,7 @@ from calibrant_server.workers.ingest.label_join import (
     RowOutcomes,
 )
 from calibrant_server.workers.ingest.payloads import Update, unpack_labels, unpack_updates
+from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
 from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
 from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -58,6 +59,7 @@ class Numerics:
     rows : `TailRows` or a class with its interface
     pane_bytes : estimated packed size of a pane of a number of rows
     path : `module:function` that makes an equal object in another process
+    keeps_samples : whether complete rows are stored for a model and day
     """
 
     batch: type[Batch] = Batch
@@ -68,17 +70,38 @@ class Numerics:
     path: str = "calibrant_server.workers.ingest.reduce:Numerics"
     rows: type[TailRows] = TailRows
     pane_bytes: Callable[[PaneSpec, int], int] = estimated_pane_bytes
+    keeps_samples: bool = True
+
+    def empty(self, spec: PaneSpec, sample_bytes: int = 0) -> Pane:
+        """Return an empty pane of sums; the sample is stored by model and day."""
+        return self.pane(spec, sample_bytes=sample_bytes) if self.keeps_samples else self.pane(spec)
+
+    def of_parts(
+        self, spec: PaneSpec, parts: Mapping[str, bytes], only: Collection[str] | None = None
+    ) -> Pane:
+        """Return a stored pane of sums, or the accumulators of it that are named in `only`.
+
+        Raises
+        ------
+        PackingError
+            A part is damaged.
+        """
+        if parts:
+            pane = self.pane.from_parts(spec, parts, only=only)
+        else:
+            pane = self.pane(spec) if only is None else self.pane(spec, only)
+        return pane.drop_sample() if self.keeps_samples else pane
 
     def window(self, spec: PaneSpec) -> Pane:
         """Return an empty pane into which the panes of a window are merged."""
         return getattr(self.pane, "for_window", self.pane)(spec)
 
 
-def ground_at(path: str) -> Numerics:
+def numerics_at(path: str) -> Numerics:
     """Return the classes that `module:function` returns."""
     module, name = path.split(":")
-    ground: Numerics = getattr(import_module(module), name)()
-    return ground
+    numerics: Numerics = getattr(import_module(module), name)()
+    return numerics
 
 
 @dataclass(frozen=True)
@@ -88,6 +111,28 @@ class Claim:
     pane: PaneKey
     name: str
     update: Update
+
+
+@dataclass(frozen=True)
+class LiftedSample:
+    """Sample of a posted pane, to be stored once for its model and day.
+
+    Attributes
+    ----------
+    key : pane of all rows of its time slice
+    """
+
+    key: PaneKey
+    rows: SampleRows
+    halvings: int
+
+    @classmethod
+    def of(cls, pane: Pane, keys: Sequence[PaneKey]) -> LiftedSample:
+        """Return the sample of a posted pane; the first key is that of all rows, each other that of a slice."""
+        pairs = [key.slice.partition(":") for key in keys[1:]]
+        slices = {name: value for name, _, value in pairs}
+        rows = SampleRows.of_sample(pane.sample, keys[0].start_s, slices)
+        return cls(keys[0], rows, pane.sample.halvings)
 
 
 class StoreReads:
@@ -150,6 +195,7 @@ class Reduction:
     Attributes
     ----------
     rows : by the pane of all rows of their time slice
+    lifted : samples of posted panes
     touched : panes that change
     """
 
@@ -159,13 +205,14 @@ class Reduction:
         self.outcomes: dict[str, RowOutcomes] = {}
         self.rows: dict[PaneKey, NewRows] = {}
         self.deltas: dict[PaneKey, Pane] = {}
+        self.lifted: list[LiftedSample] = []
         self.claims: list[tuple[str, Claim]] = []
         self.touched: set[PaneKey] = set()
 
-    def delta(self, key: PaneKey, config: ModelConfig, ground: Numerics) -> Pane:
+    def delta(self, key: PaneKey, config: ModelConfig, numerics: Numerics) -> Pane:
         """Return the delta of a pane, an empty one at first."""
         if key not in self.deltas:
-            self.deltas[key] = ground.pane(ground.spec(config))
+            self.deltas[key] = numerics.empty(numerics.spec(config))
             self.touched.add(key)
         return self.deltas[key]
 
@@ -173,13 +220,13 @@ class Reduction:
         """Collect the rows of one time slice, to be filled at `close`."""
         self.rows.setdefault(key, NewRows(config, [])).batches.append(batch)
 
-    def close(self, ground: Numerics) -> None:
-        """Fill the collected batches into the panes of all rows."""
+    def close(self, numerics: Numerics, sample_bytes: int = 0) -> None:
+        """Fill the collected batches into the panes of all rows, with a sample of so many bytes."""
         for new in self.rows.values():
             if new.filled is not None:
                 continue
-            filled = ground.pane(ground.spec(new.config))
-            for batch in ground.together(new.batches):
+            filled = numerics.empty(numerics.spec(new.config), sample_bytes)
+            for batch in numerics.together(new.batches):
                 filled.fill_batch(batch)
             filled.tighten()  # a run holds the panes of all its time slices at once
             new.filled = filled
@@ -205,21 +252,26 @@ class Reduction:
             else:
                 self.deltas[key] = delta
         self.claims += other.claims
+        self.lifted += other.lifted
         self.outcomes |= other.outcomes
         self.other |= other.other
         self.touched |= other.touched
 
 
-def reduce_entry(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def reduce_entry(
+    entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction
+) -> int:
     """Add an entry to a reduction that is not closed yet; return the number of predictions or updates.
 
     Any exception, here or at the close, leaves `into` half filled: the caller repeats the reduction without the entry.
     """
-    return _KINDS[entry.kind](entry, config, ground, into)
+    return _KINDS[entry.kind](entry, config, numerics, into)
 
 
-def _predictions(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
-    sent = ground.batch.unpack(entry.payload)
+def _predictions(
+    entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction
+) -> int:
+    sent = numerics.batch.unpack(entry.payload)
     has_ids = getattr(sent, "ids", None) is not None
     counts = (
         into.reads.join.new_rows(config, sent, entry.received_ms)
@@ -250,10 +302,12 @@ def _timed(batch: Batch, received_ms: int) -> Batch:
     return replace(batch, delays=delay_bin(received_ms / 1000 - batch.event_times / 1e6))
 
 
-def _histograms(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _histograms(
+    entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction
+) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
-        histogram = ground.histogram.unpack(update.packed)
+        histogram = numerics.histogram.unpack(update.packed)
         at_us = histogram.event_time if update.event_time_us is None else update.event_time_us
         sent = update.slices or dict(histogram.slice)
         for place in _places(at_us, sent, entry, config, into):
@@ -263,22 +317,25 @@ def _histograms(entry: IngestEntry, config: ModelConfig, ground: Numerics, into:
                 into.claims.append((entry.id, Claim(key, name, update)))
                 into.touched.add(key)
             else:
-                into.delta(key, config, ground).fill_histogram(histogram)
+                into.delta(key, config, numerics).fill_histogram(histogram)
     return len(updates)
 
 
-def _pane(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _pane(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
         if update.is_cumulative:
             raise EntryError("a packed pane cannot be a running total")
-        pane = ground.pane.unpack(update.packed)
-        for place in _places(update.event_time_us, update.slices or {}, entry, config, into):
-            into.delta(_key(config, place), config, ground).merge(pane)
+        pane = numerics.pane.unpack(update.packed)
+        places = _places(update.event_time_us, update.slices or {}, entry, config, into)
+        if numerics.keeps_samples and pane.keeps("sample") and not pane.sample.is_empty:
+            into.lifted.append(LiftedSample.of(pane, [_key(config, place) for place in places]))
+        for place in places:
+            into.delta(_key(config, place), config, numerics).merge(pane)
     return len(updates)
 
 
-def _labels(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
     rows = unpack_labels(entry.payload)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
@@ -286,7 +343,7 @@ def _labels(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Red
     return len(rows)
 
 
-def _removal(entry: IngestEntry, config: ModelConfig, ground: Numerics, into: Reduction) -> int:
+def _removal(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
     try:
         name = str(json.loads(entry.payload)["id"])
     except (ValueError, KeyError, TypeError) as error:

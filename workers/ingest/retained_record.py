@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import delay_bin
+from calibrant.core.float32 import Narrow
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN
-from calibrant_server.workers.ingest.float32 import Narrow
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
 # Maximum ratings of a class that labels may add; those sent with the prediction also fit in the four bytes.
 MAX_RATINGS_OF_CLASS = 2**31 - 1
-# In the second format scores are followed by the sum that they are divided by once they are read (`calibrant_server.workers.ingest.float32`).
+# In the second format scores are followed by the sum that they are divided by once they are read (`calibrant.core.float32`).
 _FORMAT, _DIVIDED = 1, 2
 _HEAD = struct.Struct("<BBIHHHHH")
 _PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Votes
-from calibrant_server.workers.ingest.float32 import Narrow, sent_as_float32
+from calibrant.core.float32 import Narrow, sent_as_float32
 from calibrant_server.workers.ingest.retained_record import COUNT_STRUCT, Prediction, RetainedRecord
 
 
@@ -29,7 +29,7 @@ def rows_of(
     votes: list[dict[int, int]] = [{} for _ in range(batch.n)]
     for row, class_index, n in zip(
         batch.votes.row.tolist(),
-        batch.votes.klass.tolist(),
+        batch.votes.class_index.tolist(),
         batch.votes.count.tolist(),
         strict=True,
     ):
@@ -58,7 +58,7 @@ def row_digests(batch: Batch) -> list[bytes]:
     slices = sorted((batch.slices or {}).items())
     counts = [b""] * batch.n
     for row, class_index, n in zip(
-        batch.votes.row, batch.votes.klass, batch.votes.count, strict=True
+        batch.votes.row, batch.votes.class_index, batch.votes.count, strict=True
     ):
         counts[row] += COUNT_STRUCT.pack(class_index, n)
     digests = []

@@ -18,15 +18,18 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import ModuleType
 
+from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.errors import Violation
+from calibrant.core.pane import Pane
 from calibrant_server.workers.ingest import sandbox_child
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.label_join import RowOutcomes
 from calibrant_server.workers.ingest.reduce import (
     Claim,
+    LiftedSample,
     Numerics,
     Reduction,
-    ground_at,
+    numerics_at,
     reduce_entry,
 )
 from calibrant_server.workers.store.keys import PaneKey
@@ -74,6 +77,7 @@ class Reduced:
     touched: set[PaneKey]
     deltas: dict[PaneKey, bytes]
     claims: list[Claim]
+    lifted: list[LiftedSample]
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,8 @@ Reply = Reduced | Refused | Exhausted | Unavailable
 class DisposableReducer:
     """Reduces entries in a process that may die of them."""
 
-    def __init__(self, ground: Numerics, timeout_s: float, memory_bytes: int):
-        self._ground = ground
+    def __init__(self, numerics: Numerics, timeout_s: float, memory_bytes: int):
+        self._numerics = numerics
         self._timeout_s = timeout_s
         self._memory_bytes = memory_bytes
         self._running: tuple[SpawnProcess, Connection] | None = None
@@ -153,7 +157,7 @@ class DisposableReducer:
             self.close()
         if self._running is None:
             ours, theirs = _SPAWN.Pipe()
-            arguments = (theirs, self._ground.path, self._memory_bytes)
+            arguments = (theirs, self._numerics.path, self._memory_bytes)
             process = _SPAWN.Process(target=sandbox_child.run, args=arguments, daemon=True)
             try:
                 with theirs, _no_main_module():
@@ -208,7 +212,8 @@ class DisposableReducer:
         if reply.joined:
             reduction.outcomes[entry.id] = RowOutcomes()
         for key, packed in reply.deltas.items():
-            reduction.deltas[key] = self._ground.pane.unpack(packed)
+            reduction.deltas[key] = self._numerics.pane.unpack(packed)
+        reduction.lifted = list(reply.lifted)
         reduction.claims = [(entry.id, claim) for claim in reply.claims]
         reduction.touched = {*reply.touched, *reply.deltas, *(claim.pane for claim in reply.claims)}
         return reduction, reply.n
@@ -234,21 +239,23 @@ def _end_of(process: SpawnProcess) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def reply_to(entry: IngestEntry, config: ModelConfig, ground: Numerics) -> Reply:
+def reply_to(entry: IngestEntry, config: ModelConfig, numerics: Numerics) -> Reply:
     """Reduce one entry, in the sandbox."""
     reduction = Reduction()
     try:
-        n = reduce_entry(entry, config, ground, reduction)
-        reduction.close(ground)
+        n = reduce_entry(entry, config, numerics, reduction)
+        reduction.close(numerics, MAX_PANE_BYTES)
         for change in reduction.changes().values():
-            change.try_fill(ground.rows, lambda of: ground.pane(ground.spec(of)))
+            change.try_fill(numerics.rows, lambda of: numerics.empty(numerics.spec(of)))
         deltas = {key: new.filled for key, new in reduction.rows.items() if new.filled is not None}
+        lifted = reduction.lifted + _lifted(deltas, numerics)
         return Reduced(
             n,
             bool(reduction.outcomes),
             reduction.touched,
             {key: delta.pack() for key, delta in (deltas | reduction.deltas).items()},
             [claim for _, claim in reduction.claims],
+            lifted,
         )
     except MemoryError:
         return Exhausted()
@@ -261,7 +268,7 @@ def reply_to(entry: IngestEntry, config: ModelConfig, ground: Numerics) -> Reply
 
 def serve(connection: Connection, numerics_path: str, memory_bytes: int) -> None:
     """Limit this process, report that it is ready, and reply to requests until the connection ends."""
-    ground = ground_at(numerics_path)
+    numerics = numerics_at(numerics_path)
     if memory_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     connection.send(READY)
@@ -270,4 +277,18 @@ def serve(connection: Connection, numerics_path: str, memory_bytes: int) -> None
             entry, config = connection.recv()
         except EOFError:
             return
-        connection.send(reply_to(entry, config, ground))
+        connection.send(reply_to(entry, config, numerics))
+
+
+def _lifted(deltas: dict[PaneKey, Pane], numerics: Numerics) -> list[LiftedSample]:
+    """Take the samples of panes of all rows out of them."""
+    if not numerics.keeps_samples:
+        return []
+    found = [
+        LiftedSample.of(pane, [key])
+        for key, pane in deltas.items()
+        if pane.keeps("sample") and not pane.sample.is_empty
+    ]
+    for pane in deltas.values():
+        pane.drop_sample()
+    return found

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from calibrant_server.workers.ingest.tail_cache import sorted_pieces
+from calibrant_server.workers.store.connection import ReadTogether
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
-from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import is_live
+from calibrant_server.workers.store.windows import is_baseline, is_live
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics
@@ -21,7 +21,7 @@ Wanted = tuple[str, ...] | None
 
 
 def read_pane(
-    node: Any, keys: PartitionKeys, ground: Numerics, config: ModelConfig, key: PaneKey
+    node: Any, keys: PartitionKeys, numerics: Numerics, config: ModelConfig, key: PaneKey
 ) -> tuple[Any, dict[str, bytes]]:
     """Return a pane of the store, and its running totals as stored.
 
@@ -35,7 +35,7 @@ def read_pane(
     reads.hgetall(keys.tail(key))
     fields, tail = reads.run(node)
     parts, sources = divided(fields)
-    return whole_pane(ground, config, key.slice, parts, tail), sources
+    return whole_pane(numerics, config, key.slice, parts, tail), sources
 
 
 def divided(fields: Mapping[bytes, bytes]) -> tuple[dict[str, bytes], dict[str, bytes]]:
@@ -46,7 +46,7 @@ def divided(fields: Mapping[bytes, bytes]) -> tuple[dict[str, bytes], dict[str, 
 
 
 def whole_pane(
-    ground: Numerics,
+    numerics: Numerics,
     config: ModelConfig,
     slice_: str,
     parts: Mapping[str, bytes],
@@ -55,20 +55,24 @@ def whole_pane(
 ) -> Any:
     """Return the sums of a pane together with the rows that feed it, or the accumulators of both that are named in `only`.
 
+    The sample is stored elsewhere, by model and day (`sample_reading.py`); that of a baseline is in its pane.
+
     Raises
     ------
     PackingError
         The sums or the rows are damaged.
     """
-    spec = ground.spec(config)
-    pane = ground.pane.from_parts(spec, parts, only=only) if parts else _empty(ground, spec, only)
-    rows = read_rows(ground, tail) if is_live(slice_) else None
+    spec = numerics.spec(config)
+    if is_baseline(slice_) and parts:
+        return numerics.pane.from_parts(spec, parts, only=only)
+    pane = numerics.of_parts(spec, parts, only)
+    rows = read_rows(numerics, tail) if is_live(slice_) else None
     if rows is not None:
-        rows.fill_into(pane, slice_, lambda: _empty(ground, spec, only))
+        rows.fill_into(pane, slice_, lambda: numerics.of_parts(spec, {}, only))
     return pane
 
 
-def read_rows(ground: Numerics, tail: dict[bytes, bytes]) -> Any:
+def read_rows(numerics: Numerics, tail: dict[bytes, bytes]) -> Any:
     """Return the rows of a stored tail; None if there are none.
 
     Raises
@@ -76,9 +80,5 @@ def read_rows(ground: Numerics, tail: dict[bytes, bytes]) -> Any:
     PackingError
         The rows are damaged.
     """
-    pieces = [ground.rows.unpack(data) for _, data in sorted_pieces(tail)]
-    return ground.rows.together(pieces) if pieces else None
-
-
-def _empty(ground: Numerics, spec: Any, only: Wanted) -> Any:
-    return ground.pane(spec) if only is None else ground.pane(spec, only)
+    pieces = [numerics.rows.unpack(data) for _, data in sorted_pieces(tail)]
+    return numerics.rows.together(pieces) if pieces else None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.core.hashing import U64
 from calibrant.core.routing import ALL_ROWS
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.store.commit import Commit
@@ -127,6 +128,15 @@ class CachedTail:
         """Return the rows of all pieces; None without any."""
         pieces = [self.rows.unpack(self.pieces[name].data) for name in sorted(self.pieces)]
         return self.rows.together(pieces) if pieces else None
+
+    def still_has(self, hashes: U64) -> bool:
+        """Cancel rows of all pieces, where one has rows of these predictions; return whether any of them remains."""
+        rows = self.all_rows()
+        if rows is None or not np.isin(rows.hashes, hashes).any():
+            return False
+        left = rows.net
+        self.pieces = {0: Piece.of(left)} if len(left) else {}
+        return bool(np.isin(left.hashes, hashes).any())
 
     def clear(self) -> None:
         """Drop all rows: they are in the sums."""

@@ -61,7 +61,7 @@ def _content(rows: TailRows) -> U64:
     state = mix(mix(hash_rows(numbers) ^ rows.hashes) ^ rows.unit_hashes)
     votes = rows.votes
     each = mix(
-        votes.klass.astype(np.uint64) * np.uint64(0x1F123BB5) + votes.count.astype(np.uint64)
+        votes.class_index.astype(np.uint64) * np.uint64(0x1F123BB5) + votes.count.astype(np.uint64)
     )
     total = np.zeros(len(rows), np.uint64)
     np.add.at(total, votes.row, each)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import TASKS, Batch, Votes
+from calibrant.core.float32 import narrow_scores, pack_scores, unpack_scores
 from calibrant.core.packing import PackingError, pack, unpack
-from calibrant_server.workers.ingest.float32 import sent_as_float32
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -36,8 +36,10 @@ def pack_rows(rows: TailRows) -> bytes:
     """Return rows as bytes."""
     about: dict[str, Any] = {"rows": FORMAT, "task": rows.task, "n": len(rows)}
     votes = rows.votes
-    arrays: dict[str, NDArray[Any]] = _pack_scores(rows)
-    arrays |= {"vote_class": votes.klass, "vote_count": votes.count}
+    arrays: dict[str, NDArray[Any]] = pack_scores(
+        rows.scores, narrow_scores(rows.scores, rows.logits)
+    )
+    arrays |= {"vote_class": votes.class_index, "vote_count": votes.count}
     arrays["n_votes"] = np.bincount(votes.row, minlength=len(rows))
     same: dict[str, Any] = {}
     for name in _PLAIN:
@@ -52,10 +54,10 @@ def pack_rows(rows: TailRows) -> bytes:
     if (rows.source >= 2).any():
         arrays["unit_hashes"] = rows.unit_hashes[rows.source >= 2]
     if any(case is not None for case in rows.cases):
-        _pack_names(arrays, "case", rows.cases)
+        pack_names(arrays, "case", rows.cases)
     about["slices"] = sorted(rows.slices)
     for number, key in enumerate(about["slices"]):
-        _pack_names(arrays, f"slice{number}", rows.slices[key])
+        pack_names(arrays, f"slice{number}", rows.slices[key])
     return pack(arrays, about)
 
 
@@ -85,7 +87,7 @@ def _columns(arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> dict[str
     for name, kind in _PLAIN.items():
         given = about["same"].get(name)
         columns[name] = np.full(n, given, kind) if given is not None else arrays[name].astype(kind)
-    scores = _unpack_scores(arrays, n)
+    scores = unpack_scores(arrays, n)[0]
     n_votes = arrays["n_votes"]
     row = np.repeat(np.arange(n), n_votes)
     votes = Votes(row, arrays["vote_class"], arrays["vote_count"])
@@ -99,10 +101,10 @@ def _columns(arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> dict[str
     if grouped.any():
         unit_hashes[grouped] = arrays["unit_hashes"]
     columns |= {"hashes": hashes, "unit_hashes": unit_hashes}
-    columns["cases"] = _unpack_names(arrays, "case", n)
+    columns["cases"] = unpack_names(arrays, "case", n)
     keys = [str(key) for key in about["slices"]]
     columns["slices"] = {
-        key: _unpack_names(arrays, f"slice{number}", n) for number, key in enumerate(keys)
+        key: unpack_names(arrays, f"slice{number}", n) for number, key in enumerate(keys)
     }
     _check(columns, n, task)
     return columns
@@ -113,12 +115,16 @@ def _check(columns: dict[str, Any], n: int, task: str) -> None:
     scores, votes = columns["scores"], columns["votes"]
     lengths = {len(columns[name]) for name in (*_PLAIN, "hashes", "unit_hashes", "cases")}
     lengths |= {len(values) for values in columns["slices"].values()}
-    place = votes.row * scores.shape[1] + votes.klass
+    place = votes.row * scores.shape[1] + votes.class_index
     is_sound = (
         task in TASKS
         and lengths == {n}
-        and votes.row.shape == votes.klass.shape == votes.count.shape
-        and bool(((votes.klass >= 0) & (votes.klass < scores.shape[1]) & (votes.count > 0)).all())
+        and votes.row.shape == votes.class_index.shape == votes.count.shape
+        and bool(
+            (
+                (votes.class_index >= 0) & (votes.class_index < scores.shape[1]) & (votes.count > 0)
+            ).all()
+        )
         and bool((np.diff(place) > 0).all())
         and bool((np.abs(columns["sign"]) == 1).all())
         and bool(((columns["source"] >= 0) & (columns["source"] < 4)).all())
@@ -128,40 +134,7 @@ def _check(columns: dict[str, Any], n: int, task: str) -> None:
         raise PackingError("Received rows with invalid columns.")
 
 
-def _pack_scores(rows: TailRows) -> dict[str, NDArray[Any]]:
-    """Return scores in four bytes where those restore the same bits, with the sum that each row is divided by."""
-    scores, totals = rows.scores, np.ones(len(rows))
-    with np.errstate(over="ignore"):
-        narrow = scores.astype(np.float32)
-    fits = np.all(narrow.astype(np.float64) == scores, axis=1)
-    rest = np.flatnonzero(~fits & ~rows.logits)
-    if len(rest):
-        for row, sent in zip(rest, sent_as_float32(scores[rest]), strict=True):
-            if sent is not None:
-                narrow[row], totals[row], fits[row] = sent.sent, sent.total, True
-    arrays: dict[str, NDArray[Any]] = {"narrow": narrow[fits], "wide": scores[~fits]}
-    if not fits.all() and fits.any():
-        arrays["is_narrow"] = fits.astype(np.uint8)
-    if (totals != 1.0).any():
-        arrays["totals"] = totals[fits]
-    return arrays
-
-
-def _unpack_scores(arrays: dict[str, NDArray[Any]], n: int) -> NDArray[np.float64]:
-    narrow, wide = arrays["narrow"], arrays["wide"]
-    if narrow.dtype != np.float32 or wide.dtype != np.float64 or narrow.ndim != 2:
-        raise PackingError("Received rows without scores.")
-    fits = np.full(n, len(narrow) > 0)
-    if "is_narrow" in arrays:
-        fits = arrays["is_narrow"].astype(np.bool_)
-    scores = np.empty((n, narrow.shape[1]))
-    values = narrow.astype(np.float64)
-    scores[fits] = values / arrays["totals"][:, None] if "totals" in arrays else values
-    scores[~fits] = wide
-    return scores
-
-
-def _pack_names(arrays: dict[str, NDArray[Any]], name: str, values: NDArray[Any]) -> None:
+def pack_names(arrays: dict[str, NDArray[Any]], name: str, values: NDArray[Any]) -> None:
     """Add names, each once and followed by a newline, and the number of each row's name; -1 without one."""
     numbers: dict[Any, int] = {None: -1}
     codes = [numbers.setdefault(value, len(numbers) - 1) for value in values.tolist()]
@@ -170,7 +143,7 @@ def _pack_names(arrays: dict[str, NDArray[Any]], name: str, values: NDArray[Any]
     arrays[name] = np.array(codes, np.int64)
 
 
-def _unpack_names(arrays: dict[str, NDArray[Any]], name: str, n: int) -> NDArray[Any]:
+def unpack_names(arrays: dict[str, NDArray[Any]], name: str, n: int) -> NDArray[Any]:
     if name not in arrays:
         return np.full(n, None, dtype=object)
     names = arrays[f"{name}_names"].tobytes().decode().split("\n")[:-1]

@@ -114,9 +114,9 @@ class TailRows:
         rows = [(name, each, each.prediction) for name, each in facts if each.prediction]
         n = len(rows)
         entries = [
-            (i, klass, count)
+            (i, class_index, count)
             for i, (_, each, _) in enumerate(rows)
-            for klass, count in sorted(each.totals.items())
+            for class_index, count in sorted(each.totals.items())
             if count
         ]
         votes = np.array(entries, np.int64).reshape(-1, 3).T
@@ -154,7 +154,7 @@ class TailRows:
         starts = np.cumsum([0, *(len(part) for part in parts)])
         votes = Votes(
             np.concatenate([p.votes.row + at for p, at in zip(parts, starts, strict=False)]),
-            np.concatenate([p.votes.klass for p in parts]),
+            np.concatenate([p.votes.class_index for p in parts]),
             np.concatenate([p.votes.count for p in parts]),
         )
         columns: dict[str, Any] = {

@@ -9,31 +9,31 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from calibrant.accumulators.sample import MAX_PANE_BYTES, Sample
+from calibrant_server.workers.ingest.baseline_samples import START_S
 from calibrant_server.workers.ingest.commit_group import Item, set_aside
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day, merged_sample
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries.versions import panes_in
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks, baseline_slice
-from calibrant_server.workers.store.windows import Window
+from calibrant_server.workers.store.windows import Watermarks, Window, baseline_slice
 
 MAX_BASELINES = 100
-START_S = 0
 _DEFINITION = ("slice", "clock", "window")
 
 
 class Baselines:
     """Maker and remover of the baselines of one partition."""
 
-    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+    def __init__(self, node: Any, keys: PartitionKeys, fencing: FencingToken, numerics: Numerics):
         self._node = node
         self._keys = keys
-        self._chain = chain
-        self._ground = ground
+        self._fencing = fencing
+        self._numerics = numerics
 
     def apply(self, item: Item, commit: Commit, token: bytes) -> None:
         """Write the effects of an entry into a commit and its outcome into the item."""
@@ -84,11 +84,19 @@ class Baselines:
         model = (config.key, config.generation)
         marks = Watermarks.of(slice_, self._node.hgetall(self._keys.marks(*model)))
         found = self._node.hgetall(self._keys.versions(*model, slice_))
-        spec = self._ground.spec(config)
-        merged = self._ground.pane(spec)
-        for start in panes_in(found, marks.widened(window)):
+        spec = self._numerics.spec(config)
+        merged = self._numerics.empty(spec)
+        starts = list(panes_in(found, marks.widened(window)))
+        for start in starts:
             key = PaneKey(*model, slice_, start)
-            merged.merge(read_pane(self._node, self._keys, self._ground, config, key)[0])
+            merged.merge(read_pane(self._node, self._keys, self._numerics, config, key)[0])
+        if self._numerics.keeps_samples and Sample.applies(spec):
+            source = SampleSource(self._keys, self._numerics, config, slice_, marks)
+            days = (
+                source.day(self._node, day_s, dict.fromkeys(some))
+                for day_s, some in by_day(starts).items()
+            )
+            merged.replace_sample(merged_sample(spec, days, MAX_PANE_BYTES))
         return merged
 
     def _remove(self, config: ModelConfig, name: str, commit: Commit) -> None:

@@ -4,7 +4,7 @@ One commit merges a day of a slice. It removes the hours, writes the day and mov
 are days. A kill before or after the commit leaves nothing half done. Results before and after depend on the same sums; only
 fewer window boundaries are available.
 
-Rows that are not sums yet become sums first, since they feed panes of all slices.
+Rows that are not sums yet become sums first, since they feed panes of all slices. Samples are stored by day from the start.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.ingest.pane_cache import total_field
+from calibrant_server.workers.ingest.cached_pane import total_field
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import (
+from calibrant_server.workers.store.windows import (
+    ALL_ROWS,
     DAY_S,
     SEALED_TO,
     Watermarks,
     daily_to,
     is_baseline,
 )
-from calibrant_server.workers.store.windows import ALL_ROWS
 
 log = logging.getLogger(__name__)
 
@@ -36,17 +36,29 @@ log = logging.getLogger(__name__)
 class Compaction:
     """Compactor of the old panes of one partition's models."""
 
-    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+    def __init__(
+        self,
+        node: Any,
+        keys: PartitionKeys,
+        fencing: FencingToken,
+        numerics: Numerics,
+        sample_bytes: int = MAX_PANE_BYTES,
+    ):
         self._node = node
         self._keys = keys
-        self._chain = chain
-        self._ground = ground
-        self._folding = TailFolding(node, keys, chain, ground)
+        self._fencing = fencing
+        self._numerics = numerics
+        self._folding = TailFolding(node, keys, fencing, numerics, sample_bytes)
+        self.is_blocked = False
 
     def merge_days(
         self, config: ModelConfig, until_s: float, progress: Callable[[], None] = lambda: None
     ) -> int:
-        """Merge the days that ended by `until_s`, and are sealed if the model seals cohorts; return their number."""
+        """Merge the days that ended by `until_s`, and are sealed if the model seals cohorts; return their number.
+
+        `is_blocked` is then whether an unreadable pane keeps a day from being merged.
+        """
+        self.is_blocked = False
         if DAY_S % config.pane_s or config.pane_s == DAY_S:
             return 0
         model = (config.key, config.generation)
@@ -54,14 +66,12 @@ class Compaction:
         if config.label_horizon_s is not None:
             until_s = min(until_s, int(marks.get(SEALED_TO.encode(), 0)))
         n_days, to_s = 0, self._fold(config, marks, int(until_s // DAY_S) * DAY_S, progress)
-        for member in sorted(self._node.smembers(self._keys.slices(*model))):
-            slice_ = member.decode()
-            if is_baseline(slice_):
-                continue
+        for slice_, starts in self._starts_by_slice(config).items():
             from_s = Watermarks.of(slice_, marks).daily_to
-            for day_s, hours in self._days(config, slice_, from_s, to_s):
+            for day_s, hours in _days(starts, from_s, to_s):
                 progress()
                 if not self._merge(config, slice_, day_s, hours):
+                    self.is_blocked = True
                     break
                 n_days += 1
         return n_days
@@ -77,29 +87,32 @@ class Compaction:
         from_s = Watermarks.of(ALL_ROWS, marks).daily_to
         starts = [each for each in self._starts(config, ALL_ROWS) if from_s <= each < to_s]
         damaged_s = self._folding.fold(config, starts, progress)[1]
+        self.is_blocked = damaged_s is not None
         return to_s if damaged_s is None else damaged_s - damaged_s % DAY_S
 
     def _starts(self, config: ModelConfig, slice_: str) -> list[int]:
         """Return the starts of a slice's panes, oldest first."""
-        versions = self._keys.versions(config.key, config.generation, slice_)
-        found = (name.decode() for name in self._node.hkeys(versions))
-        return sorted(int(start) for start in found if start != LAST_CHANGE)
+        return _sorted(self._node.hkeys(self._versions(config, slice_)))
 
-    def _days(
-        self, config: ModelConfig, slice_: str, from_s: int, until_s: int
-    ) -> Iterator[tuple[int, list[int]]]:
-        """Return days with hourly panes, oldest first, each with the starts of its panes."""
-        days: dict[int, list[int]] = {}
-        for start in self._starts(config, slice_):
-            if from_s <= start < until_s:
-                days.setdefault(start - start % DAY_S, []).append(start)
-        yield from days.items()
+    def _starts_by_slice(self, config: ModelConfig) -> dict[str, list[int]]:
+        """Return the starts of the panes of each slice that ages, read together."""
+        members = self._node.smembers(self._keys.slices(config.key, config.generation))
+        slices = sorted(member.decode() for member in members)
+        slices = [slice_ for slice_ in slices if not is_baseline(slice_)]
+        with self._node.pipeline(transaction=False) as pipe:
+            for slice_ in slices:
+                pipe.hkeys(self._versions(config, slice_))
+            found = pipe.execute()
+        return {slice_: _sorted(names) for slice_, names in zip(slices, found, strict=True)}
+
+    def _versions(self, config: ModelConfig, slice_: str) -> str:
+        return self._keys.versions(config.key, config.generation, slice_)
 
     def _merge(self, config: ModelConfig, slice_: str, day_s: int, starts: list[int]) -> bool:
         """Merge one day's panes into one; return False and do nothing if one of them is unreadable."""
-        spec = self._ground.spec(config)
+        spec = self._numerics.spec(config)
         panes = [PaneKey(config.key, config.generation, slice_, start) for start in starts]
-        day, fields = self._ground.pane(spec), {}
+        day, fields = self._numerics.empty(spec), {}
         for key, found in zip(panes, self._read(panes), strict=True):
             parts = {}
             for name, value in found.items():
@@ -110,9 +123,9 @@ class Compaction:
                     parts[text] = value
             try:
                 if parts:
-                    day.merge(self._ground.pane.from_parts(spec, parts))
+                    day.merge(self._numerics.of_parts(spec, parts))
             except PackingError:
-                log.exception("a pane of %s cannot be read; its day stays in hours", config.key)
+                log.exception("day_not_merged model=%s", config.key)
                 return False
         self._write(config, slice_, day_s, panes, {**day.parts(), **fields})
         return True
@@ -133,7 +146,7 @@ class Compaction:
         fields: dict[str, bytes],
     ) -> None:
         model = (config.key, config.generation)
-        token, commit = self._chain.new_token(), Commit(self._keys)
+        token, commit = self._fencing.new_token(), Commit(self._keys)
         versions = self._keys.versions(*model, slice_)
         for key in panes:
             commit.unlink(self._keys.pane(key))
@@ -143,4 +156,17 @@ class Compaction:
             commit.set_fields(versions, {str(day_s): token})
         commit.set_fields(versions, {LAST_CHANGE: token})
         commit.set_fields(self._keys.marks(*model), {daily_to(slice_): str(day_s + DAY_S)})
-        self._chain.send(commit, token)
+        self._fencing.send(commit, token)
+
+
+def _sorted(names: list[bytes]) -> list[int]:
+    return sorted(int(name) for name in names if name != LAST_CHANGE.encode())
+
+
+def _days(starts: list[int], from_s: int, until_s: int) -> Iterator[tuple[int, list[int]]]:
+    """Return days with hourly panes, oldest first, each with the starts of its panes."""
+    days: dict[int, list[int]] = {}
+    for start in starts:
+        if from_s <= start < until_s:
+            days.setdefault(start - start % DAY_S, []).append(start)
+    yield from days.items()

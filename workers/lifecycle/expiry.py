@@ -1,4 +1,4 @@
-"""Expiry of retained records past their model's retention: found by a slow scan, removed through the token chain."""
+"""Expiry of retained records past their model's retention: found by a slow scan, removed through the fencing token."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from calibrant_server.workers.ingest.retained_record import RecordError, RetainedRecord
 from calibrant_server.workers.ingest.retained_store import TALLIES, scanned, tally
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys, with_tenant
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -17,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def old_records(
-    node: Any, keys: PartitionKeys, chain: FencingToken, config: ModelConfig, kept_from_s: int
+    node: Any, keys: PartitionKeys, fencing: FencingToken, config: ModelConfig, kept_from_s: int
 ) -> Iterator[None]:
     """Remove records whose pane had ended by `kept_from_s`, in steps; it can be interrupted after any step.
 
@@ -34,9 +33,9 @@ def old_records(
                 if facts is not None and _began_s(facts) < kept_from_s
             }
             if old:
-                _remove(keys, chain, config, name, old)
+                _remove(keys, fencing, config, name, old)
             yield
-    yield from _drop_old_members(node, keys, chain, config, kept_from_s)
+    yield from _drop_old_members(node, keys, fencing, config, kept_from_s)
 
 
 def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) -> Commit:
@@ -68,7 +67,7 @@ def _began_s(facts: RetainedRecord) -> float:
 
 def _remove(
     keys: PartitionKeys,
-    chain: FencingToken,
+    fencing: FencingToken,
     config: ModelConfig,
     shard: str,
     old: dict[str, RetainedRecord],
@@ -83,11 +82,11 @@ def _remove(
     commit.add_numbers(keys.tallies(config.key, config.generation), tallies)
     gone = {name: tallies[name] for name in ("records", "bytes")}
     commit.add_numbers(keys.retained, with_tenant(config.key, gone))
-    chain.send(commit, chain.new_token())
+    fencing.send(commit, fencing.new_token())
 
 
 def _drop_old_members(
-    node: Any, keys: PartitionKeys, chain: FencingToken, config: ModelConfig, kept_from_s: int
+    node: Any, keys: PartitionKeys, fencing: FencingToken, config: ModelConfig, kept_from_s: int
 ) -> Iterator[None]:
     name = keys.members(config.key, config.generation)
     for fields in scanned(node, name):
@@ -95,5 +94,5 @@ def _drop_old_members(
         if old:
             commit = Commit(keys)
             commit.drop_fields(name, old)
-            chain.send(commit, chain.new_token())
+            fencing.send(commit, fencing.new_token())
         yield

@@ -10,12 +10,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from calibrant.core.sampled_rows import MAX_HALVINGS
 from calibrant_server.workers.ingest.entries import EntryError
-from calibrant_server.workers.store.windows import LAST_SECOND
+from calibrant_server.workers.store.windows import DAY_S, LAST_SECOND
 
 _SHAPES: dict[str, dict[str, Any]] = {
     "marks": {"marks": dict},
     "pane": {"slice": str, "start": int, "version": str, "packed": dict},
+    "sample": {"day": int, "halvings": int, "packed": (str, type(None))},
     "baseline": {"name": str, "holds": dict},
     "record": {"id": str, "packed": str},
     "unit": {"unit": str, "ids": str},
@@ -71,6 +73,8 @@ def shaped(line: dict[str, Any]) -> dict[str, Any]:
         _check(line["holds"], _HELD[kind], kind)
     if kind == "pane" and not 0 <= line["start"] <= LAST_SECOND:
         raise EntryError(f"a pane starts between 0 and {LAST_SECOND}")
+    if kind == "sample":
+        _check_sample(line)
     if kind == "baseline":
         window = line["holds"]["window"]
         if len(window) != 2 or not all(
@@ -80,6 +84,15 @@ def shaped(line: dict[str, Any]) -> dict[str, Any]:
     if kind == "alarm_summary" and not _are_rows(line["holds"]["bins"]):
         raise EntryError("bins of an alarm_summary line are none, or three rows of numbers")
     return line
+
+
+def _check_sample(line: Mapping[str, Any]) -> None:
+    if type(line["sealed"]) is not bool:
+        raise EntryError("sealed of a sample line is true or false")
+    if not 0 <= line["day"] <= LAST_SECOND or line["day"] % DAY_S:
+        raise EntryError(f"a sample's day starts between 0 and {LAST_SECOND}")
+    if not 0 <= line["halvings"] <= MAX_HALVINGS:
+        raise EntryError(f"halvings of a sample line are 0 to {MAX_HALVINGS}")
 
 
 def _are_rows(bins: list[Any]) -> bool:

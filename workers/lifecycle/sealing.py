@@ -15,23 +15,25 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
+from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
+from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import (
+from calibrant_server.workers.store.windows import (
+    ALL_ROWS,
     SEALED_TO,
     Watermarks,
     daily_to,
     is_live,
     sealed_slice,
 )
-from calibrant_server.workers.store.windows import ALL_ROWS
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +45,16 @@ class Sealing:
         self,
         node: Any,
         keys: PartitionKeys,
-        chain: FencingToken,
-        ground: Numerics,
+        fencing: FencingToken,
+        numerics: Numerics,
         hooks: Sequence[OnSealed] | None = None,
+        sample_bytes: int = MAX_PANE_BYTES,
     ):
         self._node = node
         self._keys = keys
-        self._chain = chain
-        self._ground = ground
+        self._fencing = fencing
+        self._numerics = numerics
+        self._sample_bytes = sample_bytes
         self._hooks = find_hooks() if hooks is None else hooks
 
     def seal(
@@ -98,20 +102,21 @@ class Sealing:
         else:
             log.error("cohort_not_sealed model=%s error=%s", config.key, why)
             commit.set_fields(name, {field: why[:500]})
-        self._chain.send(commit, self._chain.new_token())
+        self._fencing.send(commit, self._fencing.new_token())
 
     def _panes_by_slice(self, config: ModelConfig) -> dict[str, list[int]]:
         """Return the starts of the panes of each slice that batches fill."""
         model = (config.key, config.generation)
         members = (member.decode() for member in self._node.smembers(self._keys.slices(*model)))
         slices = [slice_ for slice_ in sorted(members) if is_live(slice_)]
-        found: dict[str, list[int]] = {}
-        for slice_ in slices:
-            names = (
-                name.decode() for name in self._node.hkeys(self._keys.versions(*model, slice_))
-            )
-            found[slice_] = sorted(int(start) for start in names if start != LAST_CHANGE)
-        return found
+        with self._node.pipeline(transaction=False) as pipe:
+            for slice_ in slices:
+                pipe.hkeys(self._keys.versions(*model, slice_))
+            replies = pipe.execute()
+        return {
+            slice_: sorted(int(name) for name in names if name != LAST_CHANGE.encode())
+            for slice_, names in zip(slices, replies, strict=True)
+        }
 
     def _due(
         self,
@@ -146,7 +151,7 @@ class Sealing:
             for slice_, starts in panes_by_slice.items()
             if (inside := [start for start in starts if cohort.start_s <= start < cohort.end_s])
         }
-        token, commit = self._chain.new_token(), Commit(self._keys)
+        token, commit = self._fencing.new_token(), Commit(self._keys)
         moved = {SEALED_TO: str(cohort.end_s)}
         for slice_, pane in panes.items():
             name = sealed_slice(slice_)
@@ -159,15 +164,41 @@ class Sealing:
             if cohort.length_s > config.pane_s:
                 moved[daily_to(name)] = str(max(cohort.end_s, Watermarks.of(name, marks).daily_to))
         commit.set_fields(self._keys.marks(*model), moved)
+        if self._numerics.keeps_samples and self._sample_bytes:
+            self._seal_sample(
+                config, marks, cohort, panes_by_slice.get(ALL_ROWS, []), commit, token
+            )
         for hook in self._hooks:
             hook(commit, self._keys, self._node, config, cohort, panes)
-        self._chain.send(commit, token)
+        self._fencing.send(commit, token)
+
+    def _seal_sample(
+        self,
+        config: ModelConfig,
+        marks: dict[bytes, bytes],
+        cohort: SealedCohort,
+        starts: list[int],
+        commit: Commit,
+        token: bytes,
+    ) -> None:
+        """Copy the cohort's rows from the sample of their day to the sample of sealed cohorts."""
+        model = (config.key, config.generation)
+        source = SampleSource(
+            self._keys, self._numerics, config, ALL_ROWS, Watermarks.of(ALL_ROWS, marks)
+        )
+        inside = [start for start in starts if cohort.start_s <= start < cohort.end_s]
+        for day_s, some in by_day(inside).items():
+            day = source.day(self._node, day_s, dict.fromkeys(some))
+            if day.rows is not None:
+                samples = SampleCache(self._node, self._keys, self._sample_bytes)
+                samples[SampleKey(*model, day_s, True)].add(day.rows, day.halvings)
+                samples.commit_with(commit, token)
 
     def _pane(self, config: ModelConfig, slice_: str, starts: list[int]) -> Any:
         """Merge a slice's panes of a cohort; raise PackingError if one of them is damaged."""
-        spec = self._ground.spec(config)
-        merged = self._ground.pane(spec)
+        spec = self._numerics.spec(config)
+        merged = self._numerics.empty(spec)
         for start in starts:
             key = PaneKey(config.key, config.generation, slice_, start)
-            merged.merge(read_pane(self._node, self._keys, self._ground, config, key)[0])
+            merged.merge(read_pane(self._node, self._keys, self._numerics, config, key)[0])
         return merged

@@ -1,7 +1,7 @@
 """Rows of old time slices made into sums, before their panes are merged into days.
 
-One commit removes the rows of a time slice and writes every pane that they feed. A kill before or after it leaves nothing
-half done. Panes keep their versions, because their content is the same.
+One commit removes the rows of a time slice, writes every pane that they feed and adds them to the sample of their day. A kill
+before or after it leaves nothing half done. Panes keep their versions, because their content is the same.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey, day_of
+from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import divided, read_rows
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -24,11 +26,19 @@ log = logging.getLogger(__name__)
 class TailFolding:
     """Maker of sums of the rows of one partition's models."""
 
-    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+    def __init__(
+        self,
+        node: Any,
+        keys: PartitionKeys,
+        fencing: FencingToken,
+        numerics: Numerics,
+        sample_bytes: int = MAX_PANE_BYTES,
+    ):
         self._node = node
         self._keys = keys
-        self._chain = chain
-        self._ground = ground
+        self._fencing = fencing
+        self._numerics = numerics
+        self._sample_bytes = sample_bytes
 
     def fold(
         self, config: ModelConfig, starts: list[int], progress: Callable[[], None]
@@ -52,11 +62,11 @@ class TailFolding:
     def _fold(self, config: ModelConfig, start_s: int) -> bool:
         model = (config.key, config.generation)
         tail = self._keys.tail(PaneKey(*model, "", start_s))
-        rows = read_rows(self._ground, self._node.hgetall(tail))
+        rows = read_rows(self._numerics, self._node.hgetall(tail))
         if rows is None:
             return False
-        spec = self._ground.spec(config)
-        commit = Commit(self._keys)
+        spec = self._numerics.spec(config)
+        token, commit = self._fencing.new_token(), Commit(self._keys)
         commit.unlink(tail)
         for slice_ in sorted(rows.n_by_slice):
             versions = self._keys.versions(*model, slice_)
@@ -64,8 +74,8 @@ class TailFolding:
                 continue  # removed past its retention, before the pane of all rows: no list would name it any more
             name = self._keys.pane(PaneKey(*model, slice_, start_s))
             held = divided(self._node.hgetall(name))[0]
-            pane = self._ground.pane.from_parts(spec, held) if held else self._ground.pane(spec)
-            rows.fill_into(pane, slice_, lambda: self._ground.pane(spec))
+            pane = self._numerics.of_parts(spec, held)
+            rows.fill_into(pane, slice_, lambda: self._numerics.empty(spec))
             parts = pane.parts()
             changed = {part: data for part, data in parts.items() if held.get(part) != data}
             gone = [part for part in held if part not in parts]
@@ -73,5 +83,10 @@ class TailFolding:
                 commit.set_fields(name, changed)
             if gone:
                 commit.drop_fields(name, gone)
-        self._chain.send(commit, self._chain.new_token())
+        if self._numerics.keeps_samples and self._sample_bytes:
+            samples = SampleCache(self._node, self._keys, self._sample_bytes)
+            sample = samples[SampleKey(*model, day_of(start_s))]
+            sample.add(SampleRows.of_tail(rows.net, start_s, sample.halvings))
+            samples.commit_with(commit, token)
+        self._fencing.send(commit, token)
         return True

@@ -1,6 +1,6 @@
 """A complete model as lines, from one store to another.
 
-Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `baseline`, `map`, `current_map`, those of the alarm
+Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `sample`, `baseline`, `map`, `current_map`, those of the alarm
 (`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, last `end`. Bytes of the store are base64. The
 versions of panes are included, so that the results of the other store are the same to the last digit. A pane is exported as
 sums: rows that are not sums yet are filled.
@@ -18,7 +18,14 @@ from typing import Any
 
 from calibrant_server.workers.alarm.alarm_transfer import alarm_lines, episodes_of
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.sample_reading import (
+    DaySample,
+    SampleSource,
+    SampleSteps,
+    by_day,
+)
 from calibrant_server.workers.ingest.stored_panes import divided, whole_pane
+from calibrant_server.workers.store.connection import ReadTogether
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
@@ -27,16 +34,25 @@ from calibrant_server.workers.store.keys import (
     PaneKey,
     PartitionKeys,
 )
-from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import is_live
+from calibrant_server.workers.store.windows import (
+    ALL_ROWS,
+    Watermarks,
+    fields_of,
+    is_live,
+    is_sealed,
+    sealed_slice,
+)
 
-FORMAT = 1
-MODEL, MARKS, PANE, BASELINE, MAP, CURRENT_MAP, RECORD, UNIT, TALLY, END = (
+# 2: samples by model and day; in format 1 each pane has its own.
+FORMATS = (1, 2)
+FORMAT = FORMATS[-1]
+MODEL, MARKS, PANE, SAMPLE, BASELINE, MAP, CURRENT_MAP, RECORD, UNIT, TALLY, END = (
     *(
         "model",
         "marks",
         "pane",
+        "sample",
         "baseline",
         "map",
         "current_map",
@@ -56,16 +72,17 @@ async def export_lines(
     keys: Keys,
     config: ModelConfig,
     with_records: bool,
-    ground: Numerics = Numerics(),  # noqa: B008
+    numerics: Numerics = Numerics(),  # noqa: B008
 ) -> AsyncIterator[dict[str, Any]]:
     """Return all lines of a model; the last one is `end`."""
-    source = _Source(client, keys.of_model(config.key), config, ground)
+    source = _Source(client, keys.of_model(config.key), config, numerics)
     before = await source.stamp()
     yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(config.to_json())}
     yield {"type": MARKS, "marks": await source.texts(source.keys.marks(*source.name))}
     n_lines = 2
     parts = [
         source.panes(),
+        source.samples(),
         source.baselines(),
         source.maps(),
         alarm_lines(client, source.keys, config),
@@ -82,8 +99,8 @@ async def export_lines(
 class _Source:
     """One model in a store, for the event loop."""
 
-    def __init__(self, client: Any, keys: PartitionKeys, config: ModelConfig, ground: Numerics):
-        self.ground = ground
+    def __init__(self, client: Any, keys: PartitionKeys, config: ModelConfig, numerics: Numerics):
+        self.numerics = numerics
         self.client = client
         self.keys = keys
         self.config = config
@@ -133,9 +150,37 @@ class _Source:
         fields, tail = await reads.run_async(self.client)
         parts, sources = divided(fields)
         if tail and is_live(key.slice):
-            pane = await to_thread(whole_pane, self.ground, self.config, key.slice, parts, tail)
+            pane = await to_thread(whole_pane, self.numerics, self.config, key.slice, parts, tail)
             parts = await to_thread(pane.parts)
         return parts | sources
+
+    async def samples(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield the sample of each day, of rows that are not sums yet too, and that of sealed cohorts."""
+        if not self.numerics.keeps_samples:
+            return
+        for slice_ in (ALL_ROWS, sealed_slice(ALL_ROWS)):
+            versions = await self.texts(self.keys.versions(*self.name, slice_))
+            marks = await self.client.hmget(self.keys.marks(*self.name), fields_of(slice_))
+            source = SampleSource(
+                self.keys, self.numerics, self.config, slice_, Watermarks.read(marks)
+            )
+            starts = sorted(int(each) for each in versions if each != LAST_CHANGE)
+            for day_s, some in by_day(starts).items():
+                day = await self._day(source.steps(day_s, dict.fromkeys(some)))
+                if day.rows is not None or day.halvings:
+                    packed = None if day.rows is None else b64encode(day.rows.pack()).decode()
+                    yield {
+                        "type": SAMPLE, "sealed": is_sealed(slice_), "day": day_s,
+                        "halvings": day.halvings, "packed": packed,
+                    }  # fmt: skip
+
+    async def _day(self, steps: SampleSteps) -> DaySample:
+        try:
+            reads = next(steps)
+            while True:
+                reads = steps.send(await reads.run_async(self.client))
+        except StopIteration as end:
+            return DaySample(*end.value)
 
     async def baselines(self) -> AsyncIterator[dict[str, Any]]:
         for name, text in sorted((await self.texts(self.keys.baselines(*self.name))).items()):

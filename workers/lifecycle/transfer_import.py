@@ -12,6 +12,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
+from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
 from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
@@ -21,6 +22,7 @@ from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.retained_store import TALLIES, tally
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.lifecycle.export_shapes import shaped
+from calibrant_server.workers.lifecycle.sample_import import ImportedSamples
 from calibrant_server.workers.lifecycle.transfer import (
     BASELINE,
     CARRIED,
@@ -28,12 +30,12 @@ from calibrant_server.workers.lifecycle.transfer import (
     MARKS,
     PANE,
     RECORD,
+    SAMPLE,
     TALLY,
     UNIT,
 )
 from calibrant_server.workers.lifecycle.transfer_maps import check_map_line
-from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.fencing_token import FencingToken
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
     SOURCE_FIELD,
@@ -41,18 +43,27 @@ from calibrant_server.workers.store.keys import (
     PartitionKeys,
     with_tenant,
 )
-from calibrant_server.workers.store.watermarks import SEALED_TO
-from calibrant_server.workers.store.windows import pane_start
+from calibrant_server.workers.store.windows import SEALED_TO, is_baseline, pane_start
+
+PART_OF_SAMPLE = "sample"
 
 
 class Restoring:
     """Writer of an export's lines into an empty model."""
 
-    def __init__(self, node: Any, keys: PartitionKeys, chain: FencingToken, ground: Numerics):
+    def __init__(
+        self,
+        node: Any,
+        keys: PartitionKeys,
+        fencing: FencingToken,
+        numerics: Numerics,
+        sample_bytes: int = MAX_PANE_BYTES,
+    ):
         self._node = node
         self._keys = keys
-        self._chain = chain
-        self._ground = ground
+        self._fencing = fencing
+        self._numerics = numerics
+        self._sample_bytes = sample_bytes
 
     def apply(self, item: Item, commit: Commit, token: bytes) -> None:
         """Write an entry's lines into a commit; reject an item that would overwrite anything."""
@@ -60,6 +71,9 @@ class Restoring:
         self._config = item.config
         self._name = (item.config.key, item.config.generation)
         self._alarm = AlarmLines(self._node, self._keys, item.config)
+        self._samples = ImportedSamples(
+            self._node, self._keys, self._numerics, item.config, self._sample_bytes
+        )
         tallies = dict.fromkeys(TALLIES, 0)
         try:
             lines = [shaped(json.loads(line)) for line in item.entry.payload.split(b"\n")]
@@ -77,6 +91,7 @@ class Restoring:
                 self._line(line, commit, token, tallies)
         except (KeyError, TypeError, AttributeError) as error:
             raise EntryError(f"a line of an export cannot be read: {error!r}") from error
+        self._samples.write(commit, token)
         commit.add_numbers(self._keys.tallies(*self._name), tallies)
         retained = {name: tallies[name] for name in ("records", "bytes")}
         commit.add_numbers(self._keys.retained, with_tenant(item.config.key, retained))
@@ -98,6 +113,8 @@ class Restoring:
         kind = line["type"]
         if kind == PANE:
             self._pane(line, commit, token)
+        elif kind == SAMPLE:
+            self._samples.line(line)
         elif kind == MARKS and line["marks"]:
             marks = {str(name): str(int(value)) for name, value in line["marks"].items()}
             commit.set_fields(self._keys.marks(*self._name), marks)
@@ -130,7 +147,10 @@ class Restoring:
         fields = {name: b64decode(value, validate=True) for name, value in line["packed"].items()}
         parts = {name: value for name, value in fields.items() if not name.startswith(SOURCE_FIELD)}
         # Read here, so that nothing enters the store that no query could read.
-        self._ground.pane.from_parts(self._ground.spec(self._config), parts)
+        self._numerics.pane.from_parts(self._numerics.spec(self._config), parts)
+        if PART_OF_SAMPLE in parts and not is_baseline(slice_):
+            packed = fields.pop(PART_OF_SAMPLE)
+            self._samples.of_pane(PaneKey(*self._name, slice_, start), packed)
         if fields:
             commit.set_fields(self._keys.pane(PaneKey(*self._name, slice_, start)), fields)
         versions = self._keys.versions(*self._name, slice_)

@@ -34,12 +34,18 @@ from calibrant_server.workers.queries.ask import (
 from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind, find_kinds
 from calibrant_server.workers.queries.query import DetectorQuery, Query
 from calibrant_server.workers.queries.versions import joined, with_records
-from calibrant_server.workers.queries.window_panes import PanesDamaged, WindowPanes, WindowState
+from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_records import WindowRecords
+from calibrant_server.workers.queries.window_state import PanesDamaged, WindowState
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
-from calibrant_server.workers.store.watermarks import is_sealed, plain_slice, sealed_slice
-from calibrant_server.workers.store.windows import Window, rfc3339
+from calibrant_server.workers.store.windows import (
+    Window,
+    is_sealed,
+    plain_slice,
+    rfc3339,
+    sealed_slice,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +57,13 @@ class Compute:
     """Computation of queries from the state in the store. One object may serve several threads."""
 
     def __init__(
-        self, store: Store, ground: Numerics, kinds: dict[str, ResultKind[Any]] | None = None
+        self, store: Store, numerics: Numerics, kinds: dict[str, ResultKind[Any]] | None = None
     ):
         self._store = store
         self._settings = store.settings
-        self._ground = ground
+        self._numerics = numerics
         self._kinds = KINDS if kinds is None else kinds
-        self._panes = WindowPanes(store, ground)
+        self._panes = WindowPanes(store, numerics)
 
     def is_slow(self, question: QueryRequest) -> bool:
         """Return whether a result of this kind may take seconds."""
@@ -110,7 +116,7 @@ class Compute:
             if violations:
                 body = json.dumps({"violations": [asdict(each) for each in violations]}).encode()
                 return Reply(REFUSED, version, body)
-            log.exception("the result %s failed", question.kind)
+            log.exception("query_not_computed kind=%s", question.kind)
             return _failed(FAILED, version, f"{type(error).__name__}: {error}")
 
     def _inputs(
@@ -173,9 +179,15 @@ class Compute:
         since, sealed = view.since_baseline(config), query.needs.sealed
         if since is None or not sealed:
             return view
+        slice_ = sealed_slice(plain_slice(side.slice))
         wanted = tuple(sorted(sealed))
-        state = self._panes.merged(config, sealed_slice(plain_slice(side.slice)), since, wanted)
-        return replace(view, sealed=state.merged)
+        view = replace(view, sealed=self._panes.merged(config, slice_, since, wanted).merged)
+        windows = view.since_change(config)
+        if windows is None or not query.needs.changed:
+            return view
+        wanted = tuple(sorted(query.needs.changed))
+        whole, later = (self._panes.merged(config, slice_, each, wanted).merged for each in windows)
+        return replace(view, changed=(whole, later))
 
 
 class _Other(NamedTuple):
@@ -225,7 +237,7 @@ def _with_next(found: Result, head: Result, config: ModelConfig) -> Result:
     A map is fitted to the result's own window; after a change, to what followed it.
     """
     advice = found.get("recommendation")
-    if not isinstance(advice, dict):
+    if not isinstance(advice, dict) or "next" in advice:
         return found
     change = found.get("effect_since")
     window = head["window"] if change is None else {"from": change}

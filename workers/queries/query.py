@@ -51,12 +51,14 @@ class Needs:
     panes : their merge, each pane separately, or none
     alarm : the state of the model's alarm
     sealed : accumulators of the sealed panes since the alarm's baseline
+    changed : of an alarm, accumulators of the sealed panes since the change
     records : retained records; the result then states whether they changed while they were read
     """
 
     panes: Literal["merged", "each", "none"] = "merged"
     alarm: bool = False
     sealed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     records: bool = False
 
 

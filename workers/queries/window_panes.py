@@ -1,9 +1,9 @@
 """Panes of a window, all from one moment: separately, or merged.
 
 Panes are read in runs. Each run also reads the versions of all panes; panes that changed since they were read are
-read again, until all loaded panes have the versions of the last run. Panes are merged in groups of
-neighbours that start at fixed times, and merges are cached by the versions of their panes. If one pane has changed or
-the window has moved on, the other groups are available and their panes need not be read.
+read again, until all loaded panes have the versions of the last run. Panes are merged in parts
+(`window_state`), and merges are cached by the versions of their panes, in memory and in the store (`stored_merges`). If one pane
+has changed or the window has moved on, the other parts are available and their panes need not be read.
 
 A pane is its stored sums together with the rows of its time slice that are not sums yet. Both are read at one moment. The
 fold of the rows stays in memory.
@@ -14,20 +14,39 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import log2
-from typing import Any, NamedTuple
+from typing import Any
 
+from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
 from calibrant_server.workers.ingest.stored_panes import divided, whole_pane
+from calibrant_server.workers.queries.stored_merges import StoredMerges
 from calibrant_server.workers.queries.versions import name_state, panes_in
-from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
+from calibrant_server.workers.queries.window_state import (
+    DAYS,
+    LoadedPane,
+    LruCache,
+    PanesDamaged,
+    Part,
+    Place,
+    Seen,
+    Wanted,
+    WindowState,
+    parts_of,
+)
+from calibrant_server.workers.store.connection import ReadTogether, Store
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.lru_cache import LruCache
-from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks, fields_of, plain_slice
-from calibrant_server.workers.store.windows import Dated, Window
+from calibrant_server.workers.store.windows import (
+    DAY_S,
+    Dated,
+    Watermarks,
+    Window,
+    fields_of,
+    plain_slice,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,112 +55,43 @@ _TRIES = 20
 _WINDOWS_KEPT = 16
 # Each pane comes with its tail, of at most `MAX_TAIL_BYTES`, or twice that while sums are damaged: 128 MiB in one reply.
 _PANES_A_RUN = 16
-_PANE_OVERHEAD_BYTES = 2000
-# A merge takes at most about four times the size of its largest pane: then all cells are filled.
-_FULLEST = 4
-
-Wanted = tuple[str, ...] | None
-Group = tuple[tuple[int, bytes], ...]
 
 
-class PanesDamaged(RuntimeError):
-    """Panes of the window cannot be read: no result is computed from the others as if these were empty.
+@dataclass
+class _Gathering:
+    """What one query has loaded so far.
 
     Attributes
     ----------
-    panes : each with slice, first and last time, and the error
+    panes : by start, with their versions
+    merges : by part
+    parts : of the window as last seen
     """
 
-    def __init__(self, panes: list[dict[str, str]]):
-        super().__init__(f"{len(panes)} panes of the window cannot be read")
-        self.panes = panes
-
-
-class LoadedPane(NamedTuple):
-    """A pane or a merge of panes, with its size in bytes."""
-
-    pane: Any
-    n_bytes: int
-
-    def size_of(self) -> int:
-        """Return the bytes that it counts for in a cache."""
-        return self.n_bytes
-
-
-@dataclass(frozen=True)
-class WindowState:
-    """Window as one state.
-
-    Attributes
-    ----------
-    spans : start and length of its panes in seconds, oldest first; none if no pane was requested
-    window : with its current boundaries
-    panes : each with its place in time, if requested separately
-    merged : their merge, if requested
-    """
-
-    version: str
-    spans: list[tuple[int, int]]
-    window: Window
-    marks: Watermarks
-    panes: list[Dated] = field(default_factory=list)
-    merged: Any = None
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Slice and window of a query, and the requested parts of its panes."""
-
-    config: ModelConfig
-    slice: str
-    window: Window
-    wanted: Wanted
-
-    @property
-    def name(self) -> tuple[Any, ...]:
-        return self.config.key, self.config.generation, self.slice, self.wanted
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """Versions of the window's panes by start and the slice's marks, at one moment."""
-
-    window: Window
-    versions: dict[int, bytes]
-    marks: Watermarks
-
-    def state(self, place: _Place, alarm: bytes, **more: Any) -> WindowState:
-        config, marks = place.config, self.marks
-        name = name_state(config, place.slice, self.window, self.versions, marks, alarm)
-        spans = [(start, marks.length(start, config.pane_s)) for start in self.versions]
-        return WindowState(name, spans, self.window, marks, **more)
-
-    def groups(self, pane_s: int) -> list[tuple[int, Group]]:
-        """Return neighbouring panes, about as many per group as there are groups, each with its number in time."""
-        if not self.versions:
-            return []
-        size_s = pane_s << max(1, round(log2(len(self.versions)) / 2))
-        numbered: dict[int, list[tuple[int, bytes]]] = {}
-        for start, version in self.versions.items():
-            numbered.setdefault(start // size_s, []).append((start, version))
-        return [(number, tuple(group)) for number, group in numbered.items()]
+    place: Place
+    panes: dict[int, tuple[bytes, LoadedPane]] = field(default_factory=dict)
+    merges: dict[Part, LoadedPane] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    versions: dict[int, bytes] | None = None
 
 
 class WindowPanes:
     """Reader and cache of panes of windows; several threads may share one object."""
 
-    def __init__(self, store: Store, ground: Numerics):
+    def __init__(self, store: Store, numerics: Numerics):
         self._store = store
-        self._ground = ground
-        self._kept: LruCache[Any, LoadedPane] = LruCache(
-            store.settings.pane_cache_bytes, LoadedPane.size_of
+        self._numerics = numerics
+        self._kept: LruCache[Any, Any] = LruCache(
+            store.settings.pane_cache_bytes, lambda each: int(each.size_of())
         )
+        self._samples = WindowSamples(store, numerics, self._kept)
         self._windows: LruCache[Any, Any] = LruCache(_WINDOWS_KEPT)
-        self._groups: LruCache[Any, Group] = LruCache(64 * _WINDOWS_KEPT)
+        self._changing: LruCache[Any, bytes] = LruCache(64 * _WINDOWS_KEPT)
+        self._stored = StoredMerges(store, numerics)
 
     def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
         """Return the name of the state, and no pane."""
-        place = _Place(config, slice_, window, None)
+        place = Place(config, slice_, window, None)
         seen = self._look(place, [], {})
         name = name_state(config, slice_, seen.window, {}, seen.marks, alarm)
         return WindowState(name, [], seen.window, seen.marks)
@@ -150,7 +100,7 @@ class WindowPanes:
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
     ) -> WindowState:
         """Return the panes separately."""
-        place = _Place(config, slice_, window, wanted)
+        place = Place(config, slice_, window, wanted)
         loaded: dict[int, tuple[bytes, LoadedPane]] = {}
         seen = self._look(place, [], loaded)
         for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
@@ -159,9 +109,10 @@ class WindowPanes:
                 state = seen.state(place, alarm)
                 for start, length in state.spans:
                     version, each = loaded[start]
-                    self._kept.put((*place.name, start, version), each)
+                    self._kept.put((*place.name, ((start, version),)), each)
                     state.panes.append(Dated(start, length, each.pane))
-                return state
+                if self._with_samples(place, seen, state):
+                    return state
             seen = self._look(place, missing, loaded)
         raise RuntimeError("the window changed faster than it could be read")
 
@@ -169,68 +120,149 @@ class WindowPanes:
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
     ) -> WindowState:
         """Return the merge of the panes. Results must not change it: it is cached."""
-        place = _Place(config, slice_, window, wanted)
-        loaded: dict[int, tuple[bytes, LoadedPane]] = {}
-        merges: dict[Group, LoadedPane] = {}
-        seen = self._look(place, [], loaded)
+        place = Place(config, slice_, window, wanted)
+        gathering = _Gathering(place)
+        seen = self._look(place, [], gathering.panes)
         for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
             version = seen.state(place, b"").version
             whole = self._windows.get((version, wanted))
-            missing = [] if whole is not None else self._gather(place, seen, loaded, merges)
-            if not missing:
-                if whole is None:
-                    parts = [merges[group].pane for _, group in seen.groups(config.pane_s)]
-                    whole = self._windows.put((version, wanted), self._merge(config, parts))
+            missing = [] if whole is not None else self._gather(gathering, seen)
+            if not missing and whole is None:
+                parts = [gathering.merges[part].pane for part in gathering.parts]
+                whole = self._whole(place, seen, parts)
+                if whole is not None:
+                    self._windows.put((version, wanted), whole)
+            if whole is not None:
                 return seen.state(place, alarm, merged=whole)
-            seen = self._look(place, missing, loaded)
+            seen = self._look(place, missing, gathering.panes)
         raise RuntimeError("the window changed faster than it could be read")
 
-    def _gather(
-        self,
-        place: _Place,
-        seen: _Seen,
-        loaded: dict[int, tuple[bytes, LoadedPane]],
-        merges: dict[Group, LoadedPane],
-    ) -> list[int]:
-        """Merge the groups whose panes are all loaded; return the panes that others lack."""
+    def _whole(self, place: Place, seen: Seen, parts: list[Any]) -> Any:
+        """Return the merge of panes with its sample; None if the window changed while the sample was read."""
+        whole = self._merge(place.config, parts)
+        if not (place.wants_sample and self._samples.are_kept(place.config)):
+            return whole
+        if place.leaves_sample_out(whole.counts["n_labelled"]):
+            return whole
+        try:
+            days = self._samples.days(place.config, place.slice, seen.marks, seen.versions)
+        except SampleChangedError:
+            return None
+        except SampleDamaged as error:
+            raise _damaged_sample(place, seen, error) from error
+        spec = self._numerics.spec(place.config)
+        return whole.replace_sample(merged_sample(spec, days, WINDOW_BYTES))
+
+    def _with_samples(self, place: Place, seen: Seen, state: WindowState) -> bool:
+        """Give each pane of a state its sample; return False if the window changed meanwhile."""
+        if not (place.wants_sample and self._samples.are_kept(place.config)):
+            return True
+        try:
+            found = self._samples.panes(place.config, place.slice, seen.marks, seen.versions)
+        except SampleChangedError:
+            return False
+        except SampleDamaged as error:
+            raise _damaged_sample(place, seen, error) from error
+        # The cached panes stay as they are: their sample counts for the cache of days.
+        state.panes[:] = [
+            each._replace(pane=each.pane.copy().replace_sample(found[each.start_s]))
+            for each in state.panes
+        ]
+        return True
+
+    def _gather(self, gathering: _Gathering, seen: Seen) -> list[int]:
+        """Merge the parts whose panes are all loaded; return the panes that others lack."""
+        if gathering.versions != seen.versions:
+            gathering.versions, gathering.parts = seen.versions, parts_of(seen.versions)
+            self._find_stored(gathering, seen)
         missing: list[int] = []
-        groups = seen.groups(place.config.pane_s)
-        for number, group in groups:
-            if group in merges:
-                continue
-            name = (*place.name, group)
-            merge = self._kept.get(name)
-            if merge is None:
-                lacking = self._missing(place, group, loaded)
-                if lacking:
-                    missing += lacking
-                    continue
-                parts = [loaded.pop(start)[1] for start, _ in group]
-                self._keep_changing(place, number, group, parts, number == groups[-1][0])
-                largest = max(each.n_bytes for each in parts)
-                size = min(sum(each.n_bytes for each in parts), _FULLEST * largest)
-                merge = LoadedPane(self._merge(place.config, [each.pane for each in parts]), size)
-                self._kept.put(name, merge)
-            merges[group] = merge
+        for part in gathering.parts:
+            self._resolve(gathering, part, missing)
         return missing
 
-    def _keep_changing(
-        self, place: _Place, number: int, group: Group, parts: list[LoadedPane], newest: bool
-    ) -> None:
-        """Cache the panes of a group that changes, so that next time only the changed one is read."""
-        name = (*place.name, number)
-        earlier = self._groups.get(name)
-        self._groups.put(name, group)
-        if newest or earlier not in (None, group):
-            for (start, version), each in zip(group, parts, strict=True):
-                self._kept.put((*place.name, start, version), each)
+    def _find_stored(self, gathering: _Gathering, seen: Seen) -> None:
+        """Load merges that are not in memory from the store, the largest that it has."""
+        place = gathering.place
+        if not self._stored.supports(place.parts):
+            return
+        assert place.parts is not None
+        sought = gathering.parts
+        while sought := [part for part in sought if self._is_sought(gathering, part)]:
+            found = self._stored.read(
+                place.config, place.slice, place.window.from_s, place.parts, sought
+            )
+            for part, pane in found.items():
+                merge = gathering.merges[part] = LoadedPane.of(pane)
+                self._kept.put((*place.name, part.panes), merge)
+            sought = [each for part in sought if part not in found for each in part.smaller]
+
+    def _is_sought(self, gathering: _Gathering, part: Part) -> bool:
+        return (
+            self._is_stored(gathering, part)
+            and part not in gathering.merges
+            and self._kept.get((*gathering.place.name, part.panes)) is None
+        )
+
+    @staticmethod
+    def _is_stored(gathering: _Gathering, part: Part) -> bool:
+        """Whether the merge of a part belongs into the store: days and longer, and what precedes the newest pane."""
+        return not part.is_pane and (part.level >= DAYS or part in gathering.parts)
+
+    def _resolve(self, gathering: _Gathering, part: Part, missing: list[int]) -> LoadedPane | None:
+        """Return a part's merge; None if panes are missing, which are then added to `missing`."""
+        if part in gathering.merges:
+            return gathering.merges[part]
+        place = gathering.place
+        found = self._kept.get((*place.name, part.panes))
+        if found is None and part.is_pane:
+            lacking = self._missing(place, part.panes, gathering.panes)
+            missing += lacking
+            found = None if lacking else gathering.panes.pop(part.panes[0][0])[1]
+        elif found is None:
+            found = self._merged(gathering, part, missing)
+        if found is not None:
+            gathering.merges[part] = found
+            if part in gathering.parts:
+                self._kept.put((*place.name, part.panes), found)
+        return found
+
+    def _merged(self, gathering: _Gathering, part: Part, missing: list[int]) -> LoadedPane | None:
+        smaller = [self._resolve(gathering, each, missing) for each in part.smaller]
+        loaded = [each for each in smaller if each is not None]
+        if len(loaded) < len(smaller):
+            return None
+        place = gathering.place
+        merge = LoadedPane.of(self._merge(place.config, [each.pane for each in loaded]))
+        self._keep_smaller(gathering, part, loaded)
+        for each in part.smaller:
+            del gathering.merges[each]
+        if self._is_stored(gathering, part) and self._stored.supports(place.parts):
+            assert place.parts is not None
+            self._stored.write(
+                place.config, place.slice, place.window.from_s, place.parts, part, merge.pane
+            )
+        return merge
+
+    def _keep_smaller(self, gathering: _Gathering, part: Part, smaller: list[LoadedPane]) -> None:
+        """Cache what a part is merged from, so that next time only what has changed is read; panes where the part changes."""
+        place = gathering.place
+        name = (*place.name, part.level, part.start_s)
+        earlier = self._changing.get(name)
+        self._changing.put(name, part.state)
+        newest = gathering.parts[-1].start_s
+        changes = part.panes[-1][0] >= newest - newest % DAY_S
+        changes = changes or earlier not in (None, part.state)
+        for each, loaded in zip(part.smaller, smaller, strict=True):
+            known = (*place.name, each.panes)
+            if self._kept.get(known) is None and (changes or not each.is_pane):
+                self._kept.put(known, LoadedPane.of(loaded.pane.compact()))
 
     def _merge(self, config: ModelConfig, panes: list[Any]) -> Any:
-        return self._ground.window(self._ground.spec(config)).merge_all(panes)
+        return self._numerics.window(self._numerics.spec(config)).merge_all(panes)
 
     def _missing(
         self,
-        place: _Place,
+        place: Place,
         versions: Iterable[tuple[int, bytes]],
         loaded: dict[int, tuple[bytes, LoadedPane]],
     ) -> list[int]:
@@ -239,7 +271,7 @@ class WindowPanes:
         for start, version in versions:
             if start in loaded and loaded[start][0] == version:
                 continue
-            stored = self._kept.get((*place.name, start, version))
+            stored = self._kept.get((*place.name, ((start, version),)))
             if stored is None:
                 missing.append(start)
             else:
@@ -247,8 +279,8 @@ class WindowPanes:
         return missing
 
     def _look(
-        self, place: _Place, missing: list[int], loaded: dict[int, tuple[bytes, LoadedPane]]
-    ) -> _Seen:
+        self, place: Place, missing: list[int], loaded: dict[int, tuple[bytes, LoadedPane]]
+    ) -> Seen:
         """Read current versions and marks, and of the same moment a run of the missing panes."""
         config = place.config
         partition = self._store.keys.partition_of(config.key)
@@ -259,7 +291,7 @@ class WindowPanes:
         reads.hmget(keys.marks(config.key, config.generation), fields_of(place.slice))
         for start in run:
             key = PaneKey(config.key, config.generation, place.slice, start)
-            _read_parts(reads, keys.pane(key), place.wanted)
+            _read_parts(reads, keys.pane(key), place.parts)
             reads.hgetall(keys.tail(key))
         found, values, *replies = reads.run(node)
         marks = Watermarks.read(values)
@@ -275,25 +307,33 @@ class WindowPanes:
                 damaged.append(_described(place, start, marks.length(start, config.pane_s), error))
         if damaged:
             raise PanesDamaged(damaged)
-        return _Seen(window, versions, marks)
+        return Seen(window, versions, marks)
 
-    def _decode(self, place: _Place, reply: Any, tail: dict[bytes, bytes]) -> LoadedPane:
-        if place.wanted is None:
+    def _decode(self, place: Place, reply: Any, tail: dict[bytes, bytes]) -> LoadedPane:
+        if place.parts is None:
             parts = divided(reply)[0]
         else:
             parts = {
                 name: value
-                for name, value in zip(place.wanted, reply, strict=True)
+                for name, value in zip(place.parts, reply, strict=True)
                 if value is not None
             }
-        pane = whole_pane(self._ground, place.config, place.slice, parts, tail, place.wanted)
-        n_bytes = sum(map(len, parts.values()))
-        if tail:
-            n_bytes = max(n_bytes, pane.tighten().memory_bytes)
-        return LoadedPane(pane, n_bytes + _PANE_OVERHEAD_BYTES)
+        pane = whole_pane(self._numerics, place.config, place.slice, parts, tail, place.wanted)
+        # A pane is stored sparsely: a window has many. A merge stays dense, to which others are added faster.
+        return LoadedPane.of(pane.compact())
 
 
-def _described(place: _Place, start_s: int, length_s: int, error: Exception) -> dict[str, str]:
+def _damaged_sample(place: Place, seen: Seen, error: SampleDamaged) -> PanesDamaged:
+    pane_s = place.config.pane_s
+    return PanesDamaged(
+        [
+            _described(place, start, seen.marks.length(start, pane_s), error)
+            for start in error.starts
+        ]
+    )
+
+
+def _described(place: Place, start_s: int, length_s: int, error: Exception) -> dict[str, str]:
     window = Window(start_s, start_s + length_s).to_dict()
     log.error(
         "pane_damaged model=%s slice=%s start=%s error=%s",

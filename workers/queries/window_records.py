@@ -12,8 +12,7 @@ from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.retained_store import scanned
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks
-from calibrant_server.workers.store.windows import ALL_ROWS, Window, pane_start
+from calibrant_server.workers.store.windows import ALL_ROWS, Watermarks, Window, pane_start
 
 # A scan of this many records takes about 10 s of a worker.
 MAX_HELD = 1_000_000

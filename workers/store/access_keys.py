@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys
 
 MAX_KEYS = 1000  # per tenant
@@ -29,7 +29,7 @@ class AccessKeys:
     def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
         self._client, self._kept_up = client, kept_up
         self._name = keys.access_keys
-        self._add = client.register_script(scripts()["add_key"])
+        self._add = AsyncScript(client, scripts()["add_key"])
 
     async def changes(self) -> int:
         """Return the number of changes so far."""

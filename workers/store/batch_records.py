@@ -7,7 +7,7 @@ it. An id with a final record never counts again.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 ACCEPTED, MERGED, REJECTED, DEAD_LETTERED = "accepted", "merged", "rejected", "dead_lettered"
@@ -50,9 +50,10 @@ class BatchRecord:
 
     def to_json(self) -> bytes:
         """Return JSON with short names: there are many records, and each exists for a day."""
-        full = asdict(self)
         short = {
-            _SHORT[name]: value for name, value in full.items() if value != _DEFAULTS.get(name)
+            _SHORT[name]: value
+            for name, value in vars(self).items()
+            if value != _DEFAULTS.get(name)
         }
         return json.dumps(short, separators=(",", ":")).encode()
 
@@ -80,6 +81,21 @@ class Receipt:
     stale_rows: int = 0
     conflicts: int = 0
     slices_other: dict[str, int] = field(default_factory=dict)
+    is_of_earlier_messages: bool = False
+
+    @classmethod
+    def of_earlier_messages(cls, batch_id: str, n_accepted: int, durability: str) -> Receipt:
+        """Return the receipt of a batch whose messages were accepted before, under an id that may be forgotten."""
+        return cls(
+            batch_id=batch_id,
+            status=ACCEPTED,
+            duplicate=True,
+            accepted=n_accepted,
+            rejected=0,
+            errors=[],
+            durability=durability,
+            is_of_earlier_messages=True,
+        )
 
     @classmethod
     def of(
@@ -104,7 +120,7 @@ class Receipt:
     @property
     def is_final(self) -> bool:
         """Whether the batch has an outcome that does not change."""
-        return self.status in FINAL
+        return self.status in FINAL or self.is_of_earlier_messages
 
 
 _SHORT = {

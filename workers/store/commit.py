@@ -1,11 +1,17 @@
-"""A commit being written: operations on the keys of one partition, sent as one script (`scripts/commit.lua`)."""
+"""A commit being written: operations on the keys of one partition, sent as one script (`scripts/commit.lua`).
+
+Each commit names the fencing token of the previous commit. A worker whose token differs from the store's is stale and
+writes nothing. This, not the lease, makes each batch count once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import SCHEMA, PartitionKeys
 
 if TYPE_CHECKING:
@@ -121,6 +127,16 @@ class Commit:
         )
         return int(reply[0])
 
+    @property
+    def models(self) -> set[tuple[str, str]]:
+        """Models and generations whose keys it changes: they follow the first colon after the partition's tag."""
+        found = set()
+        for name in self._names:
+            model, *rest = name.removeprefix(f"{self.keys.tag}:").partition(":")[2].split("|")
+            if rest:
+                found.add((model, rest[0]))
+        return found
+
     def _operate(self, name: str, key: str, values: list[Any]) -> None:
         for first in range(0, len(values), _VALUES_AN_OPERATION):
             self._append(name, key, values[first : first + _VALUES_AN_OPERATION])
@@ -131,3 +147,67 @@ class Commit:
 
     def _key(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names) + 1)
+
+
+# Entries in one commit. More save little per entry, and all of them are repeated when a commit is rejected.
+MAX_COMMIT_ENTRIES = 128
+
+
+class StaleTokenError(RuntimeError):
+    """Another worker has committed since; the prepared commit is void."""
+
+
+class FencingToken:
+    """Position of a partition, and the right to continue from it. It collects the models that its commits change."""
+
+    def __init__(self, store: Store, keys: PartitionKeys):
+        self._store = store
+        self._keys = keys
+        self.cursor = Cursor()
+        self._changed: set[tuple[str, str]] | None = None
+
+    def take_over(self) -> None:
+        """Read the cursor and count the attempt to continue from it."""
+        pairs = self._store.run(
+            self._keys.partition,
+            "take_over",
+            [self._keys.cursor, self._keys.stream],
+            [MAX_COMMIT_ENTRIES],
+        )
+        self._continue_from(Cursor.from_hash(dict(zip(pairs[::2], pairs[1::2], strict=True))))
+
+    def reload(self) -> None:
+        """Read the cursor again after a commit that was rejected or whose outcome is unknown."""
+        node = self._store.node(self._keys.partition)
+        self._continue_from(Cursor.from_hash(node.hgetall(self._keys.cursor)))
+
+    def take_changed(self) -> set[tuple[str, str]] | None:
+        """Return models and generations that were changed since the last call; None where another worker may have changed any."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def _continue_from(self, cursor: Cursor) -> None:
+        if cursor.token != self.cursor.token:
+            self._changed = None
+        self.cursor = cursor
+
+    @staticmethod
+    def new_token() -> bytes:
+        """Return a random token, so that no counter or entry id that recurs after a loss can equal it."""
+        return token_hex(8).encode()
+
+    def send(
+        self,
+        commit: Commit,
+        token: bytes,
+        cursor_id: str = "",
+        n_batches: int = 0,
+        n_bytes: int = 0,
+    ) -> None:
+        """Write a commit and continue from it; raise StaleTokenError if the token is stale. Any other error: the outcome is unknown."""
+        if self._changed is not None:
+            self._changed |= commit.models
+        outcome = commit.send(self._store, self.cursor.token, token, cursor_id, n_batches, n_bytes)
+        if outcome == OVERTAKEN:
+            raise StaleTokenError
+        self.cursor = Cursor(cursor_id or self.cursor.id, token, 0, self.cursor.danger_id)

@@ -1,7 +1,6 @@
-"""Connection to the Redis store, and the one place that knows which server holds a partition.
+"""Connection to the Redis store: one server, a cluster, or the master that sentinels name.
 
-All partitions are on one server. A cluster needs another `node` and nothing else. Retries of the client library are off:
-it would repeat writes silently. Callers repeat what is safe to repeat.
+Retries of the client library are off: it would repeat writes silently. Callers repeat what is safe to repeat.
 
 After a failover the store's name or address leads to another server, but pooled connections stay with the old one, which
 rejects every write, or with a machine that is gone. So a connection that meets such an error makes its pool close all
@@ -10,7 +9,7 @@ idle connections, and those in use when they are returned. The next request conn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha1
 from importlib import resources
@@ -19,21 +18,32 @@ from typing import Any
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
 
 from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.addresses import StoreAddress, parse_address
+from calibrant_server.workers.store.cluster import AsyncClusterClient, ClusterClient, Node
 from calibrant_server.workers.store.keys import SCHEMA, Keys
+from calibrant_server.workers.store.properties import (
+    StoreMismatch,
+    check_kind,
+    check_kind_async,
+    check_properties,
+    durability_of_store,
+    fixed_properties,
+    words,
+)
+from calibrant_server.workers.store.sentinel import with_async_sentinels, with_sentinels
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.transient_errors import is_of_the_connection
 
 # A server on the same network accepts a connection within milliseconds, or not at all.
 CONNECT_TIMEOUT_S = 1.0
+# A replica on the same network confirms within milliseconds. Below the time-out of a request.
+REPLICA_WAIT_MS = 1000
+_WRITE_AGAIN = "#!lua flags=allow-oom\nreturn redis.call('INCRBY', KEYS[1], 0)"
 # Wait for a connection of the pool. Calls release theirs within the socket's timeout.
 POOL_WAIT_S = 5.0
-
-
-class StoreMismatch(RuntimeError):
-    """The store was created with other fixed properties than the settings require."""
 
 
 @lru_cache
@@ -130,27 +140,42 @@ def connect(settings: EngineSettings) -> Any:
 
     Not typed: the library's types leave open whether replies are text, and here they are always bytes.
     """
+    address = _address(settings)
     retry = redis.retry.Retry(NoBackoff(), 0)
-    pool = FailoverPool.from_url(_url(settings), retry=retry, **_options(settings))
-    return redis.Redis.from_pool(pool)
+    options = {**redis.connection.parse_url(address.url), **_options(settings), "retry": retry}
+    if address.kind == "sentinel":
+        options = with_sentinels(address, options)
+
+    def client(place: Node | None = None) -> Any:
+        at = {} if place is None else {"host": place[0], "port": place[1]}
+        return redis.Redis.from_pool(FailoverPool(**options | at))
+
+    return ClusterClient(address.hosts, client) if address.kind == "cluster" else client()
 
 
 def connect_async(settings: EngineSettings) -> Any:
     """Return a client for the event loop; calls above the number of connections wait."""
-    pool = AsyncFailoverPool.from_url(
-        _url(settings),
-        max_connections=settings.max_connections,
-        timeout=POOL_WAIT_S,
-        retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
+    address = _address(settings)
+    options = {
+        **redis.asyncio.connection.parse_url(address.url),
         **_options(settings),
-    )
-    return redis.asyncio.Redis.from_pool(pool)
+        "retry": redis.asyncio.retry.Retry(NoBackoff(), 0),
+    }
+    if address.kind == "sentinel":
+        options = with_async_sentinels(address, options)
+    pool = {"max_connections": settings.max_connections, "timeout": POOL_WAIT_S}
+
+    def client(place: Node | None = None) -> Any:
+        at = {} if place is None else {"host": place[0], "port": place[1]}
+        return redis.asyncio.Redis.from_pool(AsyncFailoverPool(**options | at | pool))
+
+    return AsyncClusterClient(address.hosts, client) if address.kind == "cluster" else client()
 
 
-def _url(settings: EngineSettings) -> str:
+def _address(settings: EngineSettings) -> StoreAddress:
     if settings.redis_url is None:
         raise StoreMismatch("no store: set CALIBRANT_REDIS_URL or start the embedded server first")
-    return settings.redis_url
+    return parse_address(settings.redis_url)
 
 
 class Store:
@@ -190,9 +215,10 @@ class Store:
 
     def fix_properties(self) -> None:
         """Record the fixed properties at creation, or reject a store with other ones."""
+        check_kind(self.settings.redis_url, self.client)
         fixed = fixed_properties(self.settings)
         text, _ = self._scripts["fix_properties"]
-        pairs = self.client.eval(text, 1, self.keys.configuration, *_flat(fixed))
+        pairs = self.client.eval(text, 1, self.keys.configuration, *words(fixed))
         check_properties(fixed, pairs)
         for number in range(self.settings.partitions):
             cursor = self.keys.partition(number).cursor
@@ -210,31 +236,6 @@ class Store:
         self.client.close()
 
 
-def fixed_properties(settings: EngineSettings) -> dict[str, int]:
-    """Return the properties that are fixed when a store is created."""
-    return {"partitions": settings.partitions, "schema": SCHEMA}
-
-
-def check_properties(fixed: Mapping[str, int], pairs: Sequence[bytes]) -> None:
-    """Raise StoreMismatch unless the store was created with these properties."""
-    found = {pairs[at].decode(): int(pairs[at + 1]) for at in range(0, len(pairs), 2)}
-    for name, value in fixed.items():
-        if name == "schema" and found[name] != value:
-            raise StoreMismatch(
-                f"the store was written by {'a newer' if found[name] > value else 'an older'} version of Calibrant "
-                f"(layout {found[name]}; this version reads {value}): run that version on it, or name another store"
-            )
-        if found[name] != value:
-            raise StoreMismatch(
-                f"the store was made with {name}={found[name]}, the settings say {value}; "
-                f"{name} is fixed when a store is made"
-            )
-
-
-def _flat(fixed: Mapping[str, int]) -> list[str | int]:
-    return [part for pair in fixed.items() for part in pair]
-
-
 def run_script(node: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
     """Run a script of the package on one server; load it if the server does not have it."""
     text = scripts()[script]
@@ -246,11 +247,60 @@ def run_script(node: Any, script: str, keys: Sequence[str], args: Sequence[Any] 
 
 async def run_async(client: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
     """Run a script from the event loop; load it if the server does not have it."""
-    text = scripts()[script]
-    try:
-        return await client.evalsha(sha1(text.encode()).hexdigest(), len(keys), *keys, *args)
-    except NoScriptError:
-        return await client.eval(text, len(keys), *keys, *args)
+    return await AsyncScript(client, scripts()[script])(keys, args)
+
+
+class AsyncScript:
+    """A script of the package for the event loop: it is loaded where it is missing, on each node of a cluster."""
+
+    def __init__(self, client: Any, text: str):
+        self._client = client
+        self._text = text
+        self._digest = sha1(text.encode()).hexdigest()
+
+    async def __call__(self, keys: Sequence[str], args: Sequence[Any] = ()) -> Any:
+        """Run the script."""
+        try:
+            return await self._client.evalsha(self._digest, len(keys), *keys, *args)
+        except NoScriptError:
+            return await self._client.eval(self._text, len(keys), *keys, *args)
+
+    async def run_replicated(self, keys: Sequence[str], args: Sequence[Any], touched: str) -> Any:
+        """Run the script and wait until a replica has what it wrote, or what an earlier attempt wrote.
+
+        Parameters
+        ----------
+        touched : an integer in the same slot; its value is written again, because a replica confirms up to the last write
+            of a connection, and a repeated script may write nothing
+
+        Raises
+        ------
+        NotReplicated
+            The caller repeats the script: what it wrote may be lost with this server.
+        """
+        for command in (("EVALSHA", self._digest), ("EVAL", self._text)):
+            async with self._client.pipeline(transaction=False) as pipe:
+                pipe.execute_command(*command, len(keys), *keys, *args)
+                pipe.eval(_WRITE_AGAIN, 1, touched)
+                pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
+                replies = await pipe.execute(raise_on_error=False)
+            if not isinstance(replies[0], NoScriptError):
+                break
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        if int(replies[2]) < 1:
+            raise NotReplicated()
+        return replies[0]
+
+
+class NotReplicated(ResponseError):  # type: ignore[misc]
+    """No replica confirmed a write in time."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"no replica confirmed the write within {REPLICA_WAIT_MS} ms", status_code="NOREPLICAS"
+        )
 
 
 async def join(client: Any, settings: EngineSettings) -> str:
@@ -261,49 +311,84 @@ async def join(client: Any, settings: EngineSettings) -> str:
     StoreMismatch
         It was created with other properties, or provides less than the setting promises.
     """
+    await check_kind_async(settings.redis_url, client)
+    durability = await durability_of_store(client, settings.durability)
     fixed = fixed_properties(settings)
     name = Keys(settings.namespace, settings.partitions).configuration
-    pairs = await client.eval(scripts()["fix_properties"], 1, name, *_flat(fixed))
+    pairs = await client.eval(scripts()["fix_properties"], 1, name, *words(fixed))
     check_properties(fixed, pairs)
-    return await _read_durability(client, settings.durability)
+    return durability
 
 
-def durability_of(server: Mapping[str, str] | None, wanted: str) -> str:
-    """Return the durability for ingest responses.
+class ReadTogether:
+    """Reads in one transaction, or by `read_together.lua` if memory is full: the script costs twice the time for large panes."""
 
-    Parameters
-    ----------
-    server : `appendonly` and `appendfsync` as the server reports them, or None if it does not
-    wanted : the setting
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._commands: list[tuple[Any, ...]] = []
 
-    Raises
-    ------
-    StoreMismatch
-        The setting promises more than the server provides.
-    """
-    if server is None:
-        return wanted
-    if server.get("appendonly") != "yes":
-        stored = "none"
-    else:
-        stored = {"always": "fsync", "everysec": "everysec"}.get(
-            server.get("appendfsync", ""), "none"
-        )
-    if wanted == "fsync" and stored != "fsync":
-        raise StoreMismatch(
-            "CALIBRANT_DURABILITY=fsync needs a server with appendonly yes and appendfsync always"
-        )
-    return stored
+    def hget(self, name: str, field: Any) -> None:
+        """Read a field of a hash."""
+        self._add(name, "HGET", field)
+
+    def hmget(self, name: str, fields: Iterable[Any]) -> None:
+        """Read fields of a hash."""
+        self._add(name, "HMGET", *fields)
+
+    def hgetall(self, name: str) -> None:
+        """Read a hash."""
+        self._add(name, "HGETALL")
+
+    def hvals(self, name: str) -> None:
+        """Read the values of a hash."""
+        self._add(name, "HVALS")
+
+    def run(self, node: Any) -> list[Any]:
+        """Return the replies, by a blocking client."""
+        try:
+            with node.pipeline(transaction=True) as pipe:
+                self._queue(pipe)
+                replies = pipe.execute()
+        except OutOfMemoryError:
+            replies = run_script(node, "read_together", self._names, self._words)
+        return self._read(replies)
+
+    async def run_async(self, client: Any) -> list[Any]:
+        """Return the replies, from the event loop."""
+        try:
+            async with client.pipeline(transaction=True) as pipe:
+                self._queue(pipe)
+                replies = await pipe.execute()
+        except OutOfMemoryError:
+            replies = await run_async(client, "read_together", self._names, self._words)
+        return self._read(replies)
+
+    def _add(self, name: str, command: str, *arguments: Any) -> None:
+        self._names.append(name)
+        self._commands.append((command, name, *arguments))
+
+    def _queue(self, pipe: Any) -> None:
+        for command in self._commands:
+            pipe.execute_command(*command)
+
+    @property
+    def _words(self) -> list[Any]:
+        """Commands without their keys, as the script takes them."""
+        return [
+            word
+            for command, _, *arguments in self._commands
+            for word in (command, len(arguments), *arguments)
+        ]
+
+    def _read(self, replies: list[Any]) -> list[Any]:
+        return [
+            _as_dict(reply) if command == "HGETALL" else reply
+            for reply, (command, *_) in zip(replies, self._commands, strict=True)
+        ]
 
 
-async def _read_durability(client: Any, wanted: str) -> str:
-    """Read the server's durability; if a managed server hides it, rely on the setting."""
-    try:
-        reported = await client.config_get("append*")
-    except redis.ResponseError:
-        return durability_of(None, wanted)
-    return durability_of({_text(name): _text(value) for name, value in reported.items()}, wanted)
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _as_dict(reply: Any) -> dict[bytes, bytes]:
+    """Return a hash; the client library makes a mapping of it only outside scripts."""
+    if isinstance(reply, dict):
+        return reply
+    return dict(zip(reply[::2], reply[1::2], strict=True))

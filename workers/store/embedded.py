@@ -37,7 +37,8 @@ _POLL_S = 0.003
 _START_S = 30.0
 _STOP_S = 15.0
 _WATCH_S = 0.5
-_FSYNC_OF = {"everysec": "everysec", "fsync": "always"}
+# `replicated` is rejected once the server has started: it has no replica.
+_FSYNC_OF = {"everysec": "everysec", "fsync": "always", "replicated": "everysec"}
 
 
 class EmbeddedServer:
@@ -127,7 +128,7 @@ class EmbeddedServer:
             # If several leave at once, the last one to request this lock gets it.
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            log.info("the private server stays for its other users")
+            log.info("embedded_store_still_in_use")
             self._let_go()
         else:
             self._shut_down()
@@ -224,11 +225,11 @@ class EmbeddedServer:
             if self._answers():
                 continue
             try:
-                log.warning("the private server has gone; starting it again")
+                log.warning("embedded_store_restarted")
                 self._process = None
                 self._start_or_attach()
             except EmbeddedServerError as error:
-                log.error("%s", error)
+                log.error("embedded_store_not_restarted error=%s", error)
 
     def _shut_down(self) -> None:
         self._send(b"SHUTDOWN NOSAVE\r\n")
@@ -243,7 +244,7 @@ class EmbeddedServer:
                     self._process.wait()
             _lock(lock, fcntl.LOCK_EX, deadline)
         except TimeoutError:
-            log.error("the private server did not stop")
+            log.error("embedded_store_not_stopped")
         finally:
             os.close(lock)
         self._process = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.ingest.entries import alarm_order
-from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.former_recommendations import of_map
 from calibrant_server.workers.store.keys import Keys, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
@@ -77,8 +77,8 @@ class MapVersions:
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
-        self._add = client.register_script(scripts()["add_map"])
-        self._promote = client.register_script(scripts()["promote_map"])
+        self._add = AsyncScript(client, scripts()["add_map"])
+        self._promote = AsyncScript(client, scripts()["promote_map"])
 
     async def current(self, model: str) -> CurrentMap | None:
         """Return the current map of `tenant/model` in one read; None if there is no map or no model."""

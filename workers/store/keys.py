@@ -19,6 +19,11 @@ T:b:G|batch id        string  record of a batch id, JSON; expires               
 T:dn                  hash    expiry bucket -> bytes of batch records that end in it    inbox, housekeeping
 T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running totals  commit
 T:t:G|start           hash    the rows of a time slice that are not sums yet: number -> packed rows  commit
+T:y:G|clock|day       hash    the stored sample of a day, `event` or `sealed`: number -> packed rows; `*` -> version of the last change  commit
+T:yl:G                set     clock|day of the stored samples                           commit
+T:g:G|slice|part      hash    merged panes, a cache: accumulator -> state of the panes (16 bytes), packed bytes  query worker
+T:gt                  zset    merged panes by time                                      query worker, housekeeping
+T:gb                  hash    merged panes -> their bytes; `` -> all bytes              query worker, housekeeping
 T:v:G|slice           hash    pane start -> version; `*` -> version of the last change  commit
 T:l:G                 set     slices that have panes                                    commit
 T:r:G|shard           hash    prediction id -> retained record (`calibrant_server.workers.ingest.retained_record`)        commit
@@ -39,11 +44,14 @@ T:mc                  hash    tenant/model -> the current calibration map, whole
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
 T:us                  hash    G -> the cohort that a damaged pane keeps from being sealed, and why      commit
 T:nr                  hash    records and bytes retained; on their way; each also `:TENANT`; `backlog:TENANT` (bytes)  inbox, commit
+T:ev:G|event|q or a   string  request or response of an inference that waits for the other; expires  inbox
+T:en                  hash    minute -> bytes of the halves above that expire in it; expires  inbox
 T:dt:TENANT           hash    expiry bucket -> bytes of the tenant's batch records that end in it; expires  inbox
 ns:cfg                hash    partitions, schema: fixed at creation                     first start
 ns:ak                 hash    key id -> JSON of a caller's key; `*` -> number of changes  key scripts
 ns:au:TENANT          stream  audit log: e (JSON)                                       service
-ns:wt:TENANT[/MODEL]  int     webhook tests of the last minute; expires                 service
+ns:ps:<digest>        string  SHA-256 of the key of a session of the pages; expires   service
+ns:wt:{TENANT}[/MODEL]  int     webhook tests of the last minute; expires                 service
 ns:rl:SUBJECT         hash    tokens of a tenant or key: level, at, p:PROCESS; expires  service
 ns:w                  zset    live workers by time of their last heartbeat              worker
 ns:ask                list    questions that wait for a worker                          inbox
@@ -64,7 +72,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 
-SCHEMA = 2
+SCHEMA = 3
 SOURCE_FIELD = "src:"
 LAST_CHANGE = "*"
 MAP_IN_FORCE = "map"
@@ -150,6 +158,25 @@ class PartitionKeys:
         """Return the hash of the rows that feed a pane and all panes of its time slice."""
         return f"{self.tag}:t:{key.model}|{key.generation}|{key.start_s}"
 
+    def merge(self, member: str) -> str:
+        """Return the hash of the merge of neighbouring panes that `merge_times` and `merge_bytes` name."""
+        return f"{self.tag}:g:{member}"
+
+    @cached_property
+    def merge_times(self) -> str:
+        return f"{self.tag}:gt"
+
+    @cached_property
+    def merge_bytes(self) -> str:
+        return f"{self.tag}:gb"
+
+    def sample(self, model: str, generation: str, member: str) -> str:
+        """Return the hash of a stored sample, of a member of `samples`."""
+        return f"{self.tag}:y:{model}|{generation}|{member}"
+
+    def samples(self, model: str, generation: str) -> str:
+        return f"{self.tag}:yl:{model}|{generation}"
+
     def versions(self, model: str, generation: str, slice_: str) -> str:
         return f"{self.tag}:v:{model}|{generation}|{slice_}"
 
@@ -226,6 +253,13 @@ class PartitionKeys:
     def retained(self) -> str:
         return f"{self.tag}:nr"
 
+    @cached_property
+    def event_bytes(self) -> str:
+        return f"{self.tag}:en"
+
+    def event_half(self, model: str, generation: str, event: str, side: str) -> str:
+        return f"{self.tag}:ev:{model}|{generation}|{event}|{side}"
+
     def record_bytes_of(self, tenant: str) -> str:
         return f"{self.tag}:dt:{tenant}"
 
@@ -259,8 +293,13 @@ class Keys:
     def audit(self, tenant: str) -> str:
         return f"{self.namespace}:au:{tenant}"
 
+    def page_session(self, digest: str) -> str:
+        return f"{self.namespace}:ps:{digest}"
+
     def webhook_tests(self, name: str) -> str:
-        return f"{self.namespace}:wt:{name}"
+        """Return the key of a tenant, or of one of its models: one transaction reads both, so they share a slot."""
+        tenant, slash, model = name.partition("/")
+        return f"{self.namespace}:wt:{{{tenant}}}{slash}{model}"
 
     def rate(self, subject: str) -> str:
         return f"{self.namespace}:rl:{subject}"

@@ -81,7 +81,7 @@ class Leases:
             until = time.monotonic() + self._hold_s
             if self._is_stuck(partition):
                 self._forget(partition)
-                log.error("partition %d: its worker makes no progress", partition)
+                log.error("partition_stuck partition=%d", partition)
                 self._on_stuck(partition)
             elif self._hold(partition, self._hold_ms):
                 self._renewed(partition, until)

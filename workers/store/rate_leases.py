@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
-from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys
 
 LEASE_S = 1.0
@@ -30,7 +30,7 @@ class RateLeases:
     def __init__(self, client: Any, keys: Keys):
         self._keys = keys
         self._name = token_hex(6)
-        self._script = client.register_script(scripts()["lease_tokens"])
+        self._script = AsyncScript(client, scripts()["lease_tokens"])
 
     async def renew(self, subject: str, rate: float, spent: int) -> Grant:
         """Report what was spent of a subject's tokens, and return what may be spent next."""

@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import delete_model
-from calibrant_server.workers.store.connection import scripts
+from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys, model_key
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
@@ -47,6 +48,7 @@ class ModelConfig:
     importing : identity of an incomplete import: its content and start. Nobody may
         read or to change
     imported : the content of the import that the model came from
+    cloudevents : how events of an inference server become predictions; None if not declared
     """
 
     tenant: str
@@ -67,6 +69,7 @@ class ModelConfig:
     created_at: datetime | None = None
     importing: str | None = None
     imported: str | None = None
+    cloudevents: dict[str, Any] | None = None
 
     @property
     def key(self) -> str:
@@ -80,6 +83,10 @@ class ModelConfig:
 
     def to_json(self) -> bytes:
         """Return the stored form; equal configurations give equal bytes."""
+        return self._stored
+
+    @cached_property
+    def _stored(self) -> bytes:
         stored = asdict(self)
         stored["created_at"] = self.created_at and self.created_at.astimezone(UTC).isoformat()
         return json.dumps(stored, separators=(",", ":"), sort_keys=True).encode()
@@ -106,9 +113,9 @@ class Registry:
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
-        self._put = client.register_script(scripts()["put_model"])
-        self._delete = client.register_script(scripts()["delete_model"])
-        self._finish = client.register_script(scripts()["finish_import"])
+        self._put = AsyncScript(client, scripts()["put_model"])
+        self._delete = AsyncScript(client, scripts()["delete_model"])
+        self._finish = AsyncScript(client, scripts()["finish_import"])
 
     async def get(self, tenant: str, model: str) -> ModelConfig | None:
         """Return the configuration of a model, or None.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from calibrant_server.workers.store.transient_errors import code_of, store_message
 
@@ -14,10 +15,15 @@ UNREACHABLE = "unreachable"
 _ENDED_A_WAIT = "UNBLOCKED"
 
 
+# Where one node of a cluster is away and others serve, the problem ends with each request that succeeds.
+_SAME_AGAIN_S = 10.0
+
+
 class StoreState:
     """Last problem that requests met, shared by all tasks or threads of a process.
 
     A store that rejects writes may still serve reads. So only an accepted write, or a later problem, ends a rejection.
+    A problem that returns within seconds is logged as one.
 
     Attributes
     ----------
@@ -26,6 +32,7 @@ class StoreState:
 
     def __init__(self) -> None:
         self.problem = ""
+        self._logged: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def failed(self, error: BaseException) -> None:
@@ -35,7 +42,8 @@ class StoreState:
             return
         with self._lock:
             known, self.problem = self.problem, problem
-        if problem != known:
+            is_new = problem != known and self._is_due(problem)
+        if is_new:
             log.warning("store_%s error=%s", _event(problem), store_message(error))
 
     def responded(self, wrote: bool = False) -> None:
@@ -44,8 +52,16 @@ class StoreState:
             return
         with self._lock:
             known, self.problem = self.problem, ""
-        if known:
+            is_new = bool(known) and self._is_due(f"after {known}")
+        if is_new:
             log.info("store_serves_again after=%s", known)
+
+    def _is_due(self, event: str) -> bool:
+        now = time.monotonic()
+        if now - self._logged.get(event, -_SAME_AGAIN_S) < _SAME_AGAIN_S:
+            return False
+        self._logged[event] = now
+        return True
 
 
 def _event(problem: str) -> str:

@@ -49,8 +49,8 @@ _OF_A_PIPELINE = " caused error: "
 _MOVED_ROLE = frozenset(
     {"CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY"}
 )
-# Rights and addresses: no repeat within one request helps.
-CONFIGURED_CODES = frozenset({"ASK", "MOVED", "NOAUTH", "NOPERM", "WRONGPASS"})
+# Rights: no repeat within one request helps.
+CONFIGURED_CODES = frozenset({"NOAUTH", "NOPERM", "WRONGPASS"})
 _CODE = re.compile(r"[A-Z][A-Z]+\Z")
 
 

@@ -225,7 +225,7 @@ class Curve:
         """Return the sum over units of a unit's mean NLL; a profile has it for units of equal weight."""
         return self.nll(beta) * n_units
 
-    def bend(self, objective: str, beta: float) -> float:
+    def total_curvature(self, objective: str, beta: float) -> float:
         """Return the second derivative of `total` in beta."""
         if objective == "nll":
             return self.curvature(beta) * self.weight
@@ -240,8 +240,8 @@ class Curve:
     def variance(self, objective: str, beta: float) -> float | None:
         """Return the sandwich variance of the fitted beta by unit; None if the profile does not store its terms."""
         squares = self.squares(objective, beta)
-        bend = self.bend(objective, beta)
-        return None if squares is None or bend <= 0.0 else squares / bend**2
+        curvature = self.total_curvature(objective, beta)
+        return None if squares is None or curvature <= 0.0 else squares / curvature**2
 
     def squared_slope(self, beta: float) -> float:
         """Return `squares` of NLL."""

@@ -29,6 +29,9 @@ from calibrant.core.view import NotAnswerable, View
 Floats = NDArray[np.float64]
 OBJECTIVES = ("nll", "brier", "ece")
 NEEDS = ("counts", "histograms", "temperature")
+# Above this number of rows the interpolation error of the profile (relative, below 2e-5) is under a thousandth of the standard
+# error of T, and a fit to the rows takes a tenth of a second.
+MAX_EXACT_ROWS = 1500
 PROOF = ("gradient_norm", "iterations", "objective_before", "objective_after")
 
 
@@ -52,7 +55,8 @@ def fit_temperature(
     ci : nominal coverage of the interval, in [0.5, 1)
     bins : equal-width bins (right edges) of the ECE; a divisor of 60
     min_count : bins of the ECE with fewer samples (mass if predictions are weighted) are left out
-    rows_if_complete : fit to the rows of the stored sample if it has every labelled prediction; `method` is "sample"
+    rows_if_complete : fit to the rows of the stored sample if it has every labelled prediction, and they are at most 1,500;
+        `method` is "sample"
 
     Returns
     -------
@@ -113,8 +117,8 @@ def fit_temperature(
 
 
 def _is_complete(pane: Pane) -> bool:
-    """Return whether the stored sample is every labelled prediction, each as it was sent."""
-    if not pane.keeps("sample"):
+    """Return whether the stored sample is every labelled prediction, each as it was sent, and they are few."""
+    if not pane.keeps("sample") or pane.counts["n_labelled"] > MAX_EXACT_ROWS:
         return False
     sample = pane.sample
     return 0 < sample.n == pane.counts["n_labelled"] and sample.is_plain
@@ -337,7 +341,7 @@ def _uncertainty(
     reason = "at_bound" if at.bound is not None else why_none(about)
     if reason is None and curve.squares(objective, at.beta) is None:
         reason = "not_kept"
-    if reason is None and not curve.bend(objective, at.beta) > 0.0:
+    if reason is None and not curve.total_curvature(objective, at.beta) > 0.0:
         reason = "flat"
     if reason is None and not curve.squares(objective, at.beta):
         reason = "no_variation"

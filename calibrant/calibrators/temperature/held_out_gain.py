@@ -45,8 +45,10 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
     at = None if curve is None else curve.minimum("nll")
     if curve is None or at is None or at.bound == "lower":
         return None
-    bend = curve.curvature(at.beta) * curve.weight
-    moved = curve.squared_slope(at.beta) / bend if at.bound is None and bend > 0.0 else 0.0
+    curvature = curve.curvature(at.beta) * curve.weight
+    moved = (
+        curve.squared_slope(at.beta) / curvature if at.bound is None and curvature > 0.0 else 0.0
+    )
     cost = moved / curve.weight
     before, after = curve.nll(1.0), curve.nll(at.beta) + cost
     return {

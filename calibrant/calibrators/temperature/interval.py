@@ -50,12 +50,12 @@ def interval_of(
     -------
     lower and upper temperature. An end that the loss does not bound is the end of the stored range.
     """
-    bend, squares = curve.bend(objective, beta), curve.squares(objective, beta)
-    if squares is None or not (bend > 0.0 and squares > 0.0):
+    curvature, squares = curve.total_curvature(objective, beta), curve.squares(objective, beta)
+    if squares is None or not (curvature > 0.0 and squares > 0.0):
         return None
     # Slopes at the fitted minimum vary less than at the true one.
     squares *= n_units / (n_units - 1.0)
-    most = quantile(0.5 + ci / 2.0, n_units) ** 2 * squares / bend / 2.0
+    most = quantile(0.5 + ci / 2.0, n_units) ** 2 * squares / curvature / 2.0
     lowest = curve.total(objective, beta)
 
     def excess(log_beta: float) -> float:

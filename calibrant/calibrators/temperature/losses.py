@@ -21,8 +21,8 @@ from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.cells import Cells
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.label_policies import policy_index
 from calibrant.core.logits import relative_logits
+from calibrant.core.query import policy_index
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_tables import BINS, DENOMINATORS, LEAST
 
@@ -190,7 +190,7 @@ class RowLosses:
         hits = filling.hits
         self.mass = filling.weights * (filling.n_ratings if policy == 0 else 1)
         self.right = np.zeros((filling.n, batch.n_classes))
-        self.right[hits.row, hits.klass] = filling.policy_weights[policy]
+        self.right[hits.row, hits.class_index] = filling.policy_weights[policy]
         with np.errstate(divide="ignore"):
             scores = filling.batch.scores
             # As sent: a temperature per class distinguishes logits that a common temperature does not.

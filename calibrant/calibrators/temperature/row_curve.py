@@ -72,7 +72,7 @@ class RowCurve(Curve):
     def curvature(self, beta: float) -> float:
         return sum(nll(part, self.policy, beta)[2] for part in self.parts) / self.weight
 
-    def bend(self, objective: str, beta: float) -> float:
+    def total_curvature(self, objective: str, beta: float) -> float:
         if objective == "nll":
             return self.curvature(beta) * self.weight
         high, low = beta * (1.0 + 1e-4), beta * (1.0 - 1e-4)
@@ -155,7 +155,7 @@ class RowCurve(Curve):
 
     def _scores(self, betas: Floats) -> Iterator[tuple[slice | Ints, Floats]]:
         """Yield places in `betas` with the rows' scores there, (places, n), a few at a time."""
-        few = max(1, MAX_SCORES // max(self.filling.n, 1))
+        few = max(1, MAX_SCORES // max(self.filling.n, self.bins))
         if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
             for i, beta in enumerate(betas):
                 total = np.concatenate([np.exp(beta * part.zed).sum(axis=0) for part in self.parts])

@@ -56,7 +56,7 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
     """Return the terms of the losses of some rows, at any temperature."""
     batch, hits = filling.batch, filling.hits
     first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
-    row, klass = hits.row[first:last] - rows.start, hits.klass[first:last]
+    row, class_index = hits.row[first:last] - rows.start, hits.class_index[first:last]
     scores = np.ascontiguousarray(batch.scores[rows].T)
     weight_all = filling.policy_weights[:, first:last]
     if batch.is_logits:
@@ -65,7 +65,7 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
         with np.errstate(divide="ignore"):
             zed = np.log(scores / scores.max(axis=0))
     finite = np.where(np.isfinite(zed), zed, 0.0)
-    zero = zed[klass, row] == -np.inf
+    zero = zed[class_index, row] == -np.inf
     chosen = (hits.votes, hits.votes, hits.majority, hits.single)
     score_hits = filling.score_hits
     begin, end = np.searchsorted(score_hits.row, [rows.start, rows.stop])
@@ -79,7 +79,7 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
         finite=finite,
         score=filling.score[rows],
         row=row,
-        entry_zed=finite[klass, row],
+        entry_zed=finite[class_index, row],
         weight=np.where(zero, 0.0, weight_all) if zero.any() else weight_all,
         weight_all=weight_all,
         n_zero=np.array([int((zero * votes[first:last]).sum()) for votes in chosen], np.int64),

@@ -25,7 +25,7 @@ SPECS = {
     "segmentation": PaneSpec("segmentation", 4, grid=60, listed_classes=(1, 3)),
     "logits": PaneSpec("multiclass", 2, grid=60),
 }
-GENERATION = 5
+GENERATION = 6
 N = 40
 
 

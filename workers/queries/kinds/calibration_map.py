@@ -10,10 +10,10 @@ from pydantic import Field
 from calibrant.calibrators import MAPS, Options, fit
 from calibrant.calibrators.baseline_gain import gain_over
 from calibrant.calibrators.recommendation import recommend
+from calibrant.calibrators.softmax import MAX_CURVED
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.options import Option
 from calibrant.core.pane import Pane
-from calibrant.core.query import PaneQuery, default_bins
+from calibrant.core.query import Option, PaneQuery, default_bins
 from calibrant.core.view import View
 from calibrant.metrics.requests import Value, parse, read_option, shortest
 from calibrant_server.workers.queries.kind import (
@@ -33,6 +33,7 @@ from calibrant_server.workers.queries.query import (
     class_index,
     include_field,
 )
+from calibrant_server.workers.queries.weights import WEIGHTS, Weighted, Weights, weighted
 from calibrant_server.workers.store.registry import ModelConfig
 
 PARTS = ("recommendation", "heldout")
@@ -53,16 +54,16 @@ OPTIONS: dict[str, Option] = {
         Option("centred", "false", "Isotonic with one point per block.", allowed=("false", "true")),
         Option(
             "regularisation",
-            1e-2,
-            "Factor of the squares off the diagonal and of intercepts.",
-            low=1e-8,
+            0.0,
+            "Factor of the mean square of deviations from the temperature; 0: chosen by the data.",
+            low=0.0,
             high=1e8,
         ),
     )
 }
 
 
-class CalibrationMapQuery(Including):
+class MapFitQuery(Including):
     """Which map, fitted to what."""
 
     kind: ClassVar[str] = "calibration_map"
@@ -124,6 +125,14 @@ class CalibrationMapQuery(Including):
         return View(pane, question), options
 
 
+class CalibrationMapQuery(MapFitQuery):
+    """Which map, fitted to what, under which weights."""
+
+    kind: ClassVar[str] = "calibration_map"
+
+    weights: Weights = WEIGHTS
+
+
 def read_method(text: str) -> tuple[str, dict[str, Value]]:
     """Read a method and the options in its brackets, sorted, without its defaults.
 
@@ -150,14 +159,34 @@ def accumulators(query: CalibrationMapQuery) -> Iterable[str]:
 
 
 def is_slow(query: CalibrationMapQuery) -> bool:
-    """A matrix of many classes takes seconds."""
-    return query.slug == "dirichlet"
+    """Maps with parameters per class take seconds: several strengths of shrinkage, and folds."""
+    return MAPS[query.slug].solve_rows is not None
 
 
 def compute(query: CalibrationMapQuery, inputs: Inputs) -> Result:
     """Parameters and losses before and after; the requested parts."""
+    return _fitted(query, weighted(inputs, query))
+
+
+def _refuse_too_small(found: Result) -> None:
+    """Reject a map with more parameters than the sample can determine, with the numbers needed."""
+    method, reason = found["method"], found["reason"]
+    if reason == "too_many_classes":
+        detail = f"Received {method} with {found['n_parameters']} parameters; expected at most {MAX_CURVED}. Choose a map with fewer."
+        raise CalibrationInputError.at("/method", reason, detail)
+    if reason == "few_rows" and "n_units_needed" in found:
+        detail = (
+            f"Received {found['n_units_fitted']} independent units in the stored sample for {found['n_parameters']} parameters of "
+            f"{method}; expected at least {found['n_units_needed']}. Use a longer window or a map with fewer parameters."
+        )
+        raise CalibrationInputError.at("/method", "few_units", detail)
+
+
+def _fitted(query: CalibrationMapQuery, inputs: Weighted) -> Result:
     view, options = query.view_of(inputs.pane)
     found = fit(query.slug, view, options, evaluate="heldout" in query.included)
+    _refuse_too_small(found)
+    found |= inputs.about
     if "heldout" not in query.included:
         del found["heldout"], found["heldout_reason"]
     return found | (recommend(view) if "recommendation" in query.included else {})
@@ -166,11 +195,12 @@ def compute(query: CalibrationMapQuery, inputs: Inputs) -> Result:
 def compare(query: CalibrationMapQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the other side's map and the gain over it on this window's labels."""
     refuse_other_classes(inputs.config, other.config)
-    theirs = fit(query.slug, *query.view_of(other.pane), evaluate=False)
-    view, options = query.view_of(inputs.pane)
+    own, others = weighted(inputs, query), weighted(other, query)
+    theirs = fit(query.slug, *query.view_of(others.pane), evaluate=False)
+    view, options = query.view_of(own.pane)
     shown = {name: theirs[name] for name in _OF_OTHER if name in theirs}
-    mine = compute(query, inputs)
-    about = {"n": mine["n"], "against": other_side(against, inputs.pane, other) | {"map": shown}}
+    mine = _fitted(query, own)
+    about = {"n": mine["n"], "against": other_side(against, own.pane, other) | {"map": shown}}
     return mine | gain_over(theirs, view, query.slug, options) | about
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -25,7 +26,13 @@ from calibrant_server.workers.queries.kind import (
     refuse_other_classes,
     side_name,
 )
-from calibrant_server.workers.queries.query import Including, Query, Raters, include_field
+from calibrant_server.workers.queries.query import (
+    MIN_COUNT,
+    Including,
+    Query,
+    Raters,
+    include_field,
+)
 from calibrant_server.workers.store.registry import ModelConfig
 
 MAX_BINS = 100
@@ -85,11 +92,15 @@ class CaseParameters(Including):
 
 
 class CasesQuery(CaseParameters):
-    """Which cases, and how fine the histogram of their frequencies is."""
+    """Which cases, how fine the histogram of their frequencies is, and which bins of a case its boxes leave out."""
 
     kind: ClassVar[str] = "cases"
 
     frequency_bins: int | None = Field(None, ge=1, le=MAX_BINS)
+    min_count: float = MIN_COUNT
+
+    def question(self) -> PaneQuery:
+        return replace(super().question(), min_count=self.min_count)
 
 
 def accumulators(query: CasesQuery) -> Iterable[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from calibrant.core.errors import CalibrationInputError
@@ -13,12 +14,20 @@ from calibrant.core.query import default_bins
 from calibrant.core.view import NotAnswerable, View
 from calibrant.segmentation.histogram_smoothing import WIDEST
 from calibrant.segmentation.histogram_state import confidence_of, left
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    refuse_other_classes,
+    side_name,
+)
 from calibrant_server.workers.queries.query import Query, Raters
 from calibrant_server.workers.store.registry import ModelConfig
 
 REFUSED = {"bins_not_exact": "/bins", "unknown_case": "/case"}
 WANTED = 120
+SHOWN = ("mass", "label", "prediction", "uncertainty", "exact", "missing", "reason")
 
 
 class ConfidenceHistogramQuery(Query):
@@ -81,4 +90,29 @@ def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
         return about | empty | {"label": None, "reason": refusal.reason, "detail": refusal.detail}
 
 
-KIND = ResultKind(ConfidenceHistogramQuery, compute, accumulators)
+def compare(
+    query: ConfidenceHistogramQuery, inputs: Inputs, other: Inputs, against: Against
+) -> Result:
+    """The same; `against` has the other side's histograms, `distance` half the sum of absolute differences of mass shares by class.
+
+    `distance` is None where one side has no mass. A case that the other side lacks is a reason there.
+    """
+    refuse_other_classes(inputs.config, other.config)
+    mine = compute(query, inputs)
+    try:
+        theirs = compute(query, other)
+    except CalibrationInputError as error:
+        if query.case is None or error.violations[0].rule != "unknown_case":
+            raise
+        theirs = {"label": None, "reason": "unknown_case"}
+    shown = {name: theirs[name] for name in SHOWN if name in theirs}
+    sides = [np.asarray(each["label"]) for each in (mine, theirs) if each["label"] is not None]
+    distance = None
+    if len(sides) == 2 and all(side.sum() > 0 for side in sides):
+        shares = [side / side.sum(axis=(1, 2), keepdims=True) for side in sides]
+        distance = (np.abs(shares[0] - shares[1]).sum(axis=(1, 2)) / 2.0).tolist()
+    about = side_name(against, other) | other.pane.counts | shown
+    return mine | {"against": about, "distance": distance}
+
+
+KIND = ResultKind(ConfidenceHistogramQuery, compute, accumulators, compare)

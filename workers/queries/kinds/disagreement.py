@@ -51,6 +51,9 @@ class DisagreementQuery(Query):
     loss_weight: Literal["1", "n"] = Field(
         "1", description="A prediction counts once, or once per rating."
     )
+    concentration: float | None = Field(
+        None, gt=0, le=1e12, description="Also return the result under this alpha0, as `given`."
+    )
     compare: bool = Field(
         False,
         description="Compare methods of alpha-calibration on the stored sample; the best is named.",
@@ -61,7 +64,11 @@ class DisagreementQuery(Query):
 
     def question(self) -> PaneQuery:
         """Return the query of the view."""
-        options = {"loss_weight": self.loss_weight, "penalty": self.penalty}
+        options = {
+            "loss_weight": self.loss_weight,
+            "penalty": self.penalty,
+            "concentration": self.concentration,
+        }
         return PaneQuery(
             bins=self.bins, edges=self.edges, ci=self.ci, options=options, own_bins=True
         )

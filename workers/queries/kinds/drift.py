@@ -18,6 +18,7 @@ from calibrant_server.workers.alarm.drift_report import (
     report_of,
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -40,7 +41,10 @@ class DriftQuery(DetectorQuery):
 
     kind: ClassVar[str] = "drift"
     needs: ClassVar[Needs] = Needs(
-        panes="each", alarm=True, sealed=("counts", "delays", "unit_sample", "units")
+        panes="each",
+        alarm=True,
+        sealed=("counts", "delays", "unit_sample", "units"),
+        changed=change_advice.NEEDS,
     )
 
 
@@ -99,7 +103,8 @@ def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
             "cohorts_passed_over": None if detector is None else passed_over(detector),
             "comparison": comparison,
         }
-    found = report_of(detector, settings, alarm, inputs.seed)
+    advice = change_advice.change_advice(inputs)
+    found = report_of(detector, settings, alarm, inputs.seed, advice)
     head = {
         "detector": {
             "scope": parts_of(alarm.name)[0],

@@ -29,9 +29,7 @@ from calibrant_server.workers.queries.kind import (
 )
 from calibrant_server.workers.queries.query import (
     CI,
-    EDGES,
     BinnedQuery,
-    Edges,
     MetricBinning,
     Query,
     Raters,
@@ -67,7 +65,6 @@ class MetricsQuery(BinnedQuery):
         le=1,
         description="Largest acceptable calibration error, set beforehand. Adds `tolerance_verdict` to each and `detectable` to the result.",
     )
-    edges: Edges = EDGES
     raters: Raters = "pooled"
     ci: float = CI
 
@@ -84,8 +81,8 @@ class MetricsQuery(BinnedQuery):
 
 def accumulators(query: MetricsQuery) -> frozenset[str]:
     """Return what the requested metrics read."""
-    shown = set() if query.tolerance is None else {"top_label", "positive", "classes", "all_labels"}
-    return accumulators_for(query.listed) | {"unit_sample", *PARTS} | shown
+    shown = frozenset() if query.tolerance is None else accumulators_for(["ece"], query.scope)
+    return accumulators_for(query.listed, query.scope) | {"unit_sample", *PARTS} | shown
 
 
 def is_slow(query: MetricsQuery) -> bool:

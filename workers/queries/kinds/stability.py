@@ -39,7 +39,7 @@ class StabilityQuery(MetricQuery):
     source: Literal["replicates", "sample"] | None = Field(
         None,
         description="replicates: all data, as 64 shares of its units; sample: exact subsets of the stored predictions. "
-        "Default: replicates, or the sample where they do not carry the metric.",
+        "Default: replicates, or the sample if replicates lack the metric.",
     )
 
 

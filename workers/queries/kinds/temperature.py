@@ -28,6 +28,8 @@ from calibrant_server.workers.queries.query import (
     Raters,
     include_field,
 )
+from calibrant_server.workers.queries.weights import WEIGHTS, Weighted, Weights, weighted
+from calibrant_server.workers.queries.window_state import SAMPLE, SAMPLE_OF_FEW
 from calibrant_server.workers.store.registry import ModelConfig
 
 PARTS = ("recommendation", "heldout", "curve")
@@ -46,6 +48,7 @@ class TemperatureQuery(Including):
     bins: int = Field(15, ge=1, le=60, description="Equal-width bins of the ECE; a divisor of 60.")
     min_count: float = MIN_COUNT
     ci: float = CI
+    weights: Weights = WEIGHTS
     include: str | None = include_field(PARTS)
 
     def resolved(self, config: ModelConfig) -> Query:
@@ -54,12 +57,20 @@ class TemperatureQuery(Including):
 
 
 def accumulators(query: TemperatureQuery) -> Iterable[str]:
-    """Counts, plain histograms (which give no temperature: the result states it), the profile and the stored sample."""
-    return ("counts", "histograms", "temperature", "sample")
+    """Counts, plain histograms (which give no temperature: the result states it), the profile and the stored sample.
+
+    Of many rows, the sample only serves a fit in which units weigh one.
+    """
+    sample = SAMPLE if query.weights == "unit" else SAMPLE_OF_FEW
+    return ("counts", "histograms", "temperature", sample)
 
 
 def compute(query: TemperatureQuery, inputs: Inputs) -> Result:
     """Temperature, standard error, losses before and after; the requested parts."""
+    return _fitted(query, weighted(inputs, query))
+
+
+def _fitted(query: TemperatureQuery, inputs: Weighted) -> Result:
     pane = inputs.pane
     found = fit_temperature(
         pane,
@@ -70,6 +81,7 @@ def compute(query: TemperatureQuery, inputs: Inputs) -> Result:
         min_count=query.min_count,
         rows_if_complete=True,
     )
+    found |= inputs.about
     if "curve" not in query.included:
         found.pop("curve", None)
     if not {"recommendation", "heldout"} & query.included:
@@ -89,8 +101,9 @@ def compare(query: TemperatureQuery, inputs: Inputs, other: Inputs, against: Aga
     """The same, with the other side's temperature, the difference and the ratio."""
     refuse_other_classes(inputs.config, other.config)
     plain = query.own(include=None)
-    mine, theirs = compute(query, inputs), compute(plain, other)
-    found = temperature_difference(mine, theirs, inputs.pane, other.pane)
+    own, others = weighted(inputs, query), weighted(other, query)
+    mine, theirs = _fitted(query, own), _fitted(plain, others)
+    found = temperature_difference(mine, theirs, own.pane, others.pane)
     fitted = found.pop("against")
     del found["shared"]
     return mine | found | {"against": other_side(against, inputs.pane, other) | fitted}

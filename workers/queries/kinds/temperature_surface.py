@@ -11,9 +11,21 @@ from calibrant.calibrators.temperature.report import POINTS, surface_answer
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    Result,
+    ResultKind,
+    refuse_other_classes,
+    side_name,
+)
 from calibrant_server.workers.queries.query import Query, Raters, bins_of
 from calibrant_server.workers.store.registry import ModelConfig
+
+SHOWN = (
+    *("nll", "brier", "ece", "lowest", "source", "n_used", "nll_error_bound", "error_estimate"),
+    *("reason", "detail"),
+)
 
 
 class SurfaceQuery(Query):
@@ -62,4 +74,18 @@ def compute(query: SurfaceQuery, inputs: Inputs) -> Result:
         return nothing | {"n": 0, "reason": refusal.reason, "detail": refusal.detail}
 
 
-KIND = ResultKind(SurfaceQuery, compute, accumulators)
+def compare(query: SurfaceQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same; `against` has the other side's losses at the same temperatures. A case that it lacks is a reason there."""
+    refuse_other_classes(inputs.config, other.config)
+    mine = compute(query, inputs)
+    try:
+        theirs = compute(query, other)
+    except CalibrationInputError as error:
+        if query.case is None or error.violations[0].rule != "unknown_case":
+            raise
+        theirs = {"reason": "unknown_case"}
+    shown = {name: theirs[name] for name in SHOWN if name in theirs}
+    return mine | {"against": side_name(against, other) | other.pane.counts | shown}
+
+
+KIND = ResultKind(SurfaceQuery, compute, accumulators, compare)

@@ -1,0 +1,117 @@
+"""Gain of a procedure that fits maps, cross-fitted by unit, where no later labels can test the map itself.
+
+The rows of the window's stored sample are split in five by unit. The method is fitted to four fifths, with everything that it
+chooses, and applied to the rest. The gain over the current map, or over the probabilities as sent, is paired by row and its variation
+taken across units. It describes maps of the procedure fitted to four fifths of the rows, not the one map.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibrators.base import REASONS as FIT_REASONS
+from calibrant.calibrators.base import Floats, Options
+from calibrant.calibrators.fitting import apply, fit
+from calibrant.calibrators.from_rows import FOLDS
+from calibrant.calibrators.map_comparison import (
+    REASONS,
+    Fitted,
+    common_scope,
+    judged,
+    losses_under,
+    means_of,
+)
+from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.routing import apart
+from calibrant.core.view import View
+
+EVIDENCE = "procedure"
+# Rows of a large sample that are used, those of the smallest hashes: each is filled into panes four times.
+MAX_ROWS = 20_000
+
+
+def procedure_gain(
+    current: Fitted | None, method: str, options: Options, view: View
+) -> dict[str, Any]:
+    """Return the gain of a method's maps over the current map, held out by unit.
+
+    Parameters
+    ----------
+    current : a fitted map as `apply` takes it; None compares with the probabilities as sent
+    method, options : as in `fit`
+    view : View of the window that the map was fitted to; its query gives scope, label policy and level
+
+    Returns
+    -------
+    dict as that of `map_comparison.compare`, with `evidence_of: procedure` and `folds`
+
+    Examples
+    --------
+    >>> from calibrant import Batch, PaneSpec
+    >>> from calibrant.core.query import PaneQuery
+    >>> pane = Pane(PaneSpec("binary", 2))
+    >>> columns = {"confidences": [0.99, 0.01] * 200, "labels": [1, 0, 1, 0, 1, 0, 0, 1] * 50}
+    >>> pane.fill_batch(Batch.from_columns(columns | {"ids": [f"i{i}" for i in range(400)]}).batch)
+    >>> procedure_gain(None, "temperature", Options(), View(pane, PaneQuery()))["beats"]
+    True
+    """
+    result: dict[str, Any] = {
+        "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": view.question.ci,
+        "raters": view.question.raters, "current": None, "candidate": None, "gain": None,
+        "sample": about_sample(view.pane), "evidence_of": EVIDENCE, "folds": FOLDS,
+    }  # fmt: skip
+    if result["sample"] is None:
+        return _because(result, "not_kept")
+    batch = view.pane.sample.batch()
+    batch = batch.take(np.arange(min(batch.n, MAX_ROWS)))
+    rows = labelled_rows(batch, view.policy)
+    result |= {"n": len(rows), "n_units": rows.n_units}
+    if not len(rows) or not rows.weight.sum() > 0:
+        return _because(result, "no_labels")
+    if rows.n_units < MIN_UNITS:
+        return _because(result, "few_units")
+    fold = rows.unit % FOLDS
+    candidate: dict[str, Floats] = {name: np.zeros(len(rows)) for name in ("nll", "brier")}
+    scope: tuple[str, int | None] | None = None
+    for number in range(FOLDS):
+        mine = fold == number
+        fitted = _fitted(method, options, view, batch.take(~mine))
+        if fitted["parameters"] is None:
+            return _because(result, fitted["reason"])
+        scope = common_scope(current, fitted)
+        if scope is None:
+            return _because(result, "not_comparable")
+        losses = losses_under(rows.take(np.flatnonzero(mine)), scope, _mapped(fitted, batch, mine))
+        for name, values in losses.items():
+            candidate[name][mine] = values
+    assert scope is not None
+    first = losses_under(rows, scope, None if current is None else apply(current, batch))
+    with np.errstate(invalid="ignore"):
+        gain = {
+            name: mean_by_unit(first[name] - candidate[name], rows.weight, rows.unit, result["ci"])
+            for name in first
+        }
+    result |= {"scope": scope[0], "gain": gain}
+    result |= {"current": means_of(rows, first), "candidate": means_of(rows, candidate)}
+    return judged(result)
+
+
+def _fitted(method: str, options: Options, view: View, batch: Batch) -> dict[str, Any]:
+    pane = Pane.for_window(view.spec)
+    for part in apart(batch):
+        pane.fill_batch(part)
+    return fit(method, View(pane, view.question), options, evaluate=False)
+
+
+def _mapped(fitted: Fitted, batch: Batch, mine: NDArray[np.bool_]) -> Floats:
+    return apply(fitted, batch.take(mine))
+
+
+def _because(result: dict[str, Any], reason: str) -> dict[str, Any]:
+    detail = REASONS.get(reason) or FIT_REASONS.get(reason)
+    return result | {"reason": reason, "detail": detail}

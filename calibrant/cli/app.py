@@ -1,0 +1,61 @@
+"""The commands of the extra `cli`, and those of the extra `server` for help and shell completion."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from calibrant.cli import maps, server_commands
+from calibrant.cli.connection import registered
+from calibrant.cli.doctor import doctor
+from calibrant.cli.fill import fill
+from calibrant.cli.models import models, watch
+from calibrant.cli.push import push
+from calibrant.cli.score import score
+from calibrant.cli.transfer import export, import_, restore
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Calibration of probabilistic predictions: evaluate files, run the service, use a service.",
+)
+registered(app, score, fill, models, watch, push, export, import_, restore, doctor)
+app.add_typer(maps.app, name="map")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("calibrant"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    wanted: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    return None
+
+
+def _add(name: str, described: str) -> None:
+    """Add a command whose options its own parser reads."""
+
+    @app.command(
+        name,
+        help=f"{described[:1].upper()}{described[1:]} (extra `server`).",
+        context_settings={
+            "allow_extra_args": True,
+            "ignore_unknown_options": True,
+            "help_option_names": [],
+        },
+    )
+    def _run(context: typer.Context) -> None:
+        server_commands.run([name, *context.args])
+
+
+for _name, _described in server_commands.COMMANDS.items():
+    _add(_name, _described)

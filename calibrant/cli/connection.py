@@ -1,0 +1,78 @@
+"""The service that a command uses: its address and key, and errors as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from calibrant.cli.terminal import fail
+from calibrant.client import Client, ClientError, ServiceError
+from calibrant.client.operations import Operation
+
+Url = Annotated[str, typer.Option("--url", envvar="CALIBRANT_URL", help="address of the service")]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", envvar="CALIBRANT_KEY", help="key of your tenant", show_envvar=True),
+]
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+@dataclass(frozen=True)
+class Service:
+    """A client, and requests that it has no method for."""
+
+    client: Client
+
+    def get(self, path: str, **query: str) -> Any:
+        """Return the JSON of a GET request."""
+        return self.client.run(Operation("GET", path, plain, query))
+
+    def send(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], **query: str
+    ) -> Any:
+        """Return the JSON of a request with a body."""
+        return self.client.run(Operation(method, path, plain, query, body, headers))
+
+    def current_map(self, model: str) -> tuple[Mapping[str, str] | None, Any]:
+        """Return the headers and the JSON of the promoted map; no headers if none was promoted."""
+        operation = Operation("GET", of_model(model, "/maps/current"), plain)
+        transport = self.client.connect()
+        try:
+            return transport.response(operation)
+        except ServiceError as error:
+            if error.slug != "map-unknown":
+                raise
+            return None, None
+        finally:
+            transport.close()
+
+
+def plain(found: Any) -> Any:
+    """Return the JSON of a response unchanged."""
+    return found
+
+
+def of_model(model: str, rest: str = "") -> str:
+    """Return the path of a model, or of what is below it."""
+    return f"/v1/models/{quote(model, safe='')}{rest}"
+
+
+@contextmanager
+def service(url: str, key: str | None) -> Iterator[Service]:
+    """Connect; end the command with a sentence if the service rejects a request or cannot be reached."""
+    try:
+        with Client(url, key) as client:
+            yield Service(client)
+    except (ClientError, ImportError, ValueError) as error:
+        fail(str(error))
+
+
+def registered(app: typer.Typer, *commands: Callable[..., None]) -> None:
+    """Add commands under the names of their functions."""
+    for command in commands:
+        app.command(command.__name__.removesuffix("_").replace("_", "-"))(command)

@@ -1,0 +1,157 @@
+"""Evaluation of checked predictions: metrics, reliability, temperature, subgroups and comparison, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibrators.temperature.fit import fit_temperature_exact
+from calibrant.cli.input_files.scored_data import ScoredData
+from calibrant.core.batch import Batch
+from calibrant.core.query import PaneQuery
+from calibrant.core.reliability_table import reliability
+from calibrant.core.view import View
+from calibrant.inference.detectable import detectable
+from calibrant.inference.metrics_differences import differences
+from calibrant.library import filled, report_of
+from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
+from calibrant.raters.label_statistics import disagreement
+from calibrant.results import ReliabilityTable, Report, Temperature
+
+PERIODS = (30, 90)
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the data are evaluated.
+
+    Attributes
+    ----------
+    metrics : slugs with commas between, None for the default ones
+    bins, raters, scope, ci : as in `calibrant.evaluate`
+    tolerance : largest acceptable calibration error, None if none was set
+    days : number of days that the data cover, None if not known
+    """
+
+    metrics: str | None = None
+    bins: int = 15
+    raters: str = "pooled"
+    scope: str | None = None
+    ci: float = 0.95
+    tolerance: float | None = None
+    days: float | None = None
+
+    def query(self) -> PaneQuery:
+        """Return the query of a view."""
+        return PaneQuery(bins=self.bins, raters=self.raters, scope=self.scope, ci=self.ci)
+
+
+@dataclass
+class Evaluation:
+    """Results of `evaluated`.
+
+    Attributes
+    ----------
+    data, settings : what was evaluated, and how
+    report, reliability, temperature : of all rows
+    detectable : by period
+    subgroups : report by value of the slice
+    compared : metrics with their difference from the other predictions, None without
+    """
+
+    data: ScoredData
+    settings: Settings
+    report: Report
+    reliability: ReliabilityTable
+    temperature: Temperature
+    detectable: dict[str, dict[str, Any]]
+    subgroups: dict[str, Report] = field(default_factory=dict)
+    compared: dict[str, dict[str, Any]] | None = None
+
+    @property
+    def ratings_per_prediction(self) -> dict[str, int]:
+        """Number of ratings, as text, to number of predictions."""
+        found = Counter(self.data.batch.row_total.tolist())
+        return {str(n): found[n] for n in sorted(found)}
+
+    @property
+    def rater_disagreement(self) -> float | None:
+        """Share of pairs of ratings of one prediction that differ; None without pairs."""
+        several = self.data.batch.row_total > 1
+        if not several.any():
+            return None
+        return float(disagreement(self.data.batch.label_counts[several]).mean())
+
+
+def evaluated(
+    data: ScoredData, settings: Settings, step: Step, other: ScoredData | None = None
+) -> Evaluation:
+    """Evaluate predictions; `step` is called with the name of each step before it.
+
+    Raises
+    ------
+    CalibrationInputError
+        An unknown metric, or a setting out of its range.
+    """
+    slugs = keys_of(settings.metrics)
+    step("fill")
+    view = _view(data.batch, slugs, settings)
+    report = _report(view, slugs, step)
+    step("reliability")
+    table = ReliabilityTable(reliability(view))
+    step("temperature")
+    fitted = Temperature(fit_temperature_exact(data.batch, raters=settings.raters, ci=settings.ci))
+    found = Evaluation(data, settings, report, table, fitted, _detectable(view, settings))
+    if data.slices is not None:
+        for name in sorted({each for each in data.slices if each is not None}):
+            step(f"subgroup {name}")
+            rows = np.flatnonzero(np.array([each == name for each in data.slices]))
+            part = data.batch.take(rows)
+            found.subgroups[name] = report_of(_view(part, ["ece"], settings), ["ece"])
+    if other is not None:
+        step("comparison")
+        found.compared = differences(view, _view(other.batch, slugs, settings), slugs)
+    return found
+
+
+def keys_of(metrics: str | None) -> list[str]:
+    """Return the requested metrics by their canonical keys."""
+    return [each.key for each in requested(DEFAULT_METRICS if metrics is None else metrics)]
+
+
+def n_steps(settings: Settings, data: ScoredData, compares: bool) -> int:
+    """Return how often `evaluated` calls `step`."""
+    subgroups = len({each for each in data.slices or () if each is not None})
+    return len(keys_of(settings.metrics)) + 3 + subgroups + compares
+
+
+def _view(batch: Batch, slugs: Iterable[str], settings: Settings) -> View:
+    return View(
+        filled(batch, accumulators_for(slugs) | accumulators_for(["ece"])), settings.query(), batch
+    )
+
+
+def _report(view: View, slugs: list[str], step: Step) -> Report:
+    """Compute one metric after the other."""
+    found: dict[str, Any] = {}
+    about: Mapping[str, Any] = {}
+    for slug in slugs:
+        step(slug)
+        one = report_of(view, [slug])
+        found |= dict(one)
+        about = one.about
+    return Report(found, about)
+
+
+def _detectable(view: View, settings: Settings) -> dict[str, dict[str, Any]]:
+    found = {"now": detectable(view)}
+    if settings.days is not None:
+        for more in PERIODS:
+            found[f"in_{more}_days"] = detectable(view, 1.0 + more / settings.days)
+    return found

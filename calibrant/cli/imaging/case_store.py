@@ -1,0 +1,88 @@
+"""Reduced cases on disk, so that an interrupted run continues with the next case."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from calibrant.cli.imaging.manifest import Case
+from calibrant.cli.imaging.reduction import WeightedRows
+
+# Raised when the reduction changes: cases of earlier formats are reduced again.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ReducedCase:
+    """Rows of a case: of the region of interest, and of the complete volume."""
+
+    region: WeightedRows
+    complete: WeightedRows
+    n_readers: int
+
+
+class CaseStore:
+    """A folder with one file per finished case.
+
+    Parameters
+    ----------
+    folder : made if absent
+    settings : what the reduction depends on besides the files
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
+        self._folder, self._settings = folder, settings
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self, case: Case) -> ReducedCase | None:
+        """Return a finished case; None if there is none, or its files or the settings have changed."""
+        try:
+            with np.load(self._path(case), allow_pickle=False) as found:
+                if str(found["key"]) != self._key(case):
+                    return None
+                parts = [
+                    WeightedRows(*(found[f"{name}_{i}"] for i in range(3)))
+                    for name in ("region", "complete")
+                ]
+                return ReducedCase(parts[0], parts[1], int(found["n_readers"]))
+        except (FileNotFoundError, BadZipFile, KeyError, ValueError, EOFError):
+            return None
+
+    def write(self, case: Case, reduced: ReducedCase) -> None:
+        """Write a finished case; a write that is interrupted leaves nothing under its name."""
+        path = self._path(case)
+        draft = path.with_suffix(".part")
+        columns: dict[str, Any] = {
+            f"{name}_{i}": column
+            for name, rows in (("region", reduced.region), ("complete", reduced.complete))
+            for i, column in enumerate((rows.probability, rows.positives, rows.weight))
+        }
+        with draft.open("wb") as file:
+            np.savez_compressed(
+                file,
+                key=np.array(self._key(case)),
+                n_readers=np.array(reduced.n_readers),
+                **columns,
+            )
+        os.replace(draft, path)
+
+    def _path(self, case: Case) -> Path:
+        """Return the file of a case. Names differ in case only on some systems, so it has a digest."""
+        return self._folder / f"case-{hashlib.sha256(case.name.encode()).hexdigest()[:24]}.npz"
+
+    def _key(self, case: Case) -> str:
+        """Return what the result depends on: the files by path, size and time of change, and the settings."""
+        files = [case.probability, *case.readers.values(), *([case.roi] if case.roi else [])]
+        states = []
+        for path in files:
+            found = path.stat()
+            states.append([str(path.resolve()), found.st_size, found.st_mtime_ns])
+        text = json.dumps([FORMAT, case.name, sorted(case.readers), states, self._settings])
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,203 @@
+"""Evaluation of a manifest: case after case in bounded memory, the patient as unit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from calibrant.cli.imaging.case_store import CaseStore, ReducedCase
+from calibrant.cli.imaging.checked_case import read_case
+from calibrant.cli.imaging.manifest import Case
+from calibrant.cli.imaging.reduction import WeightedRows, reduced
+from calibrant.cli.imaging.region import automatic_region
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.pane import Pane
+from calibrant.core.spec import PaneSpec
+from calibrant.input.arrays import read_arrays
+from calibrant.metrics import requested
+
+SPEC = PaneSpec("binary", 2)
+# Metrics that weighted rows give exactly as the voxels do, with their intervals (tests compare them).
+METRICS = ("accuracy", "ece", "brier", "nll", "dice", "ml1_ece")
+DEFAULT_METRICS = ("ece", "brier", "nll", "accuracy", "dice", "ml1_ece")
+REGION, COMPLETE = "region", "complete"
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """How a manifest is evaluated.
+
+    Attributes
+    ----------
+    class_index : class that is scored against the rest, None for one probability per voxel
+    is_automatic : whether regions are computed where the manifest names none
+    """
+
+    class_index: int | None = None
+    is_automatic: bool = False
+
+
+@dataclass
+class ImageResults:
+    """Panes of all cases that could be read.
+
+    Attributes
+    ----------
+    region, complete : of the regions of interest, and of the complete volumes
+    scanners : region pane by scanner
+    cases : with the number of voxels in the region and in the volume, and of readers
+    failed : cases that could not be read, with the reason
+    n_voxels, n_ratings : in the regions
+    n_compared, differing : voxels in the regions with two or more ratings, and the sum of their shares of differing pairs
+    n_resumed : cases that an earlier run had finished
+    seconds : of this run
+    """
+
+    region: Pane = field(default_factory=lambda: Pane(SPEC))
+    complete: Pane = field(default_factory=lambda: Pane(SPEC))
+    scanners: dict[str, Pane] = field(default_factory=dict)
+    cases: list[tuple[Case, int, int, int]] = field(default_factory=list)
+    failed: list[tuple[Case, str]] = field(default_factory=list)
+    n_voxels: int = 0
+    n_ratings: int = 0
+    n_compared: int = 0
+    differing: float = 0.0
+    n_resumed: int = 0
+    seconds: float = 0.0
+
+
+def keys_of(metrics: str | None) -> list[str]:
+    """Return the requested metrics.
+
+    Raises
+    ------
+    CalibrationInputError
+        A metric that weighted rows do not give exactly.
+    """
+    keys = [each.key for each in requested(DEFAULT_METRICS if metrics is None else metrics)]
+    for key in keys:
+        if key.partition("(")[0] not in METRICS:
+            detail = f"Received {key!r}; images are scored by {', '.join(METRICS)}."
+            raise CalibrationInputError.at("/metrics", "not_for_images", detail)
+    return keys
+
+
+def evaluate_cases(
+    cases: list[Case],
+    settings: ImageSettings,
+    store: CaseStore,
+    step: Callable[[str], None],
+) -> ImageResults:
+    """Evaluate the cases patient by patient; `step` is called with the name of each case."""
+    began, found = time.monotonic(), ImageResults()
+    for patient in dict.fromkeys(case.patient for case in cases):
+        read: list[tuple[Case, ReducedCase]] = []
+        for case in cases:
+            if case.patient != patient:
+                continue
+            step(case.name)
+            try:
+                read.append((case, _one(case, settings, store, found)))
+            except InputFileError as error:
+                found.failed.append((case, str(error)))
+        _add(found, read)
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _one(case: Case, settings: ImageSettings, store: CaseStore, found: ImageResults) -> ReducedCase:
+    """Return a case, from the store if an earlier run has finished it."""
+    for path in (case.probability, *case.readers.values(), *([case.roi] if case.roi else [])):
+        if not path.is_file():
+            raise InputFileError(path, "The file does not exist. Check the manifest.", "missing")
+    stored = store.read(case)
+    if stored is not None:
+        found.n_resumed += 1
+        return stored
+    result = reduce_case(case, settings)
+    store.write(case, result)
+    return result
+
+
+def reduce_case(case: Case, settings: ImageSettings) -> ReducedCase:
+    """Read, check and reduce a case.
+
+    Raises
+    ------
+    InputFileError
+        A file does not fit, or the case has no region of interest.
+    """
+    if case.roi is None and not settings.is_automatic:
+        detail = (
+            "The case has no region of interest. Name its file in the column roi, or pass --roi auto. In complete volumes, easy "
+            "background makes every error small."
+        )
+        raise InputFileError(case.probability, detail, "no_roi")
+    arrays = read_case(case, settings.class_index)
+    region = arrays.roi
+    if region is None:
+        if arrays.spacing_mm is None:
+            detail = "The file does not tell the distance of voxels, which --roi auto needs. Name a region in the column roi."
+            raise InputFileError(case.probability, detail, "no_spacing")
+        region = automatic_region(arrays.probability, arrays.positives, arrays.spacing_mm)
+        if not region.any():
+            detail = (
+                "No reader marked a voxel and no probability is above 0.01: the region is empty."
+            )
+            raise InputFileError(case.probability, detail, "empty_roi")
+    return ReducedCase(
+        reduced(arrays.probability, arrays.positives, region),
+        reduced(arrays.probability, arrays.positives),
+        arrays.n_readers,
+    )
+
+
+def _add(found: ImageResults, read: list[tuple[Case, ReducedCase]]) -> None:
+    """Add the cases of one patient, who is complete in one fill."""
+    if not read:
+        return
+    _fill(found.region, ((case, each.region, each.n_readers) for case, each in read))
+    _fill(found.complete, ((case, each.complete, each.n_readers) for case, each in read))
+    for scanner in {case.scanner for case, _ in read} - {None}:
+        pane = found.scanners.setdefault(str(scanner), Pane(SPEC))
+        part = [(case, each) for case, each in read if case.scanner == scanner]
+        _fill(pane, ((case, each.region, each.n_readers) for case, each in part))
+    for case, each in read:
+        n = each.region.n_voxels
+        found.cases.append((case, n, each.complete.n_voxels, each.n_readers))
+        found.n_voxels += n
+        found.n_ratings += n * each.n_readers
+        if each.n_readers > 1:
+            pairs = each.n_readers * (each.n_readers - 1) / 2
+            differ = each.region.positives * (each.n_readers - each.region.positives) / pairs
+            found.n_compared += n
+            found.differing += float(each.region.weight @ differ)
+
+
+def _fill(pane: Pane, parts: Iterable[tuple[Case, WeightedRows, int]]) -> None:
+    listed = list(parts)
+    counts = [
+        np.column_stack([n_readers - rows.positives, rows.positives])
+        for _, rows, n_readers in listed
+    ]
+    names = [np.full(len(rows.weight), case.name, object) for case, rows, _ in listed]
+    patient = np.full(sum(map(len, names)), listed[0][0].patient, object)
+    batch = read_arrays(
+        np.concatenate([rows.probability for _, rows, _ in listed]),
+        label_counts=np.concatenate(counts),
+        weights=np.concatenate([rows.weight for _, rows, _ in listed]),
+        units=patient,
+        cases=np.concatenate(names),
+        spec=SPEC,
+    )
+    pane.fill_batch(batch)
+
+
+def default_folder(manifest: Path) -> Path:
+    """Return the folder of finished cases of a manifest."""
+    return manifest.with_name(f"{manifest.stem}.cases")

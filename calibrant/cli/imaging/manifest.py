@@ -1,0 +1,103 @@
+"""The manifest: one line per case with its patient and its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.text_tables import TextTable
+
+NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+REQUIRED = ("case", "patient", "probability")
+OPTIONAL = ("scanner", "roi")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One image.
+
+    Attributes
+    ----------
+    line : of the manifest, from 1
+    probability : file of the probabilities
+    readers : name to file, without absent ones
+    roi : file of the region of interest, None if the manifest names none
+    """
+
+    name: str
+    patient: str
+    line: int
+    probability: Path
+    readers: dict[str, Path]
+    scanner: str | None = None
+    roi: Path | None = None
+
+
+def read_manifest(path: Path) -> list[Case]:
+    """Return the cases of a CSV file; paths in it are relative to its folder.
+
+    Raises
+    ------
+    InputFileError
+        A column is missing, or a name is missing, repeated or not allowed.
+    """
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        raise InputFileError(path, "Expected a manifest that ends in .csv or .tsv.", "format")
+    if not path.is_file():
+        raise InputFileError(path, "The file does not exist. Check the path.", "missing")
+    table = TextTable(path)
+    names = {name.lower(): name for name in table.names}
+    readers = [name for name in table.names if name.lower().startswith("reader")]
+    for name in REQUIRED:
+        if name not in names:
+            listed = "case, patient, probability, reader_1, …; optional: scanner, roi"
+            detail = f"Received no column {name!r}; expected {listed}."
+            raise InputFileError(path, detail, "missing_column", name)
+    if not readers:
+        detail = "Received no column of a reader; expected reader_1, reader_2, …"
+        raise InputFileError(path, detail, "missing_column")
+    columns = {name: table.texts(names[name]) for name in (*REQUIRED, *OPTIONAL) if name in names}
+    rated = {name: table.texts(name) for name in readers}
+    _check_names(table, columns["case"], names["case"], is_unique=True)
+    _check_names(table, columns["patient"], names["patient"], is_unique=False)
+    cases = []
+    for row in range(len(columns["case"])):
+        value = {name: column[row] for name, column in columns.items()}
+        line = table.line(row) or row + 1
+        if value["probability"] is None:
+            detail = "Received no file; expected one per case."
+            raise InputFileError(path, detail, "missing", names["probability"], row, line)
+        files = {name: path.parent / text for name in readers if (text := rated[name][row])}
+        roi = value.get("roi")
+        cases.append(
+            Case(
+                str(value["case"]),
+                str(value["patient"]),
+                line,
+                path.parent / str(value["probability"]),
+                files,
+                value.get("scanner"),
+                None if roi is None else path.parent / roi,
+            )
+        )
+    if not cases:
+        raise InputFileError(path, "Received no case; expected one per line.", "empty")
+    return cases
+
+
+def _check_names(
+    table: TextTable, column: Sequence[str | None], name: str, is_unique: bool
+) -> None:
+    seen: dict[str, int] = {}
+    for row, text in enumerate(column):
+        line = table.line(row)
+        if text is None or not NAME.fullmatch(text):
+            detail = f"Received {text!r:.60}; expected 1 to 128 characters of A-Za-z0-9._:@-."
+            raise InputFileError(table.path, detail, "name", name, row, line)
+        if is_unique and text in seen:
+            detail = f"Received the case {text!r} a second time (first in row {seen[text]})."
+            raise InputFileError(table.path, detail, "repeated_case", name, row, line)
+        seen[text] = row

@@ -1,0 +1,140 @@
+"""Contents of the report of a manifest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrant.cli.evaluation import PERIODS, Settings
+from calibrant.cli.imaging.evaluation import ImageResults, ImageSettings, keys_of
+from calibrant.cli.imaging.region import MARGIN_MM, MIN_PROBABILITY
+from calibrant.cli.input_files.scored_data import digest
+from calibrant.cli.score_report import now, software
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.inference.detectable import detectable
+from calibrant.quality_report import LeftOut, ReportContents, Subgroup
+from calibrant.quality_report.numbers import interval_text, plain_number
+from calibrant.quality_report.verdicts import reason_text, title_of
+
+
+def contents_of(
+    found: ImageResults, manifest: Path, settings: Settings, images: ImageSettings, title: str
+) -> ReportContents:
+    """Return the contents of the report; results are those of the regions of interest."""
+    keys = keys_of(settings.metrics)
+    metrics = _report(found.region, keys, settings)
+    metrics["n_ratings"] = found.n_ratings
+    readers = Counter(n for _, _, _, n in found.cases)
+    return ReportContents(
+        title=title,
+        metrics=metrics,
+        subject=_subject(found, manifest, images),
+        generated_at=now(),
+        reliability=found.region.reliability(
+            bins=settings.bins, raters=settings.raters, ci=settings.ci
+        ).to_dict(),
+        temperature=found.region.temperature(raters=settings.raters, ci=settings.ci).to_dict(),
+        tolerance=settings.tolerance,
+        detectable=_detectable(found.region, settings),
+        n_cases=len(found.cases),
+        left_out=[
+            LeftOut(f"case ({case.name})", 1, reason.replace(f"{manifest.parent}{os.sep}", ""))
+            for case, reason in found.failed
+        ],
+        subgroups=[
+            Subgroup(f"scanner {name}", _report(pane, ["ece"], settings))
+            for name, pane in sorted(found.scanners.items())
+        ],
+        rater_disagreement=found.differing / found.n_compared if found.n_compared else None,
+        extra_tables=[
+            _readers(readers),
+            _compared(metrics, _report(found.complete, keys, settings)),
+            _cases(found),
+        ],
+        versions=[*software(), (manifest.name, f"SHA-256 {digest(manifest)}")],
+    )
+
+
+def _report(pane: Pane, keys: list[str], settings: Settings) -> dict[str, Any]:
+    """Return the metrics; counts are of voxels, each of which has the weight one."""
+    found = pane.evaluate(
+        keys, bins=settings.bins, raters=settings.raters, ci=settings.ci, scope=settings.scope
+    ).to_dict()
+    n = round(pane.weight)
+    return found | {"n_predictions": n, "n_labelled": n}
+
+
+def _subject(found: ImageResults, manifest: Path, images: ImageSettings) -> list[tuple[str, str]]:
+    if images.is_automatic:
+        region = (
+            f"column roi, else voxels within {MARGIN_MM:g} mm of those that a reader marked or that have a probability above "
+            f"{MIN_PROBABILITY:g}"
+        )
+    else:
+        region = "column roi"
+    share = found.n_voxels / max(sum(n for _, _, n, _ in found.cases), 1)
+    return [
+        ("Manifest", manifest.name),
+        ("Class", "1" if images.class_index is None else f"{images.class_index} against the rest"),
+        ("Region of interest", region),
+        ("Share of the voxels in it", f"{100 * share:.2f} %"),
+        ("Prediction", "one voxel in the region of interest"),
+    ]
+
+
+def _detectable(pane: Pane, settings: Settings) -> dict[str, dict[str, Any]]:
+    view = View(pane, PaneQuery(bins=settings.bins, raters=settings.raters, ci=settings.ci))
+    found = {"now": detectable(view)}
+    if settings.days is not None:
+        for more in PERIODS:
+            found[f"in_{more}_days"] = detectable(view, 1.0 + more / settings.days)
+    return found
+
+
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+
+
+def _readers(readers: Counter[int]) -> Table:
+    rows = [(str(n), f"{readers[n]:,}") for n in sorted(readers)]
+    return "Readers per case", ("Readers", "Cases"), rows
+
+
+def _compared(region: dict[str, Any], complete: dict[str, Any]) -> Table:
+    """Return the results of the regions with those of the complete volumes."""
+    header = ("Metric", "Region", "Interval", "Complete volume", "Interval")
+    rows = []
+    for key, each in region["metrics"].items():
+        other = complete["metrics"][key]
+        rows.append((title_of(key), *_cells(each), *_cells(other)))
+    return "Region of interest and complete volume", header, rows
+
+
+def _cells(each: dict[str, Any]) -> tuple[str, str]:
+    if each["value"] is None:
+        return "–", f"no value: {reason_text(each)}"
+    return plain_number(each["value"]), interval_text(each["interval"])
+
+
+def _cases(found: ImageResults) -> Table:
+    rows = [
+        (case.name, case.patient, case.scanner or "–", str(n_readers), f"{n:,}", f"{n_all:,}")
+        for case, n, n_all, n_readers in found.cases
+    ]
+    header = ("Case", "Patient", "Scanner", "Readers", "Voxels in the region", "Voxels")
+    return "Cases", header, rows
+
+
+def peak_bytes() -> int | None:
+    """Return the largest memory of this process so far; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

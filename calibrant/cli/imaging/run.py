@@ -1,0 +1,57 @@
+"""`calibrant score --manifest`: from the manifest to the contents of a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calibrant.cli.evaluation import Settings
+from calibrant.cli.imaging.case_store import CaseStore
+from calibrant.cli.imaging.evaluation import (
+    ImageSettings,
+    default_folder,
+    evaluate_cases,
+    keys_of,
+)
+from calibrant.cli.imaging.manifest import read_manifest
+from calibrant.cli.imaging.report import contents_of, peak_bytes
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.progress import Progress
+from calibrant.cli.terminal import output
+from calibrant.quality_report import ReportContents
+
+
+def evaluated(
+    manifest: Path,
+    settings: Settings,
+    images: ImageSettings,
+    folder: Path | None,
+    title: str | None,
+) -> ReportContents:
+    """Evaluate a manifest and print time and peak memory.
+
+    Raises
+    ------
+    InputFileError
+        The manifest is not allowed, or no case could be read.
+    CalibrationInputError
+        A setting is not allowed.
+    """
+    keys_of(settings.metrics)
+    cases = read_manifest(manifest)
+    store = CaseStore(folder or default_folder(manifest), vars(images).copy())
+    with Progress() as progress:
+        progress.begin("reading cases", len(cases))
+        found = evaluate_cases(cases, images, store, progress.step)
+    if not found.cases:
+        case, reason = found.failed[0]
+        raise InputFileError(
+            manifest, f"No case could be read. The first, {case.name}: {reason}", "no_case"
+        )
+    peak = peak_bytes()
+    text = f"{len(found.cases)} of {len(cases)} cases in {found.seconds:.1f} s"
+    text += f" ({found.n_resumed} from an earlier run)" if found.n_resumed else ""
+    text += "" if peak is None else f", peak memory {peak / 1e9:.2f} GB"
+    output().print(text, markup=False, highlight=False)
+    return contents_of(
+        found, manifest, settings, images, title or f"Calibration of {manifest.stem}"
+    )

@@ -1,0 +1,256 @@
+"""Columns of the files of scores and labels by their roles, in the order of the scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.roles import (
+    is_rater,
+    label_of,
+    listed,
+    named,
+    names_logits,
+    scores_of,
+)
+from calibrant.cli.input_files.tables import Table
+from calibrant.core.errors import CalibrationInputError, Violation
+
+# Rules that logits break where probabilities are expected.
+_LOOKS_LIKE_LOGITS = ("row_sum", "range")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the options say about the columns; None for what the files say themselves.
+
+    Attributes
+    ----------
+    scores, label, raters, unit, case, id, weight, slice : names of columns; `scores` and `raters` several, with commas between
+    logits : whether the scores are logits; None to go by names
+    classes : names of the classes
+    """
+
+    scores: str | None = None
+    label: str | None = None
+    raters: str | None = None
+    unit: str | None = None
+    case: str | None = None
+    id: str | None = None
+    weight: str | None = None
+    slice: str | None = None
+    logits: bool | None = None
+    classes: tuple[str, ...] | None = None
+
+
+class Files:
+    """The tables of scores and labels, which may be one, and the roles of their columns."""
+
+    def __init__(self, table: Table, label_table: Table, roles: Roles) -> None:
+        self.table, self.label_table, self.roles = table, label_table, roles
+        self.is_one = table is label_table
+
+    def scores(self) -> tuple[NDArray[np.float64], list[str], bool, str]:
+        """Return scores, their columns, whether they are logits, and why."""
+        names = self._score_names()
+        is_logits, why = self._logits(names)
+        return self.table.numbers(names), names, is_logits, why
+
+    def _score_names(self) -> list[str]:
+        if self.roles.scores is not None:
+            return named(self.table, self.roles.scores, "--scores")
+        options = ("unit", "case", "id", "weight", "slice", "label")
+        taken = [name for option in options if (name := getattr(self.roles, option)) is not None]
+        if self.is_one and self.roles.raters:
+            taken += named(self.table, self.roles.raters, "--raters")
+        return scores_of(self.table, taken)
+
+    def _logits(self, names: list[str]) -> tuple[bool, str]:
+        if self.roles.logits is not None:
+            return self.roles.logits, "--logits" if self.roles.logits else "--probabilities"
+        if any(map(names_logits, names)) and self.table.is_named:
+            return True, f"the name {names[0]!r}"
+        if names_logits(self.table.path.stem):
+            return True, f"the file name {self.table.path.name!r}"
+        return False, "default"
+
+    def order(self, n: int) -> NDArray[np.int64] | None:
+        """Return the row of the labels for each row of the scores, by id; None for rows in the same order."""
+        name = self.roles.id
+        if self.is_one or name is None:
+            n_labels = self._n_labels()
+            if n_labels != n:
+                detail = (
+                    f"Received {n_labels} rows; expected {n}, as many as {self.table.path.name}."
+                )
+                raise InputFileError(self.label_table.path, detail, "length")
+            return None
+        mine, theirs = (self._ids(table, name) for table in (self.table, self.label_table))
+        places = {each: row for row, each in enumerate(theirs)}
+        for row, each in enumerate(mine):
+            if each not in places:
+                detail = f"Received the id {each!r:.60}, which {self.label_table.path.name} does not have."
+                raise InputFileError(
+                    self.table.path, detail, "unknown_id", name, row, self.table.line(row)
+                )
+        return np.array([places[each] for each in mine], np.int64)
+
+    def _ids(self, table: Table, name: str) -> list[str]:
+        (column,) = named(table, name, "--id")
+        ids: dict[str, int] = {}
+        for row, each in enumerate(table.texts(column)):
+            if each is None or each in ids:
+                detail = (
+                    "Received no id; expected one per row."
+                    if each is None
+                    else f"Received the id {each[:60]!r} a second time (first in row {ids[each]})."
+                )
+                raise InputFileError(table.path, detail, "id", column, row, table.line(row))
+            ids[each] = row
+        return list(ids)
+
+    def _n_labels(self) -> int:
+        name = self.label_table.names[0]
+        columns = getattr(self.label_table, "columns", None)
+        return len(self.label_table.texts(name) if columns is None else columns[name])
+
+    def labels(
+        self, order: NDArray[np.int64] | None
+    ) -> tuple[list[list[str | None]], str | None, list[str]]:
+        """Return one list of texts per rater, the column of the labels, and the columns of the raters."""
+        table, roles = self.label_table, self.roles
+        if roles.raters is not None:
+            return self._ratings(table, roles.raters, order)
+        if roles.label is not None:
+            (name,) = named(table, roles.label, "--label")
+        else:
+            found = label_of(table)
+            if found is None:
+                raise InputFileError(table.path, self._no_label(table), "no_label")
+            name = found
+        self._refuse_wide(table, name)
+        return [self._in_order(table.texts(name), order)], name, []
+
+    def _ratings(
+        self, table: Table, raters: str, order: NDArray[np.int64] | None
+    ) -> tuple[list[list[str | None]], str | None, list[str]]:
+        if raters == "all" and len(table.names) == 1:
+            matrix = table.numbers(table.names)
+            names = [f"{table.names[0]}[{place}]" for place in range(matrix.shape[1])]
+            columns = [
+                [None if np.isnan(x) else f"{x:g}" for x in column] for column in matrix.T.tolist()
+            ]
+        else:
+            names = self._all_raters(table) if raters == "all" else named(table, raters, "--raters")
+            columns = [table.texts(name) for name in names]
+        return [self._in_order(each, order) for each in columns], None, names
+
+    def _all_raters(self, table: Table) -> list[str]:
+        """Return all columns without another role."""
+        roles = self.roles
+        taken = {roles.unit, roles.case, roles.id, roles.weight, roles.slice}
+        if self.is_one:
+            taken |= set(self._score_names())
+            return [name for name in table.names if name not in taken and is_rater(name)]
+        return [name for name in table.names if name not in taken]
+
+    def _no_label(self, table: Table) -> str:
+        raters = [name for name in table.names if is_rater(name)]
+        advice = (
+            f"Name one: --label, or the readers: --raters {','.join(raters)}."
+            if raters
+            else "Name the column: --label NAME, or one per reader: --raters NAMES."
+        )
+        if self.is_one:
+            advice += " Or pass the file of the labels as the second argument."
+        return f"No column is known to hold labels; the columns are {listed(table.names)}. {advice}"
+
+    def _refuse_wide(self, table: Table, name: str) -> None:
+        columns = getattr(table, "columns", {})
+        column = columns.get(name)
+        if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] > 1:
+            detail = f"Received labels of shape {column.shape}; expected one class per row. For one column per reader: --raters all."
+            raise InputFileError(table.path, detail, "shape", name)
+
+    def _in_order(
+        self, column: list[str | None], order: NDArray[np.int64] | None
+    ) -> list[str | None]:
+        return column if order is None else [column[place] for place in order]
+
+    def classes(self, score_names: list[str], n_classes: int) -> list[str] | None:
+        """Return the names of the classes: the option's, or those of the columns of scores."""
+        if self.roles.classes is not None:
+            given = list(self.roles.classes)
+            if len(given) != max(n_classes, 2):
+                detail = f"Received {len(given)} names of classes; expected {max(n_classes, 2)}, one per column of scores."
+                raise InputFileError(self.table.path, detail, "n_classes")
+            return given
+        has_names = self.table.is_named and len(score_names) == n_classes > 1
+        return (
+            score_names
+            if has_names and not any(name[-1:].isdigit() for name in score_names)
+            else None
+        )
+
+    def names(self, option: str, order: NDArray[np.int64] | None) -> list[str] | None:
+        """Return a column of names, None if the option is not given."""
+        found = self._column(option)
+        if found is None:
+            return None
+        table, name = found
+        values = table.texts(name)
+        for row, value in enumerate(values):
+            if value is None:
+                detail = f"Received no value; expected one per row for --{option}."
+                raise InputFileError(table.path, detail, "missing", name, row, table.line(row))
+        return [
+            str(value)
+            for value in (values if table is self.table else self._in_order(values, order))
+        ]
+
+    def slice_values(self, order: NDArray[np.int64] | None) -> list[str | None] | None:
+        """Return the value of each row in the column of `--slice`."""
+        found = self._column("slice")
+        if found is None:
+            return None
+        values = found[0].texts(found[1])
+        return values if found[0] is self.table else self._in_order(values, order)
+
+    def weights(self, order: NDArray[np.int64] | None) -> NDArray[np.float64] | None:
+        """Return the weights of the rows."""
+        found = self._column("weight")
+        if found is None:
+            return None
+        values = found[0].numbers([found[1]])[:, 0]
+        return values if found[0] is self.table or order is None else values[order]
+
+    def _column(self, option: str) -> tuple[Table, str] | None:
+        """Return the table and the column that an option names; the labels' file comes first."""
+        name = getattr(self.roles, option)
+        if name is None:
+            return None
+        table = self.label_table if name in self.label_table.names else self.table
+        (column,) = named(table, name, f"--{option}")
+        return table, column
+
+    def located(
+        self, error: CalibrationInputError, is_logits: bool, scores: list[str], label: str | None
+    ) -> InputFileError:
+        """Return an error of the library with the file, the column and the line."""
+        first: Violation = error.violations[0]
+        table, column = self.table, None
+        if first.argument in ("labels", "label_counts"):
+            table, column = self.label_table, label
+        elif first.argument in ("units", "cases", "ids", "weights"):
+            found = self._column(first.argument.removesuffix("s"))
+            table, column = found if found is not None else (table, None)
+        elif len(scores) == 1 and table.is_named:
+            column = scores[0]
+        detail = first.detail
+        if not is_logits and first.rule in _LOOKS_LIKE_LOGITS and table is self.table:
+            detail += " If the file holds logits, pass --logits."
+        line = None if first.row is None else table.line(first.row)
+        return InputFileError(table.path, detail, first.rule, column, first.row, line)

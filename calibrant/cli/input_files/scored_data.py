@@ -1,0 +1,105 @@
+"""Predictions with labels, from one or two files, as the arguments of the library's functions."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calibrant.cli.input_files.columns import Files, Roles
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.formats import read_table
+from calibrant.cli.input_files.labels import class_indices
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.input.arrays import read_arrays
+
+
+@dataclass
+class ScoredData:
+    """Checked predictions with labels.
+
+    Attributes
+    ----------
+    batch : of the library
+    is_logits, why_logits : how the scores were read, and why
+    score_columns, rater_columns, label_column : names of the columns
+    classes : names of the classes, None if they are numbers
+    slices : value of each row, None without `--slice`
+    files : path and SHA-256 of each file
+    """
+
+    batch: Batch
+    is_logits: bool
+    why_logits: str
+    score_columns: list[str]
+    label_column: str | None
+    rater_columns: list[str]
+    classes: list[str] | None
+    slices: list[str | None] | None = None
+    files: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def read_scored(
+    scores_path: Path, labels_path: Path | None, roles: Roles, is_compared: bool = False
+) -> ScoredData:
+    """Read and check predictions and labels.
+
+    Parameters
+    ----------
+    scores_path, labels_path : files; None for labels in the file of the scores
+    roles : of the columns
+    is_compared : whether rows are paired with those of other predictions; without ids their numbers then are their ids
+
+    Raises
+    ------
+    InputFileError
+        A file, column or value is not allowed.
+    """
+    table = read_table(scores_path)
+    other = table if labels_path is None else read_table(labels_path)
+    files = Files(table, other, roles)
+    scores, score_names, is_logits, why = files.scores()
+    order = files.order(len(scores))
+    labels, label_name, raters = files.labels(order)
+    classes = files.classes(score_names, scores.shape[1])
+    columns: dict[str, Any] = {
+        "logits" if is_logits else "probabilities": scores[:, 0]
+        if scores.shape[1] == 1
+        else scores,
+        "labels": class_indices(labels, classes, files.label_table, label_name, raters),
+    }
+    for argument, option in (("units", "unit"), ("cases", "case"), ("ids", "id")):
+        found = files.names(option, order)
+        if found is not None:
+            columns[argument] = found
+    if is_compared and not {"units", "cases", "ids"} & columns.keys():
+        columns["ids"] = [f"row-{row}" for row in range(len(scores))]
+    weights = files.weights(order)
+    if weights is not None:
+        columns["weights"] = weights
+    try:
+        batch = read_arrays(**columns)
+    except CalibrationInputError as error:
+        raise files.located(error, is_logits, score_names, label_name) from error
+    if not batch.row_total.any():
+        raise InputFileError(files.label_table.path, "No row has a label.", "no_labels", label_name)
+    paths = [scores_path, *([] if labels_path is None else [labels_path])]
+    return ScoredData(
+        batch,
+        is_logits,
+        why,
+        score_names,
+        label_name,
+        raters,
+        classes,
+        files.slice_values(order),
+        [(path, digest(path)) for path in paths],
+    )
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

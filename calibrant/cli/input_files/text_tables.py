@@ -1,0 +1,124 @@
+"""CSV and TSV files, read once for each group of columns, so that texts of numbers are never all in memory."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.tables import MISSING, Floats
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+# Rows that are converted at once.
+ROWS = 4096
+
+
+class TextTable:
+    """A CSV or TSV file; its first line has the names of the columns unless all of its cells are numbers.
+
+    Parameters
+    ----------
+    path : of the file
+
+    Raises
+    ------
+    InputFileError
+        The file is empty, not UTF-8, or repeats a name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._delimiter = DELIMITERS[path.suffix.lower()]
+        first = next(self._lines(), None)
+        if first is None:
+            detail = "Received an empty file; expected rows. Check the path."
+            raise InputFileError(path, detail, "empty")
+        cells = [cell.strip() for cell in first[1]]
+        self.is_named = not all(_is_number(cell) for cell in cells)
+        self.names = cells if self.is_named else [str(place) for place in range(len(cells))]
+        repeated = next((name for name, n in Counter(self.names).items() if n > 1), None)
+        if repeated is not None:
+            detail = f"Received the column name {repeated!r:.60} more than once; expected it once."
+            raise InputFileError(path, detail, "repeated_column")
+
+    def numbers(self, names: Sequence[str]) -> Floats:
+        """Return columns as numbers; see `Table`."""
+        places = [self.names.index(name) for name in names]
+        parts: list[Floats] = []
+        chunk: list[tuple[int, list[str]]] = []
+        for each in self._rows():
+            chunk.append(each)
+            if len(chunk) == ROWS:
+                parts.append(self._converted(chunk, places, sum(map(len, parts))))
+                chunk = []
+        parts.append(self._converted(chunk, places, sum(map(len, parts))))
+        return np.concatenate(parts)
+
+    def _converted(self, chunk: list[tuple[int, list[str]]], places: list[int], row: int) -> Floats:
+        try:
+            found = [[float(cells[place]) for place in places] for _, cells in chunk]
+        except ValueError:
+            raise self._first_error(chunk, places, row) from None
+        return np.array(found, np.float64).reshape(len(chunk), len(places))
+
+    def _first_error(
+        self, chunk: list[tuple[int, list[str]]], places: list[int], row: int
+    ) -> InputFileError:
+        for later, (line, cells) in enumerate(chunk):
+            for place in places:
+                if not _is_number(cells[place]):
+                    detail = (
+                        f"Received {cells[place][:60]!r}; expected a number. Correct the value."
+                    )
+                    name = self.names[place]
+                    return InputFileError(self.path, detail, "number", name, row + later, line)
+        raise AssertionError("every cell is a number")
+
+    def texts(self, name: str) -> list[str | None]:
+        """Return a column as texts; see `Table`."""
+        place = self.names.index(name)
+        cells = (cells[place].strip() for _, cells in self._rows())
+        return [None if cell.lower() in MISSING else cell for cell in cells]
+
+    def line(self, row: int) -> int | None:
+        """Return the line of a row, from 1."""
+        for each, (line, _) in enumerate(self._rows()):
+            if each == row:
+                return line
+        return None
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield each row with its line; a row of other length is an error."""
+        lines = self._lines()
+        if self.is_named:
+            next(lines)
+        for row, (line, cells) in enumerate(lines):
+            if len(cells) != len(self.names):
+                detail = f"Received {len(cells)} cells; expected {len(self.names)}, one per column."
+                raise InputFileError(self.path, detail, "length", None, row, line)
+            yield line, cells
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        try:
+            with self.path.open(newline="", encoding="utf-8-sig") as file:
+                reader = csv.reader(file, delimiter=self._delimiter)
+                for cells in reader:
+                    if cells:
+                        yield reader.line_num, cells
+        except UnicodeDecodeError as error:
+            detail = f"Received bytes that are not UTF-8 ({error.reason}). Save the file as UTF-8."
+            raise InputFileError(self.path, detail, "utf8") from error
+        except csv.Error as error:
+            raise InputFileError(self.path, f"The file is no table: {error}.", "csv") from error
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,112 @@
+"""`calibrant map get`, `apply` and `promote`: the calibration map that a model uses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, registered, service
+from calibrant.cli.input_files.columns import Files, Roles
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.formats import read_table
+from calibrant.cli.terminal import fail, output
+from calibrant.core.errors import CalibrationInputError
+from calibrant.results import CalibrationMap
+
+JSON = {"Content-Type": "application/json"}
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The calibration map of a model."
+)
+
+Model = Annotated[str, typer.Argument(help="id of the model")]
+Version = Annotated[int | None, typer.Option(min=1, help="default: the promoted one")]
+
+
+def get(
+    model: Model,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    version: Version = None,
+    output_file: Annotated[
+        Path | None, typer.Option("--output", "-o", help="file; default: standard output")
+    ] = None,
+) -> None:
+    """Write a frozen map as JSON: the promoted one, or the one of a version."""
+    with service(url, key) as connected:
+        found = connected.get(of_model(model, f"/maps/{version or 'current'}"))
+    text = json.dumps(found, indent=1)
+    if output_file is None:
+        typer.echo(text)
+    else:
+        output_file.write_text(f"{text}\n", "utf-8")
+
+
+def apply(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="JSON of `calibrant map get`")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="scores, as for `calibrant score`")],
+    result: Annotated[
+        Path, typer.Option("--output", "-o", help="recalibrated probabilities: .npy")
+    ],
+    logits: Annotated[
+        bool | None, typer.Option("--logits/--probabilities", help="what FILE holds")
+    ] = None,
+    scores: Annotated[str | None, typer.Option(help="columns of FILE with the scores")] = None,
+) -> None:
+    """Recalibrate the scores of a file with a map. No server is needed."""
+    try:
+        fitted = CalibrationMap.from_dict(_read_json(map_file))
+        table = read_table(file)
+        values, _, is_logits, why = Files(table, table, Roles(scores, logits=logits)).scores()
+        found = fitted(probabilities(values, is_logits))
+    except (InputFileError, CalibrationInputError, ValueError, KeyError) as error:
+        fail(str(error))
+    np.save(result, found)
+    kind = "logits" if is_logits else "probabilities"
+    output().print(f"Read {file} as {kind} ({why}). Wrote {result}", markup=False, highlight=False)
+
+
+def probabilities(values: Any, is_logits: bool) -> Any:
+    """Return scores as probabilities in the form that a map takes: one column is the probability of class 1."""
+    if is_logits:
+        values = (
+            np.column_stack([np.zeros(len(values)), values]) if values.shape[1] == 1 else values
+        )
+        raised = np.exp(values - values.max(axis=1, keepdims=True))
+        return raised / raised.sum(axis=1, keepdims=True)
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputFileError(path, f"Expected the JSON of a map: {error}", "format") from error
+    return found
+
+
+def promote(
+    model: Model,
+    version: Annotated[int, typer.Argument(min=1, help="version of the map")],
+    reason: Annotated[str, typer.Option(help="recorded with the promotion")],
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    override: Annotated[
+        bool, typer.Option("--override", help="promote it even if it was not shown to be better")
+    ] = False,
+) -> None:
+    """Make a version the current map. The service rejects it if another promotion came between."""
+    with service(url, key) as connected:
+        headers, _ = connected.current_map(model)
+        condition = {"If-None-Match": "*"} if headers is None else {"If-Match": headers["etag"]}
+        body = json.dumps({"version": version, "reason": reason, "override": override}).encode()
+        found = connected.send("PUT", of_model(model, "/maps/current"), body, JSON | condition)
+    text = f"Version {found['version']} is the current map of {model}."
+    output().print(text, markup=False, highlight=False)
+
+
+registered(app, get, apply, promote)

@@ -1,0 +1,93 @@
+"""`calibrant push`: send the predictions of files to a service."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
+from calibrant.cli.input_files.columns import Roles
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.scored_data import ScoredData, read_scored
+from calibrant.cli.progress import Progress
+from calibrant.cli.terminal import fail, output
+from calibrant.core.errors import CalibrationInputError
+
+ROWS = 5000
+Text = str | None
+
+
+def push(
+    model: Annotated[str, typer.Argument(help="id of the model")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="predictions, as for `score`")],
+    labels: Annotated[
+        Path | None, typer.Argument(metavar="LABELS", help="labels; default: columns of FILE")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    raters: Annotated[Text, typer.Option(help="columns with one reader each, or all")] = None,
+    logits: Annotated[
+        bool | None, typer.Option("--logits/--probabilities", help="what FILE holds")
+    ] = None,
+    unit: Annotated[Text, typer.Option(help="column of what is independent of the rest")] = None,
+    case: Annotated[Text, typer.Option(help="column of images or studies")] = None,
+    id_: Annotated[Text, typer.Option("--id", help="column of ids")] = None,
+    weight: Annotated[Text, typer.Option(help="column of weights")] = None,
+    slice_: Annotated[Text, typer.Option("--slice", help="column of subgroups")] = None,
+    scores: Annotated[Text, typer.Option(help="columns of FILE with the scores")] = None,
+    label: Annotated[Text, typer.Option(help="column of the labels")] = None,
+    classes: Annotated[Text, typer.Option(help="names of the classes: cat,dog")] = None,
+) -> None:
+    """Send predictions with their labels to a service. The same files sent again count once."""
+    roles = Roles(
+        scores, label, raters, unit, case, id_, weight, slice_, logits,
+        None if classes is None else tuple(classes.split(",")),
+    )  # fmt: skip
+    try:
+        data = read_scored(file, labels, roles)
+    except (InputFileError, CalibrationInputError) as error:
+        fail(str(error))
+    starts = range(0, data.batch.n, ROWS)
+    accepted = 0
+    with service(url, key) as connected, Progress() as progress:
+        target = connected.client.model(model)
+        progress.begin(f"sending to {model}", len(starts))
+        for start in starts:
+            receipt = target.send(
+                batch_id=batch_id(data, model, start), **columns(data, slice_, start, start + ROWS)
+            )
+            accepted += receipt.accepted
+            progress.step(f"{accepted:,} rows")
+    output().print(f"{accepted:,} rows accepted by {model}", markup=False, highlight=False)
+
+
+def batch_id(data: ScoredData, model: str, start: int) -> str:
+    """Return an id that the same rows of the same files always get, so that a repeat counts once."""
+    parts = [model, *(digest for _, digest in data.files), f"{start}.{ROWS}"]
+    return f"push.{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:32]}"
+
+
+def columns(data: ScoredData, slice_: str | None, first: int, last: int) -> dict[str, Any]:
+    """Return rows as the columns that a client sends."""
+    batch = data.batch.take(np.arange(first, min(last, data.batch.n)))
+    found: dict[str, Any] = {"logits" if batch.is_logits else "probabilities": batch.scores}
+    if batch.task == "binary":
+        found = {"probabilities": batch.probabilities[:, 1]}
+    found["labels"] = [
+        [each for each, n in enumerate(row) for _ in range(n)] or None
+        for row in batch.label_counts.tolist()
+    ]
+    for name in ("units", "cases", "ids", "weights"):
+        if getattr(batch, name) is not None:
+            found[name] = getattr(batch, name)
+    if data.slices is not None and slice_ is not None:
+        values = data.slices[first:last]
+        if None in values:
+            row = first + values.index(None)
+            fail(f"Received no value in row {row} of --slice {slice_}; expected one per row.")
+        found["slices"] = {slice_: values}
+    return found

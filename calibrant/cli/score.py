@@ -1,0 +1,226 @@
+"""`calibrant score`: evaluate files of predictions and labels, without a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from calibrant.cli.evaluation import Evaluation, Settings, evaluated, n_steps
+from calibrant.cli.imaging import run
+from calibrant.cli.imaging.evaluation import ImageSettings
+from calibrant.cli.input_files.columns import Roles
+from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.scored_data import ScoredData, read_scored
+from calibrant.cli.progress import Progress
+from calibrant.cli.score_report import contents_of
+from calibrant.cli.score_tables import show
+from calibrant.cli.terminal import fail, output
+from calibrant.core.errors import CalibrationInputError
+from calibrant.quality_report import ReportContents, page
+
+POLICIES = ("pooled", "mean", "majority", "single")
+
+Scores = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE", help="predictions: .npy, .npz, .csv, .tsv, .parquet, .arrow, .json"
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Argument(metavar="LABELS", help="labels, in the same order; default: columns of FILE"),
+]
+Logits = Annotated[
+    bool | None,
+    typer.Option(
+        "--logits/--probabilities",
+        help="what FILE holds. Default: logits if its name or the name of its column says so",
+    ),
+]
+Raters = Annotated[
+    str | None,
+    typer.Option(help="columns of LABELS with one reader each: names, patterns (reader_*), or all"),
+]
+Text = str | None
+
+
+def score(
+    file: Scores = None,
+    labels: Labels = None,
+    *,
+    raters: Raters = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="predictions of another model for the same labels")
+    ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="also write a report: .html, or .json for the numbers"),
+    ] = None,
+    logits: Logits = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="largest acceptable calibration error, set beforehand"),
+    ] = None,
+    metrics: Annotated[
+        Text,
+        typer.Option(
+            help="slugs with commas between: ece,brier,lp_ece(order=3). Default: 12 metrics"
+        ),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="how several readers count: pooled, mean, majority or single")
+    ] = "pooled",
+    bins: Annotated[int, typer.Option(min=1, max=16_384, help="number of bins")] = 15,
+    scope: Annotated[
+        Text, typer.Option(help="score: top_label, positive, class:INDEX or all")
+    ] = None,
+    ci: Annotated[float, typer.Option(min=0.5, max=0.999, help="level of the intervals")] = 0.95,
+    days: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="days that the data cover, for what 30 and 90 more would show"),
+    ] = None,
+    unit: Annotated[
+        Text, typer.Option(help="column of what is independent of the rest, such as the patient")
+    ] = None,
+    case: Annotated[Text, typer.Option(help="column of images or studies")] = None,
+    id_: Annotated[
+        Text, typer.Option("--id", help="column in both files by which rows are matched")
+    ] = None,
+    weight: Annotated[Text, typer.Option(help="column of weights")] = None,
+    slice_: Annotated[
+        Text, typer.Option("--slice", help="column of subgroups, each evaluated too")
+    ] = None,
+    scores: Annotated[
+        Text, typer.Option(help="columns of FILE with the scores: names or patterns (p_*)")
+    ] = None,
+    label: Annotated[Text, typer.Option(help="column of the labels")] = None,
+    classes: Annotated[
+        Text, typer.Option(help="names of the classes, in the order of the scores: cat,dog")
+    ] = None,
+    title: Annotated[Text, typer.Option(help="title of the report")] = None,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            help="images instead of FILE: case, patient, probability, reader_1, …, scanner, roi"
+        ),
+    ] = None,
+    roi: Annotated[
+        Text, typer.Option(help="of images: auto, for cases without a file in the column roi")
+    ] = None,
+    class_: Annotated[
+        int | None,
+        typer.Option("--class", min=0, help="of images: class that is scored against the rest"),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="of images: folder of finished cases. Default: beside the manifest"),
+    ] = None,
+) -> None:
+    """Evaluate the calibration of predictions in files. No server is needed.
+
+    calibrant score logits.npy labels.csv -o report.html
+    """
+    if (file is None) == (manifest is None):
+        received = "neither FILE nor" if file is None else "both FILE and"
+        fail(
+            f"Received {received} --manifest; expected one of them. See calibrant score --help.", 2
+        )
+    if policy not in POLICIES:
+        fail(f"Received --policy {policy!r}; expected one of {', '.join(POLICIES)}.", 2)
+    if roi not in (None, "auto"):
+        fail(f"Received --roi {roi!r}; expected auto. Files of regions go into the column roi.", 2)
+    roles = Roles(
+        scores, label, raters, unit, case, id_, weight, slice_, logits,
+        None if classes is None else tuple(classes.split(",")),
+    )  # fmt: skip
+    settings = Settings(metrics, bins, policy, scope, ci, tolerance, days)
+    try:
+        refuse_output(output_file)
+        if manifest is not None:
+            images = ImageSettings(class_, roi == "auto")
+            contents = run.evaluated(manifest, settings, images, work, title)
+        else:
+            assert file is not None
+            contents = _evaluated(file, labels, compare, roles, settings, title)
+    except (InputFileError, CalibrationInputError) as error:
+        fail(str(error))
+    show(contents, output())
+    write(contents, output_file)
+
+
+def _evaluated(
+    file: Path,
+    labels: Path | None,
+    compare: Path | None,
+    roles: Roles,
+    settings: Settings,
+    title: str | None,
+) -> ReportContents:
+    with Progress() as progress:
+        progress.begin(f"reading {file.name}", None)
+        data = read_scored(file, labels, roles, compare is not None)
+        other = None
+        if compare is not None:
+            progress.begin(f"reading {compare.name}", None)
+            other = read_scored(compare, labels or file, roles, True)
+            _refuse_other_rows(data, other)
+        progress.begin("evaluating", n_steps(settings, data, other is not None))
+        found: Evaluation = evaluated(data, settings, progress.step, other)
+    return contents_of(found, title or f"Calibration of {file.stem}", other)
+
+
+def _refuse_other_rows(data: ScoredData, other: ScoredData) -> None:
+    mine, theirs = data.batch, other.batch
+    if mine.n_classes != theirs.n_classes or mine.task != theirs.task:
+        detail = f"Received {theirs.n_classes} classes; expected {mine.n_classes}, as in {data.files[0][0].name}."
+        raise InputFileError(other.files[0][0], detail, "n_classes")
+    if not np.array_equal(mine.row_total, theirs.row_total):
+        detail = "The rows have other labels than those of the first file. Match them: --id."
+        raise InputFileError(other.files[0][0], detail, "labels")
+
+
+def refuse_output(path: Path | None) -> None:
+    """Reject an output that cannot be written, before anything is computed.
+
+    Raises
+    ------
+    InputFileError
+        Its ending is not .html or .json, or its folder does not exist.
+    """
+    if path is None:
+        return
+    if path.suffix.lower() not in (".html", ".json"):
+        raise InputFileError(path, "Expected an ending of .html or .json.", "format")
+    if not path.parent.is_dir():
+        raise InputFileError(path, "The folder does not exist. Create it.", "missing")
+
+
+def write(contents: ReportContents, path: Path | None) -> None:
+    """Write the report, or the numbers behind it."""
+    if path is None:
+        return
+    if path.suffix.lower() == ".json":
+        path.write_text(json.dumps(numbers(contents), indent=1, allow_nan=False) + "\n", "utf-8")
+    else:
+        path.write_text(page(contents), "utf-8")
+    output().print(f"Wrote {path}", markup=False, highlight=False)
+
+
+def numbers(contents: ReportContents) -> dict[str, object]:
+    """Return the contents of a report as plain values."""
+    return {
+        **contents.metrics,
+        "tolerance": contents.tolerance,
+        "rater_disagreement": contents.rater_disagreement,
+        "detectable": dict(contents.detectable),
+        "reliability": contents.reliability,
+        "temperature": contents.temperature,
+        "subgroups": {each.name: each.metrics for each in contents.subgroups},
+        "comparison": contents.comparison,
+        "left_out": [vars(each) for each in contents.left_out],
+        "versions": dict(contents.versions),
+    }

@@ -1,0 +1,87 @@
+"""Contents of the report that `calibrant score -o` writes."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from calibrant.cli.evaluation import Evaluation
+from calibrant.cli.input_files.scored_data import ScoredData
+from calibrant.kernel import status
+from calibrant.quality_report import LeftOut, ReportContents, Subgroup
+
+
+def contents_of(found: Evaluation, title: str, other: ScoredData | None = None) -> ReportContents:
+    """Return the contents of the report of an evaluation."""
+    batch = found.data.batch
+    metrics: dict[str, Any] = found.report.to_dict()
+    return ReportContents(
+        title=title,
+        metrics=metrics,
+        subject=subject(found.data),
+        generated_at=now(),
+        reliability=found.reliability.to_dict(),
+        temperature=found.temperature.to_dict(),
+        tolerance=found.settings.tolerance,
+        detectable=found.detectable,
+        ratings_per_prediction=found.ratings_per_prediction,
+        n_cases=None if batch.cases is None else len(set(batch.cases.tolist()) - {None}),
+        left_out=left_out(found),
+        subgroups=[Subgroup(name, each.to_dict()) for name, each in found.subgroups.items()],
+        comparison=None
+        if found.compared is None or other is None
+        else {"name": other.files[0][0].name, "metrics": found.compared},
+        rater_disagreement=found.rater_disagreement,
+        versions=[*software(), *digests(found.data), *([] if other is None else digests(other))],
+    )
+
+
+def subject(data: ScoredData) -> list[tuple[str, str]]:
+    """Return what was read, and how."""
+    path, *labels = [each[0].name for each in data.files]
+    kind = "logits" if data.is_logits else "probabilities"
+    rows = [("Predictions", f"{path}, read as {kind} ({data.why_logits})")]
+    columns = ", ".join(data.rater_columns) if data.rater_columns else f"column {data.label_column}"
+    rows.append(("Labels", f"{labels[0] if labels else path}: {columns}"))
+    if data.classes:
+        rows.append(("Classes", ", ".join(data.classes)))
+    return rows
+
+
+def left_out(found: Evaluation) -> list[LeftOut]:
+    """Return the rows that are not in the results."""
+    batch = found.data.batch
+    unlabelled = int(np.sum(batch.row_total == 0))
+    rows = []
+    if unlabelled:
+        rows.append(LeftOut("predictions without a label", unlabelled, "no reader rated them."))
+    if found.data.slices is not None:
+        missing = sum(each is None for each in found.data.slices)
+        if missing:
+            why = "their subgroup is not known; they are in the overall results."
+            rows.append(LeftOut("predictions without a subgroup", missing, why))
+    return rows
+
+
+def software() -> list[tuple[str, str]]:
+    """Return the versions of the software."""
+    return [
+        ("calibrant", version("calibrant")),
+        ("numpy, scipy", f"{version('numpy')}, {version('scipy')}"),
+        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        ("Panes filled by", str(status().filled_by)),
+    ]
+
+
+def digests(data: ScoredData) -> list[tuple[str, str]]:
+    """Return the digests of the files."""
+    return [(path.name, f"SHA-256 {digest}") for path, digest in data.files]
+
+
+def now() -> str:
+    """Return the time as RFC 3339 text, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,150 @@
+"""Tables of an evaluation in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from calibrant.metrics import is_error
+from calibrant.quality_report import ReportContents
+from calibrant.quality_report.numbers import counted, interval_text, percent, plain_number
+from calibrant.quality_report.verdicts import (
+    WORDS,
+    detectable_text,
+    main_verdict,
+    reason_text,
+    slug_of,
+    title_of,
+    verdict_of,
+)
+
+COLOURS = {"within_tolerance": "green", "outside": "red", "not_shown": "yellow", "none": "none"}
+
+
+def show(contents: ReportContents, console: Console) -> None:
+    """Print what was evaluated, the metrics, the verdict and the temperature."""
+    for name, text in contents.subject:
+        console.print(Text(f"{name}: {text}"))
+    console.print(Text(_counts(contents)))
+    for each in contents.left_out:
+        console.print(Text(f"Left out: {each.n:,} {each.what}: {each.why}"))
+    console.print(_metrics(contents))
+    verdict = main_verdict(contents)
+    console.print(Text(verdict.headline, style=f"bold {COLOURS[verdict.state]}"))
+    for sentence in verdict.sentences:
+        console.print(Text(sentence))
+    if "now" in contents.detectable:
+        console.print(Text(f"These data: {detectable_text(contents.detectable['now'])}"))
+    console.print(Text(_temperature(contents.temperature)))
+    if contents.subgroups:
+        console.print(_subgroups(contents))
+    if contents.comparison is not None:
+        console.print(_comparison(contents.comparison))
+
+
+def _counts(contents: ReportContents) -> str:
+    n, units = contents.count("n_labelled"), contents.count("n_units")
+    ratings = contents.count("n_ratings")
+    text = f"{counted(n, 'labelled prediction')}, {counted(ratings, 'rating')}"
+    if contents.metrics.get("unit_source") == "named":
+        return f"{text}, {counted(units, 'unit')}."
+    return f"{text}; each prediction counts as independent (name the patient with --unit)."
+
+
+def _metrics(contents: ReportContents) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Metric")
+    table.add_column("Value", justify="right")
+    table.add_column(f"{percent(contents.ci)} interval")
+    table.add_column("Calibrated model:\nmean and 95 % limit")
+    if contents.tolerance is not None:
+        table.add_column(f"Tolerance {contents.tolerance:g}")
+    for key, each in contents.estimates.items():
+        cells: list[Text | str] = [
+            Text(title_of(key)),
+            plain_number(each.get("value")),
+            _interval(each),
+            _null(each),
+        ]
+        if contents.tolerance is not None:
+            cells.append(_verdict(key, each, contents.tolerance))
+        table.add_row(*cells)
+    return table
+
+
+def _interval(each: Mapping[str, Any]) -> Text:
+    if each.get("value") is None:
+        return Text(f"no value: {reason_text(each)}")
+    if each.get("interval") is None:
+        why = str(each.get("interval_reason") or "not available").replace("_", " ")
+        return Text(f"none: {why}", style="dim")
+    return Text(interval_text(each["interval"]))
+
+
+def _null(each: Mapping[str, Any]) -> Text:
+    if each.get("null_mean") is None:
+        return Text("–")
+    mark = {True: "  above", False: "", None: ""}[each.get("above_null")]
+    return Text(f"{plain_number(each['null_mean'])}, {plain_number(each['null_q95'])}{mark}")
+
+
+def _verdict(key: str, each: Mapping[str, Any], tolerance: float) -> Text:
+    if not is_error(slug_of(key)):
+        return Text("")
+    state = verdict_of(each, tolerance)
+    return Text(WORDS[state], style=COLOURS[state])
+
+
+def _temperature(fitted: Mapping[str, Any] | None) -> str:
+    if fitted is None or fitted.get("temperature") is None:
+        return f"Temperature: none: {reason_text(fitted or {})}."
+    text = f"Temperature: {plain_number(fitted['temperature'])}"
+    if fitted.get("interval") is not None:
+        text += f" ({interval_text(fitted['interval'])})"
+    before, after = (fitted.get(name) or {} for name in ("before", "after"))
+    if before.get("ece") is not None and after.get("ece") is not None:
+        text += f". Dividing the logits by it takes the ECE of the same data from {plain_number(before['ece'])} to {plain_number(after['ece'])}"
+    if fitted.get("verdict") not in (None, "ok"):
+        text += f". Do not rely on it: {fitted.get('detail') or fitted['verdict']}"
+    return text + "."
+
+
+def _subgroups(contents: ReportContents) -> Table:
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", title="Subgroups", title_justify="left"
+    )
+    for name in ("Subgroup", "Labelled", "ECE", "Interval", "Calibrated model", "Verdict"):
+        table.add_column(name, justify="right" if name in ("Labelled", "ECE") else "left")
+    for group in contents.subgroups:
+        each = group.metrics["metrics"]["ece"]
+        verdict = (
+            Text("") if contents.tolerance is None else _verdict("ece", each, contents.tolerance)
+        )
+        n = f"{group.metrics['n_labelled']:,}"
+        table.add_row(
+            Text(group.name), n, plain_number(each["value"]), _interval(each), _null(each), verdict
+        )
+    return table
+
+
+def _comparison(found: Mapping[str, Any]) -> Table:
+    title = Text(f"Comparison with {found['name']}")
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for name in ("Metric", "This", "Other", "Difference", "Interval of the difference"):
+        table.add_column(
+            name, justify="right" if name in ("This", "Other", "Difference") else "left"
+        )
+    for key, each in found["metrics"].items():
+        interval = each.get("difference_interval")
+        shown = (
+            str(each.get("difference_reason") or "none").replace("_", " ")
+            if interval is None
+            else interval_text(interval)
+        )
+        values = [plain_number(each.get(name)) for name in ("value", "against", "difference")]
+        table.add_row(Text(title_of(key)), *values, Text(shown))
+    return table

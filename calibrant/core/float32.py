@@ -1,0 +1,123 @@
+"""Probabilities that were sent as float32: a record stores four bytes each, and their sum.
+
+The output of a float32 network sums to 1 within some 1e-7 and is divided by its sum before it is filled. The filled values
+are then not float32 any more. The values sent are, and dividing them again gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.packing import PackingError
+
+# The sum of a float32 softmax deviates by a few of its rounding units: the search range for the largest score.
+_UNITS = np.arange(-8, 9)
+_ROUNDING = 2.0**-51
+Narrowed = tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Narrow:
+    """A row as sent, float32, and its divisor: stored instead of summed again, since its last bit is part of the row."""
+
+    sent: NDArray[np.float32]
+    total: float
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """The row as it is filled."""
+        return self.sent.astype(np.float64) / self.total
+
+
+def sent_as_float32(scores: NDArray[np.float64]) -> list[Narrow | None]:
+    """Return each row of probabilities as it was sent; None if it was not float32, or float32 but not divided.
+
+    Parameters
+    ----------
+    scores : float64 (n, n_classes), at least two classes
+    """
+    found: list[Narrow | None] = [None] * len(scores)
+    for row, sent, total in zip(*_divided(scores), strict=True):
+        found[row] = Narrow(sent, float(total))
+    return found
+
+
+def _divided(
+    scores: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
+    """Return the rows that are float32 divided by their sum, these values and the sums."""
+    second, top = np.partition(scores, -2, axis=1)[:, -2:].T
+    near = top.astype(np.float32)
+    units = np.spacing(near).astype(np.float64)
+    totals = (near.astype(np.float64)[:, None] + _UNITS * units[:, None]) / top[:, None]
+    # Of the sums that make the largest score a float32, one also makes the second largest one so, up to rounding.
+    wanted = second[:, None] * totals
+    fits = np.abs(wanted - wanted.astype(np.float32)) <= _ROUNDING * wanted
+    is_plain = (scores.astype(np.float32) == scores).all(axis=1)
+    rows = np.flatnonzero(fits.any(axis=1) & ~is_plain)
+    sent = (scores[rows] * totals[rows, np.argmax(fits[rows], axis=1)][:, None]).astype(np.float32)
+    wide = sent.astype(np.float64)
+    found_totals = wide.sum(axis=1)
+    good = (wide / found_totals[:, None] == scores[rows]).all(axis=1)
+    return rows[good], sent[good], found_totals[good]
+
+
+def narrow_scores(scores: NDArray[np.float64], logits: NDArray[np.bool_]) -> Narrowed:
+    """Return which rows four bytes a score restore to the same bits, these scores, and the sum that each is divided by.
+
+    Parameters
+    ----------
+    scores : float64 (n, n_classes), as filled
+    logits : bool (n,); logits are never divided
+    """
+    totals = np.ones(len(scores))
+    with np.errstate(over="ignore"):
+        narrow = scores.astype(np.float32)
+    fits = np.all(narrow.astype(np.float64) == scores, axis=1)
+    rest = np.flatnonzero(~fits & ~logits)
+    if len(rest):
+        places, sent, sums = _divided(scores[rest])
+        rows = rest[places]
+        narrow[rows], totals[rows], fits[rows] = sent, sums, True
+    return fits, narrow, totals
+
+
+def pack_scores(scores: NDArray[np.float64], narrowed: Narrowed) -> dict[str, NDArray[Any]]:
+    """Return arrays that restore scores, in four bytes where these restore the same bits (`narrow_scores`)."""
+    fits, narrow, totals = narrowed
+    arrays: dict[str, NDArray[Any]] = {"narrow": narrow[fits], "wide": scores[~fits]}
+    if not fits.all() and fits.any():
+        arrays["is_narrow"] = fits.astype(np.uint8)
+    if (totals != 1.0).any():
+        arrays["totals"] = totals[fits]
+    return arrays
+
+
+def unpack_scores(
+    arrays: Mapping[str, NDArray[Any]], n: int
+) -> tuple[NDArray[np.float64], Narrowed]:
+    """Return the scores of n rows that `pack_scores` wrote, and how they narrow.
+
+    Raises
+    ------
+    PackingError
+        The arrays do not fit each other. A missing array is a KeyError, other lengths a ValueError or IndexError.
+    """
+    narrow, wide = arrays["narrow"], arrays["wide"]
+    if narrow.dtype != np.float32 or wide.dtype != np.float64 or narrow.ndim != 2:
+        raise PackingError("Received rows without scores.")
+    fits = np.full(n, len(narrow) > 0)
+    if "is_narrow" in arrays:
+        fits = arrays["is_narrow"].astype(np.bool_)
+    scores, whole = np.empty((n, narrow.shape[1])), np.zeros((n, narrow.shape[1]), np.float32)
+    values, totals = narrow.astype(np.float64), np.ones(n)
+    if "totals" in arrays:
+        totals[fits] = arrays["totals"]
+        values = values / arrays["totals"][:, None]
+    scores[fits], scores[~fits], whole[fits] = values, wide, narrow
+    return scores, (fits, whole, totals)

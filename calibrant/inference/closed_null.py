@@ -1,0 +1,222 @@
+"""Null references of statistics of gaps in closed form, without draws.
+
+The gaps of a calibrated model are taken as independent and normal with mean 0, and limited to [-1, 1], as in `null_reference.gap_null`.
+
+- The largest gap has a product as distribution function.
+- A weighted sum of absolute or squared gaps is the convolution of its summands, computed on a grid. A shifted gamma distribution with
+  the same mean, variance and skewness replaces the convolution of many summands, none of which dominates.
+
+Compared with 200,000 draws, the errors are below the standard error of 2,000 draws (`tests/calibrant/test_closed_null.py`).
+
+Source: the third moment, Pearson (Biometrika 1959), for sums of squares; Liu, Tang, Zhang (Computational Statistics & Data Analysis 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from calibrant.inference.null_reference import NullReference
+
+Floats = NDArray[np.float64]
+# Of weight and standard deviation of the gaps, float64 (n_tables, n_bins) each, and the level of `limit`.
+ClosedNull = Callable[[Floats, Floats, float], NullReference]
+_LEVEL = 0.95
+_N_POINTS = 512
+_REACH = 7.0
+# A sum is convolved where fewer summands than these matter, by the kurtosis that they add; the others are taken together.
+_MANY = 20.0
+_MAX_CONVOLVED = 64
+# Standard deviations above the mean up to which a sum is convolved.
+_UPPER = 12.0
+# Below this skewness the gamma distribution is normal to four digits.
+_MIN_SKEWNESS = 1e-4
+
+
+class Distribution(NamedTuple):
+    """A distribution as values at equal distances and their probabilities, float64 (n,) each."""
+
+    values: Floats
+    share: Floats
+
+    def quantiles(self, places: Floats) -> Floats:
+        """Return quantiles; each value stands for the interval to the middles of its neighbours."""
+        below = np.cumsum(self.share)
+        middle = np.append((self.values[1:] + self.values[:-1]) / 2.0, self.values[-1])
+        return np.asarray(np.interp(places, below, middle))
+
+    def mean_root(self, bias: float) -> float:
+        """Return the mean of the root of what exceeds `bias`; each value stands for an interval, over which the root is integrated."""
+        half = (self.values[1] - self.values[0]) / 2.0
+        high, low = (np.maximum(self.values + sign * half - bias, 0.0) ** 1.5 for sign in (1, -1))
+        return float(self.share @ (high - low) / (3.0 * half) / self.share.sum())
+
+
+class Gamma(NamedTuple):
+    """A shifted gamma distribution by mean, standard deviation and skewness; normal where the skewness is about 0."""
+
+    mean: float
+    deviation: float
+    skewness: float
+
+    def quantiles(self, places: Floats) -> Floats:
+        """Return quantiles; float64 as `places`."""
+        if self.skewness < _MIN_SKEWNESS:
+            return np.asarray(self.mean + self.deviation * scipy.special.ndtri(places))
+        shape, scale = self._form
+        return np.asarray(self.mean + scale * (scipy.special.gammaincinv(shape, places) - shape))
+
+    def below(self, values: Floats) -> Floats:
+        """Return the distribution function; float64 as `values`."""
+        if not self.deviation:
+            return np.asarray(values >= self.mean, np.float64)
+        standard = (values - self.mean) / self.deviation
+        if self.skewness < _MIN_SKEWNESS:
+            return np.asarray(scipy.special.ndtr(standard))
+        shape, _ = self._form
+        return np.asarray(
+            scipy.special.gammainc(shape, np.maximum(shape + standard * np.sqrt(shape), 0.0))
+        )
+
+    @property
+    def _form(self) -> tuple[float, float]:
+        return 4.0 / self.skewness**2, self.deviation * self.skewness / 2.0
+
+
+class Summands(NamedTuple):
+    """Independent summands factor · |gap|^power, with the standard deviation of each gap; float64 (n,)."""
+
+    factor: Floats
+    deviation: Floats
+    power: int
+
+    @classmethod
+    def of(cls, coefficient: Floats, spread: Floats, power: int) -> Summands:
+        """Return the summands that vary, the largest first."""
+        used = (spread > 0) & (coefficient > 0)
+        factor, deviation = coefficient[used], spread[used]
+        order = np.argsort(-factor * deviation**power, kind="stable")
+        return cls(factor[order], deviation[order], power)
+
+    def gamma(self, first: int = 0) -> Gamma:
+        """Return the approximate distribution of the sum from one summand on."""
+        factor, deviation = self.factor[first:], self.deviation[first:]
+        one, two, three = (_moment(deviation, self.power * order) for order in (1, 2, 3))
+        variance = float(factor**2 @ (two - one**2))
+        if variance <= 0:
+            return Gamma(float(factor @ one), 0.0, 0.0)
+        third = float(factor**3 @ (three - 3.0 * one * two + 2.0 * one**3))
+        skewness = max(third, 0.0) / variance**1.5
+        return Gamma(float(factor @ one), float(np.sqrt(variance)), skewness)
+
+    @property
+    def n_effective(self) -> float:
+        """Number of equal summands with the same concentration of variance."""
+        variance = (self.factor * self.deviation**self.power) ** 2
+        return float(variance.sum() ** 2 / (variance**2).sum())
+
+    def convolved(self, whole: Gamma) -> Distribution:
+        """Return the distribution of the sum on a grid; the smallest summands are taken together."""
+        step = (whole.mean + _UPPER * whole.deviation) / _N_POINTS
+        values = np.arange(_N_POINTS, dtype=np.float64) * step
+        ends = values + 0.5 * step
+        factor = self.factor[:_MAX_CONVOLVED, None]
+        deviation = self.deviation[:_MAX_CONVOLVED, None]
+        gap = (ends / factor) ** (1.0 / self.power)
+        below = np.where(gap >= 1.0, 1.0, scipy.special.erf(gap / (deviation * np.sqrt(2.0))))
+        if len(self.factor) > _MAX_CONVOLVED:
+            below = np.vstack([below, self.gamma(_MAX_CONVOLVED).below(ends)])
+        share = np.diff(below, axis=1, prepend=0.0)
+        # Twice the length: what lies beyond the end does not return to the start.
+        waves = np.fft.rfft(share, 2 * _N_POINTS, axis=1).prod(axis=0)
+        found = np.maximum(np.fft.irfft(waves, 2 * _N_POINTS)[:_N_POINTS], 0.0)
+        # Each summand was rounded to the grid: the mean is known.
+        return Distribution(values + whole.mean - found @ values / found.sum(), found)
+
+
+def sum_null_of_gaps(coefficient: Callable[[Floats], Floats]) -> ClosedNull:
+    """Return the reference of a sum of absolute gaps.
+
+    Parameters
+    ----------
+    coefficient : of weights, float64 (n_tables, n_bins), to the factors of the absolute gaps, of the same shape
+
+    Examples
+    --------
+    One bin: the absolute value of a normal, with mean √(2/π) and 95 % quantile 1.96 standard deviations.
+
+    >>> null = sum_null_of_gaps(lambda weight: weight)(np.ones((1, 1)), np.full((1, 1), 0.01), 0.95)
+    >>> round(null.mean, 5), round(null.q95, 4)
+    (0.00798, 0.0196)
+    """
+
+    def null(weight: Floats, spread: Floats, ci: float) -> NullReference:
+        summands = Summands.of(coefficient(weight), spread, 1)
+        whole = summands.gamma()
+        exact = whole.deviation > 0 and summands.n_effective < _MANY
+        found = summands.convolved(whole) if exact else whole
+        q95, limit = found.quantiles(np.array([_LEVEL, 0.5 + ci / 2.0])).tolist()
+        return NullReference(whole.mean, q95, 0.0, limit)
+
+    return null
+
+
+def root_null_of_squares(coefficient: Callable[[Floats], Floats], bias: float) -> ClosedNull:
+    """Return the reference of the root of a sum of squared gaps minus a constant, at least 0.
+
+    Parameters
+    ----------
+    coefficient : as in `sum_null_of_gaps`
+    bias : the constant
+    """
+
+    def null(weight: Floats, spread: Floats, ci: float) -> NullReference:
+        summands = Summands.of(coefficient(weight), spread, 2)
+        whole = summands.gamma()
+        if not whole.deviation:
+            root = _root(whole.mean - bias)
+            return NullReference(root, root, 0.0, root)
+        # Always convolved: the mean of the root depends on small sums, which a gamma distribution does not describe as well.
+        found = summands.convolved(whole)
+        q95, limit = found.quantiles(np.array([_LEVEL, 0.5 + ci / 2.0])).tolist()
+        mean = found.mean_root(bias)
+        return NullReference(mean, _root(q95 - bias), 0.0, _root(limit - bias))
+
+    return null
+
+
+def largest_gap_null(weight: Floats, spread: Floats, ci: float) -> NullReference:
+    """Return the reference of the largest absolute gap.
+
+    Examples
+    --------
+    >>> null = largest_gap_null(np.ones((1, 1)), np.full((1, 1), 0.01), 0.95)
+    >>> round(null.mean, 5), round(null.q95, 4)
+    (0.00798, 0.0196)
+    """
+    found = spread[(weight > 0) & (spread > 0)]
+    if not len(found):
+        return NullReference(0.0, 0.0, 0.0, 0.0)
+    points = np.linspace(0.0, min(1.0, _REACH * float(found.max())), _N_POINTS + 1)
+    below = scipy.special.erf(points[:, None] / (found * np.sqrt(2.0))).prod(axis=1)
+    mean = float(np.trapezoid(1.0 - below, points))
+    # Quantiles beyond the last point are 1: so is a gap beyond 1.
+    q95, limit = np.interp([_LEVEL, 0.5 + ci / 2.0], below, points)
+    return NullReference(mean, float(q95), 0.0, float(limit))
+
+
+def _root(value: float) -> float:
+    return float(np.sqrt(max(value, 0.0)))
+
+
+def _moment(deviation: Floats, order: int) -> Floats:
+    """Return the mean of |gap|^order, of a normal gap limited to [-1, 1]."""
+    half = (order + 1) / 2.0
+    scale = 2.0 ** (order / 2.0) * scipy.special.gamma(half) / np.sqrt(np.pi)
+    inside = scipy.special.gammainc(half, 0.5 / deviation**2)
+    beyond = scipy.special.erfc(1.0 / (deviation * np.sqrt(2.0)))
+    return np.asarray(scale * deviation**order * inside + beyond)

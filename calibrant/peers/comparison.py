@@ -1,0 +1,119 @@
+"""Values of peers next to ours, with one sentence on why they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.view import NotAnswerable, View
+from calibrant.metrics import compute_metrics
+from calibrant.peers import PEERS, REASONS
+from calibrant.peers.base import Floats, Ints, PeerValue, ScoredRows
+
+# Our metrics that peers have a version of.
+METRICS = (
+    *("ace", "adaptive_ece", "brier", "classwise_ece", "debiased_ece"),
+    *("ece", "mce", "nll", "rmsce", "smooth_ece"),
+)
+
+
+def compared(view: View, peer: str | None = None) -> dict[str, Any]:
+    """Return the values of a peer, or of all, as JSON-able objects.
+
+    Parameters
+    ----------
+    view : with raw rows
+    peer : of `PEERS`. Default: all.
+
+    Returns
+    -------
+    dict by peer: `version`, and `values` by the peer's function: `value` or None with a `reason`, `metric` and `ours`, our
+    metric of the same idea and its value, and `why` they differ
+
+    Raises
+    ------
+    CalibrationInputError
+        An unknown peer, or a scope that peers do not have.
+    NotAnswerable
+        Rows that peers do not take: with several ratings or with weights.
+    """
+    names = list(PEERS) if peer is None else [_known(peer)]
+    rows = scored_rows(view)
+    found = {name: PEERS[name].compute(rows, view.question.bins) for name in names}
+    metrics = {each.metric for values in found.values() for each in values.values()}
+    ours = _ours(view, metrics)
+    return {
+        name: {
+            "version": PEERS[name].version,
+            "values": {key: _described(each, ours[each.metric]) for key, each in values.items()},
+        }
+        for name, values in found.items()
+    }
+
+
+def _known(name: str) -> str:
+    if name not in PEERS:
+        detail = f"Received {name[:60]!r}; expected one of {', '.join(PEERS)}."
+        raise CalibrationInputError.at("/compat", "one_of", detail)
+    return name
+
+
+def _ours(view: View, slugs: Collection[str]) -> dict[str, float | None]:
+    found = compute_metrics(view, sorted(slugs))
+    return {slug: found[slug]["value"] for slug in slugs}
+
+
+def _described(each: PeerValue, ours: float | None) -> dict[str, Any]:
+    reason = {"reason": each.reason, "detail": REASONS[each.reason]} if each.reason else {}
+    return {"value": each.value, **reason, "metric": each.metric, "ours": ours, "why": each.why}
+
+
+def scored_rows(view: View) -> ScoredRows:
+    """Return the labelled rows with one label each, scored as the view's scope.
+
+    Raises
+    ------
+    CalibrationInputError
+        The scope `all`.
+    NotAnswerable
+        As `compared`.
+    """
+    assert view.filling is not None
+    if view.scope == "all":
+        detail = "Received scope all; expected top_label, positive or class:INDEX. Peers score one probability per row."
+        raise CalibrationInputError.at("/scope", "one_of", detail)
+    batch = view.filling.whole
+    labels = _labels(batch, view.question.raters)
+    rated = labels >= 0
+    if not rated.any():
+        raise NotAnswerable("no_labels", "no row has a label")
+    if batch.weights is not None and np.any(batch.weights[rated] != 1.0):
+        raise NotAnswerable(
+            "weights", "peers take no weights; send the rows without, or use our metrics"
+        )
+    return _scored(batch.probabilities[rated], labels[rated], view.scope)
+
+
+def _labels(batch: Batch, raters: str) -> Ints:
+    """Return one class per row, -1 without a label."""
+    if raters == "single":
+        return batch.chosen_rating
+    if raters != "majority" and (batch.row_total > 1).any():
+        detail = "peers take one label per row, and rows have several ratings; set raters to majority or single"
+        raise NotAnswerable("several_ratings", detail)
+    return batch.majority[0]
+
+
+def _scored(probabilities: Floats, labels: Ints, scope: str) -> ScoredRows:
+    top = probabilities.argmax(axis=1)
+    scored = top
+    if scope != "top_label":
+        index = 1 if scope == "positive" else int(scope.partition(":")[2])
+        scored = np.full_like(top, index)
+    score = probabilities[np.arange(len(top)), scored]
+    outcome = (labels == scored).astype(np.float64)
+    return ScoredRows(probabilities, labels, score, outcome, scope != "top_label")

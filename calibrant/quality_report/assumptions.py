@@ -1,0 +1,104 @@
+"""Assumptions behind the results, and how far each holds for the data of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.numbers import counted, interval_text, percent, plain_number
+
+FEW_UNITS = 40
+POLICIES = {
+    "pooled": "every rating counts once",
+    "mean": "each prediction counts once, with the share of its ratings",
+    "majority": "each prediction counts once, with its most frequent class; ties go to the lowest class",
+    "single": "each prediction counts once, with one of its ratings",
+}
+
+
+def assumptions(contents: ReportContents) -> list[tuple[str, str]]:
+    """Return each assumption with how far it holds."""
+    found = [
+        ("The units are independent of each other.", _units(contents)),
+        ("The labels are correct and complete enough.", _labels(contents)),
+        ("The readers are combined as declared.", _raters(contents)),
+        ("The intervals contain the true value as often as stated.", _intervals(contents)),
+        (
+            "The results hold for later data.",
+            "Not tested here. They describe these data. Another scanner, site, population or version needs its own evaluation.",
+        ),
+    ]
+    if any(each.get("error_bound") is not None for each in contents.estimates.values()):
+        found.insert(
+            4,
+            (
+                "Scores are stored precisely enough.",
+                "Scores are stored in fine cells. The largest possible error of a value because of this is "
+                f"{plain_number(max(each.get('error_bound') or 0.0 for each in contents.estimates.values()))}.",
+            ),
+        )
+    return found
+
+
+def _units(contents: ReportContents) -> str:
+    n, source = contents.count("n_units"), contents.metrics.get("unit_source")
+    if source != "named":
+        text = (
+            "No unit such as the patient was named, so each prediction counts as independent. If several predictions belong "
+            "to one patient, the intervals are too narrow and the null reference is too low."
+        )
+    else:
+        text = f"{counted(n, 'unit')} were named. Predictions of one unit are treated as dependent."
+        if n is not None and n < FEW_UNITS:
+            text += f" Below {FEW_UNITS} units, intervals are less reliable or absent."
+    split = contents.count("n_units_split")
+    if split:
+        text += f" {counted(split, 'unit')} came in several parts; each part counts as a unit of its own."
+    return text
+
+
+def _labels(contents: ReportContents) -> str:
+    n, labelled = contents.count("n_predictions"), contents.count("n_labelled")
+    if not n or labelled is None:
+        return "The number of predictions without a label is not known."
+    text = f"{percent(labelled / n)} of the predictions have a label."
+    if labelled < n:
+        text += " If labels were obtained selectively, the results do not hold for the others."
+    gradient = (contents.metrics.get("label_coverage") or {}).get("gradient")
+    if isinstance(gradient, Mapping) and gradient.get("value") is not None and labelled < n:
+        text += _gradient(gradient)
+    return text
+
+
+def _gradient(gradient: Mapping[str, Any]) -> str:
+    bounds = gradient.get("interval")
+    value = plain_number(gradient["value"])
+    clear = bounds is not None and (bounds[0] > 0 or bounds[1] < 0)
+    between = f" ({interval_text(bounds)})" if bounds is not None else ""
+    return f" Over the range of the score, the labelled share changes by {value}{between}" + (
+        ": labelling depends on the score." if clear else "."
+    )
+
+
+def _raters(contents: ReportContents) -> str:
+    policy = str(contents.metrics.get("raters") or "pooled")
+    text = f"Label policy {policy}: {POLICIES.get(policy, 'as declared')}."
+    if contents.rater_disagreement is not None:
+        text += f" Two readers of the same prediction differ in {percent(contents.rater_disagreement)} of pairs."
+    ratings, labelled = contents.count("n_ratings"), contents.count("n_labelled")
+    if ratings is not None and ratings == labelled:
+        text += " Each prediction has one rating, so errors of the readers cannot be told from errors of the model."
+    return text
+
+
+def _intervals(contents: ReportContents) -> str:
+    missing = [
+        each
+        for each in contents.estimates.values()
+        if each.get("value") is not None and each.get("interval") is None
+    ]
+    text = f"The nominal level is {percent(contents.ci)}. The coverage measured in simulations is listed in docs/guarantees.md."
+    if missing:
+        text += f" {counted(len(missing), 'metric')} of this report {'has' if len(missing) == 1 else 'have'} a value without interval."
+    return text

@@ -1,0 +1,98 @@
+"""Contents of a report: results in the form in which the service returns them, with what they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Data that were received and are not in the results.
+
+    Attributes
+    ----------
+    what : such as "predictions without a label"
+    n : how many
+    why : a sentence
+    """
+
+    what: str
+    n: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Subgroup:
+    """Results of one declared subgroup.
+
+    Attributes
+    ----------
+    name : such as "site:A"
+    metrics : as in `ReportContents`
+    """
+
+    name: str
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ReportContents:
+    """What a report shows.
+
+    Attributes
+    ----------
+    title : of the page
+    metrics : counts, `raters`, `scope`, `bins`, `ci` and `metrics` by slug, as `Report.to_dict` and `GET metrics` return them
+    subject : what was evaluated: name and text
+    generated_at : RFC 3339 time, None if not known
+    reliability, temperature : as `ReliabilityTable.to_dict` and `Temperature.to_dict` return them
+    tolerance : largest acceptable calibration error, set beforehand; None if there was none
+    detectable : smallest errors that would have been found, by period ("now", "in_30_days", "in_90_days")
+    ratings_per_prediction : number of ratings, as text, to number of predictions
+    n_cases : number of cases, None if cases are not named
+    left_out : what is not in the results
+    subgroups : results of each declared subgroup
+    comparison : `metrics` of `GET metrics?against=`, with the name of the other side as `name`
+    rater_disagreement : share of pairs of ratings of one prediction that differ
+    extra_tables : further results: caption, header and rows of texts
+    drift : as `GET drift` returns it
+    active_map : as `GET maps/current` returns it
+    versions : name and text: versions of the software, digests of files and state
+    """
+
+    title: str
+    metrics: Mapping[str, Any]
+    subject: Sequence[tuple[str, str]] = ()
+    generated_at: str | None = None
+    reliability: Mapping[str, Any] | None = None
+    temperature: Mapping[str, Any] | None = None
+    tolerance: float | None = None
+    detectable: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ratings_per_prediction: Mapping[str, int] = field(default_factory=dict)
+    n_cases: int | None = None
+    left_out: Sequence[LeftOut] = ()
+    subgroups: Sequence[Subgroup] = ()
+    comparison: Mapping[str, Any] | None = None
+    rater_disagreement: float | None = None
+    extra_tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = ()
+    drift: Mapping[str, Any] | None = None
+    active_map: Mapping[str, Any] | None = None
+    versions: Sequence[tuple[str, str]] = ()
+
+    @property
+    def ci(self) -> float:
+        """Nominal coverage of the intervals."""
+        return float(self.metrics.get("ci") or 0.95)
+
+    @property
+    def estimates(self) -> Mapping[str, Mapping[str, Any]]:
+        """Results by slug."""
+        found: Mapping[str, Mapping[str, Any]] = self.metrics.get("metrics") or {}
+        return found
+
+    def count(self, name: str) -> int | None:
+        """Return a number of the data, such as `n_units`; None if it is not known."""
+        value = self.metrics.get(name)
+        return None if value is None else int(value)

@@ -1,0 +1,153 @@
+"""Figures of a report as SVG inside the page: reliability, errors with their null reference, losses over temperature."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from calibrant.metrics import is_error
+from calibrant.plots import BLUE, FAINT, ORANGE, plot_reliability, plot_temperature
+from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.numbers import plain_number
+from calibrant.quality_report.verdicts import main_metric, slug_of, title_of
+from calibrant.results import ReliabilityTable, Temperature
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK = "#222222"
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """A figure with its texts.
+
+    Attributes
+    ----------
+    svg : element for the page, without script or link
+    title, caption : shown with it; the caption is its text alternative
+    """
+
+    svg: str
+    title: str
+    caption: str
+
+
+def figures(contents: ReportContents) -> list[ReportFigure]:
+    """Return the figures for which there are data."""
+    found = []
+    table = contents.reliability
+    if table is not None and any(row["weight"] for row in table.get("table", ())):
+        found.append(_reliability(contents, table))
+    errors = [
+        key
+        for key, each in contents.estimates.items()
+        if is_error(slug_of(key)) and each.get("value") is not None
+    ]
+    if errors:
+        found.append(_errors(contents, errors))
+    fitted = contents.temperature
+    if fitted is not None and fitted.get("curve") and fitted.get("temperature") is not None:
+        found.append(_temperature(fitted))
+    return found
+
+
+def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFigure:
+    def draw(ax: Axes) -> None:
+        plot_reliability(ReliabilityTable(dict(table)), ax)
+        ax.set_title("", loc="left")
+
+    caption = (
+        "Accuracy over confidence. On the dashed line both agree. Bars are intervals of each bin; "
+        "shaded columns show the share of the data. Bins with fewer than 5 effective units are not joined."
+    )
+    key = main_metric(contents.estimates)
+    each = contents.estimates[key] if key else {}
+    if key and each.get("value") is not None:
+        caption += f" {title_of(key)}: {plain_number(each['value'])}"
+        if each.get("null_q95") is not None:
+            caption += f" (a calibrated model: at most {plain_number(each['null_q95'])} in 95 % of samples)"
+        caption += "."
+    return ReportFigure(_svg((5.4, 5.2), draw), "Reliability", caption)
+
+
+def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
+    def draw(ax: Axes) -> None:
+        for place, key in enumerate(reversed(keys)):
+            _draw_error(ax, place, contents.estimates[key])
+        ax.set_yticks(range(len(keys)), [title_of(key) for key in reversed(keys)])
+        ax.set_ylim(-0.6, len(keys) - 0.4)
+        ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+        ax.set_xlabel("calibration error, a probability")
+        ax.grid(axis="x", color=FAINT, linewidth=0.7)
+        if contents.tolerance is not None:
+            ax.axvline(contents.tolerance, color=INK, linewidth=1.2, linestyle=(0, (2, 2)))
+            name = ax.text(
+                *(contents.tolerance, len(keys) - 0.45, " tolerance"),
+                fontsize=8,
+                color=INK,
+                va="top",
+            )
+            name.set_in_layout(False)
+
+    caption = (
+        "Points: calibration errors with their intervals. Orange: from the mean to the 95 % quantile of a perfectly calibrated "
+        "model with the same predictions. A point inside or left of the orange range is no evidence of miscalibration."
+    )
+    size = (7.2, 1.0 + 0.34 * max(len(keys), 2))
+    return ReportFigure(_svg(size, draw), "Calibration errors", caption)
+
+
+def _draw_error(ax: Axes, place: int, each: Mapping[str, Any]) -> None:
+    if each.get("null_mean") is not None and each.get("null_q95") is not None:
+        ax.plot(
+            [each["null_mean"], each["null_q95"]], [place] * 2, color=ORANGE, alpha=0.35, linewidth=8,
+            solid_capstyle="butt",
+        )  # fmt: skip
+    if each.get("interval") is not None:
+        ax.plot(each["interval"], [place] * 2, color=BLUE, linewidth=1.8)
+    ax.plot(
+        [each["value"]], [place], color=BLUE, marker="o", markersize=6, markeredgecolor="white", linestyle="none"
+    )  # fmt: skip
+
+
+def _temperature(fitted: Mapping[str, Any]) -> ReportFigure:
+    def draw(ax: Axes) -> None:
+        plot_temperature(Temperature(dict(fitted)), ax)
+
+    caption = (
+        "Loss over the temperature that divides the logits. The minimum is the fitted temperature; "
+        "above 1, the model is overconfident. Shaded: its interval."
+    )
+    return ReportFigure(_svg((5.4, 3.8), draw), "Temperature", caption)
+
+
+def _svg(size: tuple[float, float], draw: Callable[[Axes], None]) -> str:
+    """Return a figure as an element of the page; text stays text."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    written = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "calibrant", "svg.fonttype": "none"}):
+        figure = Figure(figsize=size, layout="constrained", facecolor="white")
+        FigureCanvasSVG(figure)
+        ax = figure.subplots()
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.set_axisbelow(True)
+        draw(ax)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(written, format="svg", metadata=nothing)
+    text = written.getvalue()
+    return _in_page(text[text.index("<svg") :])
+
+
+def _in_page(svg: str) -> str:
+    """Return the element without fixed size and metadata, so that the page scales it."""
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    head, rest = svg.split(">", 1)
+    head = re.sub(r'\s(width|height|xmlns|xmlns:xlink|version)="[^"]*"', "", head)
+    return f"{head}>{rest}".replace("xlink:href", "href").strip()

@@ -1,0 +1,75 @@
+"""Numbers as a reader of prose expects them: never with an exponent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MISSING = "–"
+SMALLEST, LARGEST = 1e-4, 1e9
+
+
+def plain_number(value: float | None, digits: int = 3) -> str:
+    """Return a number with at most `digits` digits after the first that counts, without exponent.
+
+    Examples
+    --------
+    >>> [plain_number(value) for value in (0.15414, 0.0312, 2.5e97, -1.5e-7, 12345.678, 0.0, None)]
+    ['0.154', '0.031', 'more than 1,000,000,000', 'between −0.0001 and 0', '12,346', '0', '–']
+    >>> plain_number(0.00042), plain_number(1.8657), plain_number(-0.25)
+    ('0.0004', '1.866', '−0.250')
+    """
+    if value is None or value != value:
+        return MISSING
+    size, sign = abs(value), "−" if value < 0 else ""
+    if size == 0:
+        return "0"
+    if size > LARGEST:
+        return f"{'less than −' if sign else 'more than '}{LARGEST:,.0f}"
+    if size < SMALLEST:
+        return "between −0.0001 and 0" if sign else "below 0.0001"
+    if size >= 1000:
+        return f"{sign}{size:,.0f}"
+    return f"{sign}{size:.{digits if size >= 5 * 10**-digits else digits + 1}f}"
+
+
+def interval_text(bounds: Sequence[float | None] | None) -> str:
+    """Return an interval.
+
+    Examples
+    --------
+    >>> interval_text([0.1135, 0.1972]), interval_text(None)
+    ('0.114 to 0.197', '–')
+    """
+    if bounds is None:
+        return MISSING
+    return f"{plain_number(bounds[0])} to {plain_number(bounds[1])}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in per cent.
+
+    Examples
+    --------
+    >>> [percent(share) for share in (0.95, 0.5, 0.0004, 0.0, 1.0, None)]
+    ['95 %', '50 %', '0.04 %', '0 %', '100 %', '–']
+    """
+    if share is None:
+        return MISSING
+    if 0 < share < 1e-4:
+        return "below 0.01 %"
+    value = 100.0 * share
+    return f"{value:.0f} %" if value in (0, 100) or 1 <= value <= 99 else f"{value:.2f} %"
+
+
+def counted(n: int | float | None, one: str, many: str | None = None) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "case"), counted(1200, "unit"), counted(3, "study", "studies"), counted(None, "unit")
+    ('1 case', '1,200 units', '3 studies', 'an unknown number of units')
+    """
+    plural = many or f"{one}s"
+    if n is None:
+        return f"an unknown number of {plural}"
+    return f"{n:,.0f} {one if n == 1 else plural}"

@@ -1,0 +1,254 @@
+"""The page: tables and sentences of the contents, written by one template that escapes every value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from calibrant.metrics import METRICS, is_error
+from calibrant.quality_report.assumptions import POLICIES, assumptions
+from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.numbers import (
+    MISSING,
+    counted,
+    interval_text,
+    percent,
+    plain_number,
+)
+from calibrant.quality_report.verdicts import (
+    WORDS,
+    detectable_text,
+    main_metric,
+    main_verdict,
+    reason_text,
+    slug_of,
+    title_of,
+    verdict_of,
+)
+
+PERIODS = {"now": "Now", "in_30_days": "After 30 more days", "in_90_days": "After 90 more days"}
+NOT_A_DEVICE = (
+    "Calibrant is not a medical device. This report describes measurements. It is no advice on the care of a patient, and it "
+    "does not replace the evaluation that regulations require."
+)
+
+
+def page(contents: ReportContents) -> str:
+    """Return a report as one HTML page that needs nothing from elsewhere.
+
+    Raises
+    ------
+    ImportError
+        Jinja2 or matplotlib is not installed; the extra `report` brings them.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+
+        from calibrant.quality_report.figures import figures
+
+        drawn = figures(contents)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("calibrant"):
+            raise
+        raise ImportError(
+            f"Reports need {error.name}, which is not installed. Install the extra: pip install 'calibrant[report]'"
+        ) from error
+    environment = Environment(
+        loader=PackageLoader("calibrant.quality_report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = files("calibrant.quality_report").joinpath("style.css").read_text("utf-8")
+    return environment.get_template("report.html").render(
+        contents=contents,
+        style=Markup(style),
+        verdict=main_verdict(contents),
+        data=[*contents.subject, *_data(contents)],
+        ratings=list(contents.ratings_per_prediction.items()),
+        metrics=[_metric_row(key, each, contents) for key, each in contents.estimates.items()],
+        protocol=_protocol(contents),
+        detectable=[
+            (PERIODS.get(period, period.replace("_", " ")), detectable_text(found))
+            for period, found in contents.detectable.items()
+        ],
+        temperature=_temperature(contents.temperature),
+        subgroups=_subgroups(contents),
+        comparison=_comparison(contents.comparison),
+        figures=[(each, Markup(each.svg)) for each in drawn],
+        assumptions=assumptions(contents),
+        active_map=_active_map(contents.active_map),
+        alarm=_alarm(contents.drift),
+        not_a_device=NOT_A_DEVICE,
+        level=percent(contents.ci),
+        counted=counted,
+    )
+
+
+def _data(contents: ReportContents) -> list[tuple[str, str]]:
+    """Return what was evaluated, in numbers."""
+    rows = []
+    if contents.n_cases is not None:
+        rows.append(("Cases", f"{contents.n_cases:,}"))
+    is_named = contents.metrics.get("unit_source") == "named"
+    unit = "Patients or other units" if is_named else "Units (none named: each prediction is one)"
+    for label, name in (
+        (unit, "n_units"),
+        ("Predictions", "n_predictions"),
+        ("Predictions with a label", "n_labelled"),
+        ("Ratings", "n_ratings"),
+    ):
+        n = contents.count(name)
+        rows.append((label, MISSING if n is None else f"{n:,}"))
+    return rows
+
+
+def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
+    """Return how the results were computed."""
+    values, policy = contents.metrics, str(contents.metrics.get("raters") or "pooled")
+    key = main_metric(contents.estimates)
+    rows = [
+        ("Main metric", title_of(key) if key else MISSING),
+        (
+            "Tolerance, set beforehand",
+            "none" if contents.tolerance is None else f"{contents.tolerance:g}",
+        ),
+        ("Score", str(values.get("scope") or "").replace("_", " ") or MISSING),
+        ("Label policy", f"{policy}: {POLICIES.get(policy, '')}"),
+        ("Level of the intervals", percent(contents.ci)),
+    ]
+    bins = values.get("bins") or (contents.reliability or {}).get("bins")
+    return rows if bins is None else [*rows, ("Bins", f"{bins}")]
+
+
+def _metric_row(key: str, each: Mapping[str, Any], contents: ReportContents) -> dict[str, str]:
+    metric = METRICS.get(slug_of(key))
+    verdict = ""
+    if contents.tolerance is not None and is_error(slug_of(key)):
+        verdict = WORDS[verdict_of(each, contents.tolerance)]
+    if each.get("value") is None:
+        interval = f"no value: {reason_text(each)}"
+    elif each.get("interval") is None:
+        interval = f"none: {str(each.get('interval_reason') or 'not available').replace('_', ' ')}"
+    else:
+        interval = interval_text(each["interval"])
+    return {
+        "title": title_of(key),
+        "key": key,
+        "unit": "" if metric is None else str(metric.unit),
+        "value": plain_number(each.get("value")),
+        "interval": interval,
+        "null_mean": plain_number(each.get("null_mean")),
+        "null_q95": plain_number(each.get("null_q95")),
+        "verdict": verdict,
+    }
+
+
+def _temperature(fitted: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the fitted temperature with what it would change."""
+    if fitted is None:
+        return []
+    if fitted.get("temperature") is None:
+        return [("Temperature", f"none: {reason_text(fitted)}")]
+    rows = [
+        ("Temperature", plain_number(fitted["temperature"])),
+        ("Interval", interval_text(fitted.get("interval"))),
+        ("Assessment", str(fitted.get("detail") or fitted.get("verdict") or MISSING)),
+    ]
+    names = {"nll": "Negative log-likelihood", "brier": "Brier score", "ece": "ECE"}
+    before, after = fitted.get("before") or {}, fitted.get("after") or {}
+    for loss, title in names.items():
+        if before.get(loss) is not None and after.get(loss) is not None:
+            text = f"{plain_number(before[loss])} before, {plain_number(after[loss])} after"
+            rows.append((f"{title} on the same data", text))
+    return rows
+
+
+def _subgroups(contents: ReportContents) -> list[dict[str, str]]:
+    rows = []
+    for group in contents.subgroups:
+        estimates = group.metrics.get("metrics") or {}
+        key = main_metric(estimates)
+        each = estimates[key] if key else {"value": None, "reason": "no_data"}
+        row = _metric_row(key or "", each, contents)
+        n, units = (group.metrics.get(name) for name in ("n_labelled", "n_units"))
+        rows.append(
+            row
+            | {
+                "name": group.name,
+                "n": MISSING if n is None else f"{n:,}",
+                "units": MISSING if units is None else f"{units:,}",
+            }
+        )
+    return rows
+
+
+def _comparison(found: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    if found is None:
+        return []
+    rows = []
+    for key, each in found["metrics"].items():
+        interval = each.get("difference_interval")
+        why = str(each.get("difference_reason") or "none").replace("_", " ")
+        rows.append(
+            {
+                "title": title_of(key),
+                "value": plain_number(each.get("value")),
+                "against": plain_number(each.get("against")),
+                "difference": plain_number(each.get("difference")),
+                "interval": why if interval is None else interval_text(interval),
+            }
+        )
+    return rows
+
+
+def _active_map(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the promoted map, by whom and on which evidence."""
+    if found is None:
+        return []
+    promotion: Mapping[str, Any] = found.get("promotion") or {}
+    evidence: Mapping[str, Any] = promotion.get("evidence") or {}
+    rows = [
+        ("Version", str(found.get("version", MISSING))),
+        ("Method", str(found.get("method", MISSING)).replace("_", " ")),
+        ("Fitted to", counted(found.get("n"), "labelled prediction")),
+        ("Digest", str(found.get("digest") or MISSING)),
+        ("Promoted at", str(promotion.get("promoted_at") or MISSING)),
+        ("Promoted by", str(promotion.get("promoted_by") or MISSING)),
+        ("Reason", str(promotion.get("reason") or MISSING)),
+        ("Override", "yes: promoted without evidence" if promotion.get("override") else "no"),
+    ]
+    if "beats" in evidence:
+        is_procedure = evidence.get("evidence_of") == "procedure"
+        where = "when its procedure is cross-fitted by unit" if is_procedure else "on later labels"
+        text = f"better than what it replaced, {where}" if evidence["beats"] else "not shown"
+        rows.append(("Evidence", text))
+    gain: Mapping[str, Any] = (evidence.get("gain") or {}).get("nll") or {}
+    if gain.get("value") is not None:
+        rows.append(("Gain in NLL", plain_number(gain["value"])))
+    if gain.get("interval") is not None:
+        rows.append(("Gain in NLL, interval", interval_text(gain["interval"])))
+    return rows
+
+
+def _alarm(drift: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the state of the drift alarm and its stated false-alarm rate."""
+    if drift is None:
+        return []
+    rows = [("Status", str(drift.get("status", MISSING)).replace("_", " "))]
+    if drift.get("reason"):
+        rows.append(("Reason", str(drift["reason"])))
+    if drift.get("summary"):
+        rows.append(("In words", str(drift["summary"])))
+    target = drift.get("arl_target")
+    rows.append(("Stated false-alarm rate", _false_alarm_rate(target)))
+    return rows
+
+
+def _false_alarm_rate(target: float | None) -> str:
+    if target is None:
+        return "none: no detector is running, so no alarm can be raised"
+    return f"without a change, at least {plain_number(target)} cohorts on average between false alarms, all detectors together"

@@ -1,0 +1,182 @@
+"""The verdict in sentences: against the tolerance, against a calibrated model, and what could have been found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calibrant.metrics import METRICS, is_error
+from calibrant.metrics.estimate import Estimate
+from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.numbers import counted, interval_text, percent, plain_number
+
+WORDS = {
+    "within_tolerance": "within tolerance",
+    "outside": "outside tolerance",
+    "not_shown": "not shown",
+}
+# Units are hashed into 64 replicates; intervals need 20 of them to be filled, which 25 units do on average.
+UNITS_OF_INTERVALS = 25
+REASONS = {
+    "no_data": "no labelled data",
+    "too_few_units": "too few independent units",
+    "few_units": "too few independent units",
+    "one_vote": "needs two ratings of a prediction",
+    "no_cases": "no cases are named",
+    "not_in_histogram": "plain histograms do not carry it",
+    "too_many_classes": "too many classes",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The main result in words.
+
+    Attributes
+    ----------
+    state : "within_tolerance", "outside", "not_shown", or "none" where there was no tolerance or no value
+    headline : a few words
+    sentences : what was measured, and what it means
+    """
+
+    state: str
+    headline: str
+    sentences: tuple[str, ...]
+
+
+def main_metric(estimates: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the metric of the headline: the first ECE, else the first calibration error; None without one."""
+    errors = [key for key in estimates if is_error(slug_of(key))]
+    return next((key for key in errors if slug_of(key) == "ece"), errors[0] if errors else None)
+
+
+def slug_of(key: str) -> str:
+    """Return the slug of a metric without its options."""
+    return key.partition("(")[0]
+
+
+def title_of(key: str) -> str:
+    """Return the title of a metric, with its options.
+
+    >>> title_of("ece"), title_of("ece(bins=5)")
+    ('Expected calibration error', 'Expected calibration error (bins=5)')
+    """
+    slug, bracket, options = key.partition("(")
+    metric = METRICS.get(slug)
+    return (metric.title if metric else slug) + (f" ({options}" if bracket else "")
+
+
+def verdict_of(each: Mapping[str, Any], tolerance: float) -> str:
+    """Return the three-way verdict of one result."""
+    bounds = each.get("interval")
+    interval = None if bounds is None else (bounds[0], bounds[1])
+    return Estimate(each.get("value"), interval=interval).verdict(tolerance)
+
+
+def main_verdict(contents: ReportContents) -> Verdict:
+    """Return the verdict of the report."""
+    key = main_metric(contents.estimates)
+    if key is None:
+        return Verdict("none", "No calibration error was requested", ())
+    each = contents.estimates[key]
+    if each.get("value") is None:
+        why = reason_text(each)
+        return Verdict("none", "Not enough data", (f"{title_of(key)} has no value: {why}.",))
+    sentences = [_measured(key, each, contents), *_against_null(key, each)]
+    if contents.tolerance is None:
+        advice = (
+            "No tolerance was set, so there is no verdict. Set one before the data are looked at."
+        )
+        return Verdict("none", "Measured, without a tolerance", (*sentences, advice))
+    state = verdict_of(each, contents.tolerance)
+    return Verdict(
+        state, _capital(WORDS[state]), (*sentences, _against_tolerance(state, each, contents))
+    )
+
+
+def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> str:
+    value, bounds = plain_number(each["value"]), each.get("interval")
+    if bounds is None:
+        why = str(each.get("interval_reason") or "no interval").replace("_", " ")
+        text = f"{title_of(key)} is {value}. It has no interval: {why}."
+        n = contents.count("n_units")
+        is_few = each.get("interval_reason") == "too_few_units"
+        if is_few and n is not None and contents.metrics.get("unit_source") == "named":
+            text += f" There are {counted(n, 'unit')}; intervals need about {UNITS_OF_INTERVALS} or more, "
+            text += "and more if predictions of a unit are alike."
+        return text
+    return f"{title_of(key)} is {value}, with a {percent(contents.ci)} interval from {interval_text(bounds)}."
+
+
+def _against_null(key: str, each: Mapping[str, Any]) -> list[str]:
+    if each.get("null_mean") is None:
+        return [
+            "What a perfectly calibrated model would show with these predictions is not known here."
+        ]
+    mean, q95 = plain_number(each["null_mean"]), plain_number(each["null_q95"])
+    usual = f"A perfectly calibrated model with the same predictions would show {mean} on average, and at most {q95} in 95 % of samples."
+    above = each.get("above_null")
+    if above is None:
+        return [usual, "The value is too close to that limit to decide."]
+    return [
+        usual,
+        "The value is above that: the model is miscalibrated beyond chance."
+        if above
+        else "The value is not above that: these data do not show miscalibration. This does not prove calibration.",
+    ]
+
+
+def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportContents) -> str:
+    limit = f"{contents.tolerance:g}"
+    if state == "within_tolerance":
+        return f"The complete interval is below the tolerance of {limit}."
+    if state == "outside":
+        return f"The complete interval is above the tolerance of {limit}."
+    if each.get("interval") is None:
+        return f"Without an interval, the data show neither that the error is below the tolerance of {limit} nor that it is above."
+    return f"The interval contains the tolerance of {limit}: the data show neither that the error is below it nor that it is above."
+
+
+def detectable_text(found: Mapping[str, Any]) -> str:
+    """Return what data of this size would have shown, as a sentence with probabilities.
+
+    Examples
+    --------
+    >>> detectable_text({"n_effective": 600.0, "intercept": 0.3, "slope": 0.48, "local_error": 0.21})
+    'A shift of a probability of 0.5 to 0.574, a change of the slope from 1 by 0.480, or an error of 0.210 in one of the bins that hold \
+half of the data, \
+would have been found in 80 % of samples.'
+    """
+    if found.get("reason"):
+        return f"Not known: {REASONS.get(str(found['reason']), str(found['reason']).replace('_', ' '))}."
+    shown = []
+    if found.get("intercept") is not None:
+        moved = 1.0 / (1.0 + math.exp(-float(found["intercept"])))
+        shown.append(f"a shift of a probability of 0.5 to {plain_number(moved)}")
+    if found.get("slope") is not None:
+        shown.append(f"a change of the slope from 1 by {plain_number(found['slope'])}")
+    if found.get("local_error") is not None:
+        shown.append(
+            f"an error of {plain_number(found['local_error'])} in one of the bins that hold half of the data"
+        )
+    if not shown:
+        return "No error of any size would have been found reliably."
+    listed = (
+        shown[0]
+        if len(shown) == 1
+        else f"{', '.join(shown[:-1])}{',' if len(shown) > 2 else ''} or {shown[-1]}"
+    )
+    end = "," if found.get("local_error") is not None else ""
+    return f"{_capital(listed)}{end} would have been found in 80 % of samples."
+
+
+def reason_text(each: Mapping[str, Any]) -> str:
+    """Return why a result has no value."""
+    reason = str(each.get("reason") or "no data")
+    return str(each.get("detail") or REASONS.get(reason, reason.replace("_", " "))).rstrip(".")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,154 @@
+"""What a prediction says of raters' disagreement under a given temperature and concentration.
+
+A Dirichlet of concentration alpha0 around softmax(z / T) predicts that two raters differ with probability
+alpha0 / (alpha0 + 1) (1 - sum p^2). Fitted on other data, both are numbers of a request: so one set fits and another scores.
+
+Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), eq. 17 and Table 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.disagreement import DISAGREEMENT_GRID, MOMENTS
+from calibrant.calibrators.rows import log_probabilities
+from calibrant.core.pane import Pane
+from calibrant.core.query import Option
+from calibrant.core.routing import apart
+from calibrant.core.view import NotAnswerable, View
+from calibrant.raters.disagreement_tables import (
+    DisagreementTable,
+    disagreement_table,
+    summed_table,
+    table_of_rows,
+)
+from calibrant.raters.label_losses_by_row import refuse_one_vote
+from calibrant.raters.label_rows import label_rows
+
+CONCENTRATION = Option(
+    "concentration",
+    0.0,
+    "alpha0 of a Dirichlet around each prediction, by which its disagreement is predicted. 0: no Dirichlet.",
+    low=0.0,
+    high=1e12,
+)
+TEMPERATURE = Option(
+    "temperature",
+    1.0,
+    "Divisor of the logits, applied first; other than 1 from raw rows only.",
+    low=1.0 / 32.0,
+    high=32.0,
+)
+# In nats below the largest logit: exactly 0 as a probability, at every temperature.
+_IMPOSSIBLE = -1e7
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A temperature and a concentration; 0 is no concentration."""
+
+    concentration: float = 0.0
+    temperature: float = 1.0
+
+    @classmethod
+    def of(cls, view: View) -> Belief:
+        """Read the belief of a query.
+
+        Raises
+        ------
+        CalibrationInputError
+            A value outside its range.
+        """
+        question = view.question
+        return cls(float(CONCENTRATION.of(question)), float(TEMPERATURE.of(question)))
+
+    @property
+    def factor(self) -> float:
+        """Factor of the disagreement that the prediction alone predicts."""
+        alpha = self.concentration
+        return alpha / (alpha + 1.0) if alpha else 1.0
+
+    @property
+    def named(self) -> dict[str, float | None]:
+        """Both, as named in a response."""
+        return {"concentration": self.concentration or None, "temperature": self.temperature}
+
+
+def tempered(view: View) -> View:
+    """Return the view of the predictions at the query's temperature; the view itself at 1.
+
+    Raises
+    ------
+    NotAnswerable
+        Another temperature without raw rows (`needs_raw_rows`).
+    """
+    temperature = Belief.of(view).temperature
+    if temperature == 1.0:
+        return view
+    if view.filling is None:
+        detail = "stored cells are of the predictions as sent: post the rows to score them at another temperature"
+        raise NotAnswerable("needs_raw_rows", detail)
+    whole = view.filling.whole
+
+    def make() -> View:
+        logs = whole.scores if whole.is_logits else log_probabilities(whole)
+        scores = np.maximum(logs - logs.max(axis=1, keepdims=True), _IMPOSSIBLE) / temperature
+        batch = replace(whole, scores=scores, is_logits=True)
+        pane = Pane(view.spec)
+        for part in apart(batch):
+            pane.fill_batch(part)
+        return View(pane, view.question, batch)
+
+    return view.once(("tempered", temperature), make).asking(view.question)
+
+
+def calibrated_table(
+    view: View, factor: float, by_ratings: bool = False
+) -> tuple[DisagreementTable, float]:
+    """Return the query's bins of the calibrated prediction, factor (1 - sum p^2), and the error to expect of its error.
+
+    From raw rows it is exact. Stored cells lie in the bin of their mean; the error is the largest change if those that
+    an edge cuts lay in the lower or in the upper bin.
+
+    Raises
+    ------
+    NotAnswerable
+        No prediction has two ratings, or bins that are no divisor of 120.
+    """
+    bins, edges = view.question.bins, view.question.edges
+    if factor == 1.0:
+        return disagreement_table(view, by_ratings), 0.0
+    refuse_one_vote(view)
+    if view.filling is not None:
+        rows = label_rows(view.filling)
+        several = rows.several
+        weight = view.filling.weights * (rows.n_ratings if by_ratings else 1.0)
+        table = table_of_rows(
+            np.clip(factor * rows.predicted[several], 0.0, 1.0),
+            rows.disagreement[several],
+            bins,
+            edges,
+            weight=weight[several],
+        )
+        return table, 0.0
+    block = view.pane["disagreement"].blocks["cells"]
+    columns = block.sums.reshape(2, len(MOMENTS), -1)[int(by_ratings)]
+    count = block.counts[0].astype(np.float64)
+    scaled = columns.copy()
+    for name, power in (("predicted", 1), ("predicted_squared", 2), ("product", 1)):
+        scaled[MOMENTS.index(name)] *= factor**power
+    weight, predicted = scaled[MOMENTS.index("weight")], scaled[MOMENTS.index("predicted")]
+    lower, upper = DISAGREEMENT_GRID.lower * factor, DISAGREEMENT_GRID.upper * factor
+    mean = np.divide(predicted, weight, out=(lower + upper) / 2.0, where=weight > 0)
+
+    def placed(at: Floats) -> DisagreementTable:
+        return summed_table(np.clip(at, 0.0, 1.0), count, scaled, bins, edges)
+
+    table = placed(np.clip(mean, lower, upper))
+    inward = np.minimum(1e-9, (upper - lower) / 2.0)
+    others = (placed(lower + inward), placed(upper - inward))
+    return table, max(abs(each.error() - table.error()) for each in others)

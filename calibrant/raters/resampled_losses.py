@@ -1,0 +1,92 @@
+"""Losses of label uncertainty on many resamples of raw rows at once, for stability curves and bootstraps.
+
+`times` says how often each labelled row is taken, float64 (n_resamples, n). Copies of a row are predictions of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.accumulators.disagreement import MOMENTS
+from calibrant.core.batch_sums import Filling
+from calibrant.core.grid import equal_width_bin
+from calibrant.core.view import View
+from calibrant.raters.belief import Belief, tempered
+from calibrant.raters.disagreement_tables import DisagreementTable, moments_of
+from calibrant.raters.label_losses_by_bin import mean_variance, share_variance, squares_about
+from calibrant.raters.label_losses_by_row import Choice
+from calibrant.raters.label_rows import label_rows
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def calibration_losses(view: View, times: Floats) -> Floats:
+    """Return the debiased calibration loss of each resample, (n_resamples,); nan without weight."""
+    filling, by_ratings = _filling(view), Choice.of(view).by_ratings
+    share = filling.batch.label_counts / filling.n_ratings[:, None]
+    weight = filling.weights * (filling.n_ratings if by_ratings else 1.0)
+    result = np.zeros(len(times))
+    for class_index, score in enumerate(filling.columns):
+        rate = share[:, class_index]
+        total = _binned(view, score, times)
+        at = {
+            "predictions": total(np.ones(len(score))),
+            "weight": total(weight),
+            "confidence": total(weight * score),
+            "correct": total(weight * rate),
+            "correct_squared": total(weight * rate**2),
+            "weight_squared": total(weight**2),
+        }
+        gap = _ratio(at["correct"] - at["confidence"], at["weight"])
+        if by_ratings:
+            moments = (at["weight_squared"], total(weight**2 * rate), total((weight * rate) ** 2))
+            second = squares_about(_ratio(at["confidence"], at["weight"]), moments)
+            count = np.rint(at["predictions"]).astype(np.int64)
+            variance = mean_variance(at["weight"], gap, moments[0], second, count)
+        else:
+            variance = share_variance(at)
+        whole = at["weight"].sum(axis=1)
+        loss = (at["weight"] * (gap**2 - variance)).sum(axis=1)
+        result += np.divide(loss, whole, out=np.full(len(times), np.nan), where=whole > 0)
+    return result
+
+
+def disagreement_errors(view: View, times: Floats) -> Floats:
+    """Return CE_phi of each resample on bins of the prediction itself, (n_resamples,); nan without two ratings."""
+    belief, by_ratings = Belief.of(view), Choice.of(view).by_ratings
+    view = tempered(view)
+    filling = _filling(view)
+    rows = label_rows(filling)
+    several = rows.several
+    score = np.clip(rows.predicted[several], 0.0, 1.0)
+    weight = (filling.weights * (rows.n_ratings if by_ratings else 1.0))[several]
+    total = _binned(view, score, times[:, several])
+    columns = moments_of(score, rows.disagreement[several], np.zeros(len(score)), weight)
+    sums = np.stack([total(column) for column in columns])
+    count = np.rint(total(np.ones(len(score)))).astype(np.int64)
+    found = np.full(len(times), np.nan)
+    for i in np.flatnonzero(sums[0].sum(axis=1) > 0):
+        table = DisagreementTable(count[i], dict(zip(MOMENTS, sums[:, i], strict=True)))
+        found[i] = table.error(belief.factor)
+    return found
+
+
+def _filling(view: View) -> Filling:
+    assert view.filling is not None
+    return view.filling
+
+
+def _binned(view: View, score: Floats, times: Floats) -> Callable[[Floats], Floats]:
+    """Return how a column is summed by resample and equal-width bin of the score, to (n_resamples, bins)."""
+    bins = view.question.bins
+    place: Ints = equal_width_bin(score, bins, view.question.edges)
+    member = (place[:, None] == np.arange(bins)).astype(np.float64)
+    return lambda column: times @ (member * column[:, None])
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)

@@ -1,0 +1,129 @@
+"""Stability image by image: each case's error as its own pixels become fewer, then mean and sd over cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.pane import Pane
+from calibrant.core.view import NotAnswerable, View
+from calibrant.inference.seeds import SEED
+from calibrant.metrics import chosen
+from calibrant.segmentation.case_tables import numbered
+from calibrant.stability.curves import REFERENCES, total_variation
+from calibrant.stability.replicate_curves import binned_statistic
+from calibrant.stability.sources import curves_of, under
+from calibrant.stability.subsets import FRACTIONS, draws_of
+
+MAX_CASES = 256
+Floats = NDArray[np.float64]
+
+
+def stability_by_case(
+    view: View,
+    slug: str,
+    *,
+    subsets: str = "nested",
+    seed: int = SEED,
+    most_ratings: int | None = None,
+) -> dict[str, Any]:
+    """Return each case's error and its total variation over fractions of the case's pixels, under each label policy.
+
+    Parameters
+    ----------
+    view : with raw rows and their cases
+    slug : a metric of equal-width bins, under the view's query
+    subsets, seed : as in `stability`
+    most_ratings : maximum of ratings, to bound the time
+
+    Returns
+    -------
+    dict, JSON-able: `raters` with, by policy, mean and population sd over cases of `full` (the error of the complete case) and of `tv`
+    (the mean absolute step); `ratio` of the mean variation under each reference to that under the view's policy;
+    `n_cases`, and `cases` with the same two numbers each.
+
+    Raises
+    ------
+    NotAnswerable
+        `needs_raw_rows`, `no_cases`, `too_many_cases`, `too_many_ratings`, or `not_from_bins`.
+
+    Source
+    ------
+    Riera-Marin et al., table 2.
+    """
+    metric = chosen([slug])[0]
+    if view.filling is None:
+        raise NotAnswerable("needs_raw_rows", "subsets of a case's pixels are drawn of posted rows")
+    batch = view.filling.batch
+    if batch.cases is None:
+        raise NotAnswerable("no_cases", "no labelled prediction names its case")
+    if binned_statistic(view, metric) is None:
+        detail = f"stability by case is of metrics of equal-width bins; {slug} with these options is none"
+        raise NotAnswerable("not_from_bins", detail)
+    names, place = numbered(batch.cases)
+    ratings = int(batch.row_total.sum())
+    for size, most, things in (
+        (len(names), MAX_CASES, "cases"),
+        (ratings, most_ratings or ratings, "ratings"),
+    ):
+        if size > most:
+            raise NotAnswerable(f"too_many_{things}", f"Received {size} {things}; at most {most}.")
+    several = view.question.raters
+    policies = (several, *(policy for policy in REFERENCES if policy != several))
+    cases: list[dict[str, Any]] = []
+    for i, name in enumerate(names):
+        # The pixels of one image are the items that are drawn.
+        own = replace(batch.take(place == i), cases=None, units=None)
+        told: dict[str, Any] = {"case": name, "n": own.n}
+        try:
+            told["raters"] = {
+                policy: _variation(view, own, slug, policy, subsets, seed) for policy in policies
+            }
+        except NotAnswerable as refusal:
+            told |= {"raters": None, "reason": refusal.reason}
+        cases.append(told)
+    return {
+        "metric": slug,
+        "scope": view.scope,
+        "subsets": subsets,
+        "fractions": FRACTIONS.tolist(),
+        "n_cases": len(names),
+        **_summary([each["raters"] for each in cases if each["raters"]], policies),
+        "cases": cases,
+    }
+
+
+def _variation(
+    view: View, own: Batch, slug: str, policy: str, subsets: str, seed: int
+) -> dict[str, float]:
+    pane = Pane(view.spec)
+    pane.fill_batch(own)
+    case = under(View(pane, view.question, own), policy)
+    drawn, curves = curves_of(case, chosen([slug])[0])
+    draws = draws_of(curves.n, 0, 1, subsets, np.random.default_rng(seed))
+    curve = curves.curves(drawn, draws)[0]
+    variation = total_variation(curve)["absolute"]
+    assert variation is not None
+    return {"full": float(curve[-1]), "tv": variation}
+
+
+def _summary(found: list[dict[str, Any]], policies: tuple[str, ...]) -> dict[str, Any]:
+    if not found:
+        return {"raters": None, "ratio": None, "reason": "too_few_units"}
+    means = {
+        policy: {
+            name: {"mean": float(values.mean()), "sd": float(values.std())}
+            for name in ("full", "tv")
+            for values in [np.array([each[policy][name] for each in found])]
+        }
+        for policy in policies
+    }
+    base = means[policies[0]]["tv"]["mean"]
+    ratio = {
+        policy: means[policy]["tv"]["mean"] / base if base else None for policy in policies[1:]
+    }
+    return {"raters": means, "ratio": ratio, "n_cases_counted": len(found)}

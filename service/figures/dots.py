@@ -1,0 +1,99 @@
+"""Comparison of models: each metric as dots with intervals, and a tick where 95 % of calibrated models are below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from calibrant.metrics import requested
+from calibrant.quality_report.numbers import plain_number
+from calibrant_server.service.figures.base import (
+    GREY,
+    SERIES,
+    dressed,
+    image,
+    say_nothing,
+    sheet,
+    short,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROW_IN, HEADING_IN = 0.24, 0.42
+BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "closer to 0 is better"}
+
+
+def draw_dots(result: dict[str, Any], media_type: str) -> bytes:
+    """Return the figure of the response of `GET comparison`: one panel for each metric, one row for each model."""
+    return image(media_type, lambda: _figure(result))
+
+
+def _figure(result: dict[str, Any]) -> Figure:
+    names, models = list(result["relative"]), result["models"]
+    known = [name for name in names if any(_estimate(result, m, name) for m in models)]
+    lines = [
+        f"labels: {result.get('raters', '')}; dots: values, bars: intervals, upright ticks: 95 % of calibrated models are below",
+        "; ".join(f"{short(m, 24)}: n = {result['metrics'][m]['n_predictions']:,}" for m in models),
+    ]
+    if left_out := [name for name in names if name not in known]:
+        lines.append(f"not known of any model: {', '.join(left_out)}")
+    panel = HEADING_IN + ROW_IN * len(models) + 0.3
+    height = 1.6 + panel * max(len(known), 2)
+    first = result["metrics"][models[0]]
+    heading = {"model": "", "window": first["window"]}
+    figure = sheet(
+        heading, "Models compared", lines, (6.6, height), left=1.6, right=0.7, titles=0.25
+    )
+    every = figure.subplots(max(len(known), 1), 1, squeeze=False)[:, 0]
+    figure.subplots_adjust(hspace=0.95)
+    if not known:
+        say_nothing(every[0], {"reason": "no metric is known of any model"})
+    for axes, name in zip(every, known, strict=False):
+        _draw(axes, name, {model: _estimate(result, model, name) for model in models})
+    return figure
+
+
+def _estimate(result: dict[str, Any], model: str, name: str) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = result["metrics"][model]["metrics"].get(name)
+    return found if found and found.get("value") is not None else None
+
+
+def _draw(axes: Axes, name: str, by_model: dict[str, dict[str, Any] | None]) -> None:
+    dressed(axes, "", "", grid="x")
+    direction = BETTER[requested([name])[0].metric.direction]
+    axes.set_title(f"{name} ({direction})", fontsize=9, loc="left", parse_math=False)
+    n = len(by_model)
+    for i, (estimate, (colour, _, marker)) in enumerate(
+        zip(by_model.values(), SERIES, strict=False)
+    ):
+        place = n - 1 - i
+        if estimate is None:
+            axes.text(
+                0.01,
+                place,
+                "no value",
+                transform=axes.get_yaxis_transform(),
+                fontsize=8,
+                va="center",
+            )
+            continue
+        bounds = estimate.get("interval")
+        if bounds and None not in bounds:
+            axes.plot(bounds, [place, place], color=colour, alpha=0.5, linewidth=3, zorder=2)
+        if estimate.get("null_q95") is not None:
+            tick = [estimate["null_q95"]] * 2
+            axes.plot(tick, [place - 0.35, place + 0.35], color=GREY, linewidth=2, zorder=3)
+        dot: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "markeredgecolor": "white",
+            "zorder": 4,
+        }
+        axes.plot([estimate["value"]], [place], linestyle="none", markersize=7, **dot)
+        value = plain_number(estimate["value"])
+        axes.annotate(
+            value, (1.015, place), xycoords=axes.get_yaxis_transform(), fontsize=8, va="center"
+        )
+    axes.set_yticks(range(n), [short(model, 22) for model in reversed(by_model)], parse_math=False)
+    axes.set_ylim(-0.6, n - 0.4)

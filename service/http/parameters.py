@@ -1,0 +1,170 @@
+"""Parameters of requests in paths and headers: ids, preferences, preconditions, accepted media types."""
+
+import re
+import uuid
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Header, Path, Request
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from calibrant.core.errors import Violation
+from calibrant.input.name_columns import NAME, NAME_RULE
+from calibrant_server.service.http.errors import InvalidName, MalformedRequest, NotAcceptable
+
+PATTERN = r"[A-Za-z0-9._:@-]{1,128}"
+NO_FOLDER: Any = {"not": {"enum": [".", ".."]}}
+
+
+def no_folder(text: str) -> str:
+    """Return an id unchanged; reject it if a path cannot end in it."""
+    if NAME.fullmatch(text):
+        return text
+    raise PydanticCustomError(
+        "string_folder",
+        "Received . or ..; expected another id: clients resolve them as path segments",
+    )
+
+
+def _in_path(what: str) -> Any:
+    return Path(
+        description=f"{what}: {NAME_RULE}", pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER
+    )
+
+
+Name = Annotated[
+    str, Field(pattern=f"^{PATTERN}$", json_schema_extra=NO_FOLDER), AfterValidator(no_folder)
+]
+ModelId = Annotated[str, _in_path("Model id"), AfterValidator(no_folder)]
+BatchId = Annotated[str, _in_path("Batch id"), AfterValidator(no_folder)]
+PredictionId = Annotated[str, _in_path("Prediction id"), AfterValidator(no_folder)]
+BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
+
+
+def check_name(name: str, pointer: str) -> str:
+    """Return `name` if it satisfies the rule for ids."""
+    if NAME.fullmatch(name):
+        return name
+    shown = name if len(name) <= 40 else name[:40] + "…"
+    detail = f"{shown!r} breaks the rule for ids: {NAME_RULE}"
+    raise InvalidName(detail, errors=[Violation(pointer, "id", detail)])
+
+
+# Routes read these from the request; they are declared here for the API document.
+Prefer = Annotated[
+    str | None, Header(description="`wait=S`, at most 60 seconds (RFC 7240).", examples=["wait=10"])
+]
+IdempotencyKey = Annotated[
+    str | None, Header(description="The same as `batch_id`; equal to it where both are sent.")
+]
+IfNoneMatch = Annotated[str | None, Header(description="An ETag that the client has.")]
+IfMatch = Annotated[str | None, Header(description="The ETag of the version to change, or `*`.")]
+
+MAX_WAIT_S = 60
+WAIT = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.IGNORECASE)
+TAG = re.compile(r'(W/)?("[^"]*")')
+
+
+def only(request: Request, name: str) -> str | None:
+    """Return the value of a header; none if it is absent.
+
+    Raises
+    ------
+    MalformedRequest
+        The header is present more than once: all values but one would be ignored.
+    """
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        detail = f"Received header {name} {len(values)} times; expected 1. Send it once."
+        raise MalformedRequest(detail, errors=[Violation(f"/{name}", "repeated_header", detail)])
+    return values[0] if values else None
+
+
+def preferred_wait(request: Request) -> int | None:
+    """Return the seconds of `Prefer: wait=S` (RFC 7240), at most 60; none if it is absent.
+
+    A preference that cannot be parsed is ignored, as the RFC requires.
+    """
+    for header in request.headers.getlist("prefer"):
+        for preference in header.split(","):
+            found = WAIT.fullmatch(preference.split(";")[0].strip())
+            if found:
+                return min(int(found[1]), MAX_WAIT_S)
+    return None
+
+
+def entity_tags(request: Request, header: str) -> list[str] | None:
+    """Return the tags of If-Match or If-None-Match; none if the header is absent; `*` is returned as it is.
+
+    A weak tag names no version that could be changed: If-Match ignores it (RFC 9110, section 13.1.1).
+    """
+    values = request.headers.getlist(header)
+    if not values:
+        return None
+    joined = ",".join(values)
+    if joined.strip() == "*":
+        return ["*"]
+    return [tag for weak, tag in TAG.findall(joined) if not weak or header != "if-match"]
+
+
+def names(tags: list[str] | None, etag: str) -> bool:
+    """Tell whether these tags include the state of `etag`."""
+    return tags is not None and (tags == ["*"] or etag in tags)
+
+
+def negotiated(request: Request, offers: Sequence[str]) -> str:
+    """Return the offer with the highest weight in the header Accept; the first of equals."""
+    accept = ",".join(request.headers.getlist("accept"))
+    if not accept.strip():
+        return offers[0]
+    ranges = [_media_range(part) for part in accept.split(",") if part.strip()]
+    quality = {offer: _quality(offer, ranges) for offer in offers}
+    best = max(offers, key=lambda offer: quality[offer])
+    if quality[best] <= 0:
+        raise NotAcceptable(
+            f"Received an Accept header without a supported media type; expected one of {', '.join(offers)}."
+        )
+    return best
+
+
+def _media_range(text: str) -> tuple[str, float]:
+    media, *parameters = (part.strip().lower() for part in text.split(";"))
+    weights = [part[2:] for part in parameters if part.startswith("q=")]
+    try:
+        return media, float(weights[0]) if weights else 1.0
+    except ValueError:
+        return media, 1.0
+
+
+def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
+    """Return the weight of `offer` in the most specific matching range."""
+    family = offer.split("/")[0] + "/*"
+    for name in (offer, family, "*/*"):
+        weights = [weight for media, weight in ranges if media == name]
+        if weights:
+            return max(weights)
+    return 0.0
+
+
+_VALID_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
+
+
+_VALID_PARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})")
+
+
+def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
+    """Return the id of a batch: from the body or Idempotency-Key, which must be equal, else a new one."""
+    if in_header is not None:
+        in_header = check_name(_unquoted(in_header), "/Idempotency-Key")
+    if in_body is not None:
+        check_name(in_body, "/batch_id")
+    if in_body is not None and in_header is not None and in_body != in_header:
+        detail = f"Received batch_id {in_body!r} and header Idempotency-Key {in_header!r}; expected equal values. Send one of them."
+        raise InvalidName(detail, errors=[Violation("/batch_id", "same_id", detail)])
+    return in_body or in_header or f"b.{uuid.uuid4().hex}"
+
+
+def _unquoted(key: str) -> str:
+    """Return a key without the quotes of structured headers."""
+    return key[1:-1] if len(key) >= 2 and key[0] == key[-1] == '"' else key

@@ -1,0 +1,143 @@
+"""Requests that a page makes to the API of its own process, as its visitor.
+
+A page reads and changes nothing by itself. So tenants, scopes, limits, the audit log and the numbers are those of the API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+from fastapi import Request
+from starlette.types import Message
+
+from calibrant_server.service.security.keys import SIGNED_IN, Caller
+
+# Headers that the check of open mode reads, and those that name the request.
+PASSED_ON = ("host", "sec-fetch-site", "origin")
+
+
+@dataclass(frozen=True)
+class ApiResponse:
+    """Response of the API: its document is what was asked for, or a problem; `content` is what is not JSON."""
+
+    status: int
+    document: dict[str, Any]
+    etag: str | None = None
+    content: bytes = b""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the request succeeded."""
+        return self.status < 400
+
+    @property
+    def problem(self) -> str:
+        """Return why there is nothing; empty if there is something."""
+        return "" if self.is_ok else str(self.document.get("detail") or self.document["title"])
+
+
+class Api:
+    """The API as the visitor of a page sees it.
+
+    Parameters
+    ----------
+    request : the page's
+    """
+
+    def __init__(self, request: Request, caller: Caller) -> None:
+        self._request, self._caller = request, caller
+
+    async def get(self, path: str, **query: object) -> ApiResponse:
+        """Read; names of the query end in `_` where Python reserves the word."""
+        asked = {name.rstrip("_"): value for name, value in query.items() if value is not None}
+        return await self._ask("GET", path, urlencode(asked))
+
+    async def read(self, path: str, media_type: str) -> ApiResponse:
+        """Read what is not JSON."""
+        return await self._ask("GET", path, "", headers={"accept": media_type})
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ApiResponse:
+        """Change something."""
+        return await self._ask(method, path, "", body, headers or {})
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ApiResponse:
+        content = b"" if body is None else orjson.dumps(body)
+        scope = self._scope(method, path, query, content, headers or {})
+        waiting: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            if waiting:
+                return waiting.pop()
+            await (
+                asyncio.Event().wait()
+            )  # until the request is cancelled: a page does not disconnect
+            raise AssertionError("not reached")
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await self._request.app(scope, receive, send)
+        found = {name.lower(): value.decode() for name, value in sent[0]["headers"]}
+        whole = b"".join(message.get("body", b"") for message in sent[1:])
+        if "json" not in found.get(b"content-type", "json"):
+            return ApiResponse(sent[0]["status"], {}, found.get(b"etag"), whole)
+        document = orjson.loads(whole) if whole else {}
+        return ApiResponse(sent[0]["status"], document, found.get(b"etag"))
+
+    def _scope(
+        self, method: str, path: str, query: str, content: bytes, headers: Mapping[str, str]
+    ) -> dict[str, Any]:
+        outer = self._request.scope
+        lines = {
+            "accept": "application/json",
+            "x-request-id": outer["request_id"],
+            "traceparent": outer["traceparent"],
+            **{
+                name: self._request.headers[name]
+                for name in PASSED_ON
+                if name in self._request.headers
+            },
+            **headers,
+        }
+        if method != "GET":
+            lines |= {"content-type": "application/json", "content-length": str(len(content))}
+        return {
+            "type": "http",
+            "asgi": outer["asgi"],
+            "http_version": "1.1",
+            "method": method,
+            "scheme": outer["scheme"],
+            "path": path,
+            "raw_path": quote(path, safe="/:@").encode(),
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in lines.items()],
+            "client": outer.get("client"),
+            "server": outer.get("server"),
+            SIGNED_IN: self._caller,
+        }
+
+
+async def together(**asked: Any) -> dict[str, ApiResponse]:
+    """Await several requests at the same time; return their responses by name."""
+    found = await asyncio.gather(*asked.values())
+    return dict(zip(asked, found, strict=True))

@@ -1,0 +1,308 @@
+"""Figures of a model's page: reliability with the band of a calibrated model, evidence, temperature, slices, sparkline."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from scipy.interpolate import PchipInterpolator
+
+from calibrant_server.service.pages.numbers import day, interval, number, per_cent
+from calibrant_server.service.pages.svg import Drawing, Scale, ticks
+
+# Bins with fewer independent units are drawn as points that no line joins.
+MIN_JOINED = 5.0
+NORMAL_95 = 1.959963984540054
+# A value beyond this multiple of the threshold is an arrow at the upper end.
+CLIPPED_AT = 2.0
+# Above this share in one bin, the other bins would not be visible on a linear axis.
+MAX_SHARE_OF_ONE_BIN = 0.75
+WIDTH = 420.0
+LEFT, RIGHT = 46.0, 408.0
+SCORE_NAMES = {"top_label": "confidence of the top class", "positive": "probability of class 1"}
+
+
+def reliability_chart(table: dict[str, Any], error: dict[str, Any] | None) -> Markup:
+    """Return the reliability diagram with the 95 % band of a calibrated model, above the distribution of scores."""
+    rows = filled_rows(table)
+    y_name = "accuracy" if table.get("scope") == "top_label" else "observed frequency"
+    about = f"{y_name.capitalize()} over confidence in {len(rows)} bins with data. {'. '.join(_error_lines(error))}"
+    drawing = Drawing("reliability", (WIDTH, 468), "Reliability diagram", about)
+    x, y = Scale((0, 1), (LEFT, RIGHT)), Scale((0, 1), (346, 42))
+    _square(drawing, x, y, y_name)
+    _draw_band(drawing, rows, x, y)
+    drawing.line((x(0), y(0)), (x(1), y(1)), "diagonal")
+    for row in rows:
+        low, high = row["interval"]
+        drawing.line(
+            (x(row["mean_confidence"]), y(low)), (x(row["mean_confidence"]), y(high)), "bar"
+        )
+    for run in joined_runs(rows):
+        drawing.path([(x(each["mean_confidence"]), y(each["accuracy"])) for each in run], "curve")
+    for row in rows:
+        style = "dot" if row["n_effective"] >= MIN_JOINED else "dot few"
+        tip = f"confidence {per_cent(row['mean_confidence'])}, {y_name} {per_cent(row['accuracy'])}, n = {row['n_predictions']:,}"
+        drawing.dot((x(row["mean_confidence"]), y(row["accuracy"])), 4, style, tip)
+    for i, line in enumerate(_error_lines(error)):
+        drawing.text((LEFT, 14 + 16.0 * i), line, "note")
+    _draw_shares(drawing, rows, x)
+    drawing.text(((LEFT + RIGHT) / 2, 462), _score_name(table), "axis", "middle")
+    return drawing.markup()
+
+
+def filled_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the bins that hold labelled predictions."""
+    return [row for row in table.get("table") or [] if row.get("mean_confidence") is not None]
+
+
+def band_of(row: dict[str, Any]) -> tuple[float, float]:
+    """Return between which shares 95 % of calibrated models with this bin's independent units are."""
+    p = row["mean_confidence"]
+    reach = NORMAL_95 * math.sqrt(max(p * (1 - p), 0) / max(row["n_effective"], 1.0))
+    return max(0.0, p - reach), min(1.0, p + reach)
+
+
+def joined_runs(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return runs of neighbouring bins that a line may join: each has enough independent units."""
+    runs: list[list[dict[str, Any]]] = [[]]
+    for row in rows:
+        if row["n_effective"] >= MIN_JOINED:
+            runs[-1].append(row)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if len(run) > 1]
+
+
+def _draw_band(drawing: Drawing, rows: list[dict[str, Any]], x: Scale, y: Scale) -> None:
+    for row in rows:
+        low, high = band_of(row)
+        left, right = x(row["lower"]), x(row["upper"])
+        drawing.rectangle((left, y(high)), right - left, y(low) - y(high), "null")
+
+
+def _square(drawing: Drawing, x: Scale, y: Scale, y_name: str) -> None:
+    for tick in (0, 0.2, 0.4, 0.6, 0.8, 1.0):
+        drawing.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
+        drawing.line((x(tick), y(0)), (x(tick), y(1)), "grid")
+        drawing.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
+        drawing.text((x(tick), 442), f"{tick:g}", "tick", "middle")
+    drawing.sideways((13, (y(0) + y(1)) / 2), y_name, "axis")
+
+
+def _draw_shares(drawing: Drawing, rows: list[dict[str, Any]], x: Scale) -> None:
+    """Draw the share of the data in each bin; on a logarithmic axis if one bin holds nearly all."""
+    top, bottom = 366.0, 424.0
+    total = sum(row["weight"] for row in rows)
+    if not total:
+        return
+    shares = [row["weight"] / total for row in rows]
+    is_log = max(shares) > MAX_SHARE_OF_ONE_BIN and len(shares) > 1
+    least = 10.0 ** math.floor(math.log10(min(shares)))
+    scale = (
+        Scale((math.log10(least / 2), 0), (bottom, top))
+        if is_log
+        else Scale((0, max(shares)), (bottom, top))
+    )
+    for row, share in zip(rows, shares, strict=True):
+        height = bottom - scale(math.log10(share) if is_log else share)
+        width = x(row["upper"]) - x(row["lower"])
+        drawing.rectangle((x(row["lower"]) + 0.5, bottom - height), width - 1, height, "share")
+    drawing.line((LEFT, bottom), (RIGHT, bottom), "base")
+    ends = (least, 1.0) if is_log else (0.0, max(shares))
+    for value in ends:
+        place = scale(math.log10(value) if is_log else value)
+        drawing.text((LEFT - 6, place + 4), _share(value), "tick", "end")
+    drawing.text(
+        (LEFT + 4, top + 4), "share of the data, log" if is_log else "share of the data", "axis"
+    )
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f}%" if value >= 0.01 or value == 0 else f"{100 * value:g}%"
+
+
+def _error_lines(error: dict[str, Any] | None) -> list[str]:
+    """Return the calibration error with its interval, and its null reference."""
+    if not error or error.get("value") is None:
+        return []
+    bounds = interval(error.get("interval"))
+    lines = [f"ECE {number(error['value'])}" + (f", 95 % interval {bounds}" if bounds else "")]
+    if error.get("null_q95") is not None:
+        mean, most = number(error["null_mean"]), number(error["null_q95"])
+        lines.append(f"A calibrated model: {mean}, 95 % below {most}")
+    return lines
+
+
+def _score_name(table: dict[str, Any]) -> str:
+    scope = str(table.get("scope", ""))
+    return SCORE_NAMES.get(scope, f"probability of {scope.replace(':', ' ')}")
+
+
+def evidence_chart(drift: dict[str, Any]) -> Markup:
+    """Return the change statistic by cohort, clipped at twice the threshold of the alarm."""
+    rows = evidence_rows(drift)
+    threshold = rows[-1]["threshold_log10"]
+    low = min(0.0, *(row["sr_log10"] for row in rows))
+    low, high = max(low, -threshold), CLIPPED_AT * threshold
+    n_clipped = sum(row["sr_log10"] > high for row in rows)
+    about = f"{len(rows)} cohorts from {day(rows[0]['from'])} to {day(rows[-1]['from'])}. {clipped_text(n_clipped)}"
+    drawing = Drawing("evidence", (WIDTH, 250), "Change statistic by cohort", about)
+    x, y = Scale((0, max(len(rows) - 1, 1)), (LEFT + 8, RIGHT - 8)), Scale((low, high), (206, 16))
+    for tick in ticks(low, high, 5):
+        drawing.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
+        drawing.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
+    start = drift.get("start_of_change")
+    if start:
+        first = next((i for i, row in enumerate(rows) if row["from"] >= start), None)
+        if first is not None:
+            drawing.rectangle(
+                (x(first), y(high)), x(len(rows) - 1) - x(first) + 8, y(low) - y(high), "change"
+            )
+            drawing.text((x(first) + 4, y(low) - 6), "since the change", "note")
+    drawing.line((LEFT, y(threshold)), (RIGHT, y(threshold)), "threshold")
+    drawing.text((LEFT + 4, y(threshold) - 5), "threshold of the alarm", "note")
+    for run in runs_inside([row["sr_log10"] for row in rows], high):
+        drawing.path([(x(i), y(rows[i]["sr_log10"])) for i in run], "curve")
+    for i, row in enumerate(rows):
+        tip = f"{day(row['from'])}: {statistic_text(row['sr_log10'])}"
+        if row["sr_log10"] > high:
+            drawing.arrow((x(i), y(high) - 4), "arrow")
+        else:
+            drawing.dot((x(i), y(row["sr_log10"])), 3, "dot", tip)
+    step = max(1, -(-len(rows) // 4))
+    for i in range(0, len(rows), step):
+        drawing.text((x(i), 224), day(rows[i]["from"]), "tick", "start" if i == 0 else "middle")
+    drawing.sideways((13, (y(low) + y(high)) / 2), "change statistic, log₁₀", "axis")
+    return drawing.markup()
+
+
+def runs_inside(values: list[float], high: float) -> list[list[int]]:
+    """Return runs of points that a line joins: those inside the axis, and the first outside on either side.
+
+    >>> runs_inside([0, 1, 9, 9, 9, 1], high=2)
+    [[0, 1, 2], [4, 5]]
+    """
+    runs: list[list[int]] = [[]]
+    for i, value in enumerate(values):
+        near = values[max(i - 1, 0) : i + 2]
+        if value <= high or min(near) <= high:
+            runs[-1].append(i)
+        if value > high and runs[-1]:
+            runs.append([i] if i + 1 < len(values) and values[i + 1] <= high else [])
+    return [run for run in runs if len(run) > 1]
+
+
+def evidence_rows(drift: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cohorts with a change statistic, oldest first."""
+    return [row for row in drift.get("recent") or [] if row.get("sr_log10") is not None]
+
+
+def clipped_text(n_clipped: int) -> str:
+    """Return the sentence about values above the axis."""
+    if not n_clipped:
+        return ""
+    cohorts = "cohort is" if n_clipped == 1 else "cohorts are"
+    return f"The value of {n_clipped} {cohorts} above twice the threshold: arrows."
+
+
+def statistic_text(log10: float) -> str:
+    """Return a change statistic of which the logarithm is given."""
+    return number(10.0**log10) if log10 < 6 else "above 1,000,000"
+
+
+def temperature_chart(fitted: dict[str, Any]) -> Markup | None:
+    """Return the negative log-likelihood along the temperature, before and after; None without a curve."""
+    curve = fitted.get("curve") or {}
+    best = fitted.get("temperature")
+    pairs = [
+        (t, loss)
+        for t, loss in zip(curve.get("temperature") or [], curve.get("nll") or [], strict=False)
+        if loss is not None
+    ]
+    if best is None or len(pairs) < 2:
+        return None
+    low, high = min(0.5, best / 2), max(2.0, best * 3)
+    before, after = fitted["before"]["nll"], fitted["after"]["nll"]
+    pairs = sorted(
+        [pair for pair in pairs if low <= pair[0] <= high] + [(1.0, before), (best, after)]
+    )
+    pairs = _smooth(pairs)
+    top = min(max(loss for _, loss in pairs), after + 4 * max(before - after, 0.02 * after))
+    least = after - 0.08 * (top - after)
+    about = f"Lowest at temperature {number(best)}: {number(after)} instead of {number(before)} at temperature 1."
+    drawing = Drawing("temperature", (WIDTH, 250), "Log loss along the temperature", about)
+    x = Scale((math.log(low), math.log(high)), (LEFT, RIGHT))
+    y = Scale((least, top), (206, 16))
+    for tick in ticks(least, top, 5):
+        drawing.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
+        drawing.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
+    for tick in (0.25, 0.5, 1, 2, 4, 8, 16):
+        if low <= tick <= high:
+            drawing.line((x(math.log(tick)), 16), (x(math.log(tick)), 206), "grid")
+            drawing.text((x(math.log(tick)), 224), f"{tick:g}", "tick", "middle")
+    bounds = fitted.get("interval")
+    if bounds and None not in bounds:
+        left, right = x(math.log(bounds[0])), x(math.log(bounds[1]))
+        drawing.rectangle((left, 16), right - left, 190, "change")
+    drawing.path([(x(math.log(t)), y(loss)) for t, loss in pairs if loss <= top], "curve")
+    drawing.dot((x(0), y(before)), 5, "dot before", "before: temperature 1")
+    drawing.dot((x(math.log(best)), y(after)), 5, "dot after", f"after: temperature {number(best)}")
+    drawing.text((x(0) + 8, y(before) - 6), f"before {number(before)}", "note")
+    drawing.text((x(math.log(best)), y(after) - 10), f"after {number(after)}", "note", "middle")
+    drawing.text(((LEFT + RIGHT) / 2, 244), "temperature", "axis", "middle")
+    drawing.sideways((13, 111), "log loss (nats)", "axis")
+    return drawing.markup()
+
+
+def _smooth(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the curve through its points, closely enough to look smooth; temperatures are unique."""
+    points = dict(pairs)
+    at = np.array(sorted(points))
+    along = np.geomspace(at[0], at[-1], 120)
+    curve = PchipInterpolator(np.log(at), [points[each] for each in at.tolist()])
+    return [(float(t), float(loss)) for t, loss in zip(along, curve(np.log(along)), strict=True)]
+
+
+def slices_chart(rows: list[dict[str, Any]]) -> Markup:
+    """Return calibration errors of slices as dots with intervals and a tick where 95 % of calibrated models are below."""
+    known = [row for row in rows if row["value"] is not None]
+    highest = max(
+        *(
+            max(row["value"], (row["interval"] or [0, 0])[1] or 0, row["null_q95"] or 0)
+            for row in known
+        ),
+        0.01,
+    )
+    height = 40.0 + 26 * len(known)
+    about = ". ".join(f"{row['name']}: {number(row['value'])}" for row in known)
+    drawing = Drawing("slices", (WIDTH, height), "Calibration error by slice", about)
+    x = Scale((0, 1.05 * highest), (130, RIGHT))
+    for tick in ticks(0, 1.05 * highest, 5):
+        drawing.line((x(tick), 8), (x(tick), height - 26), "grid")
+        drawing.text((x(tick), height - 10), f"{tick:g}", "tick", "middle")
+    for i, row in enumerate(known):
+        place = 22.0 + 26 * i
+        name = row["name"] if len(row["name"]) <= 18 else row["name"][:17] + "…"
+        drawing.text((122, place + 4), name, "tick", "end")
+        if interval(row["interval"]):
+            drawing.line((x(row["interval"][0]), place), (x(row["interval"][1]), place), "bar")
+        if row["null_q95"] is not None:
+            drawing.line(
+                (x(row["null_q95"]), place - 9), (x(row["null_q95"]), place + 9), "nulltick"
+            )
+        drawing.dot((x(row["value"]), place), 4.5, "dot", f"{row['name']}: {number(row['value'])}")
+    return drawing.markup()
+
+
+def sparkline(name: str, shares: list[float]) -> Markup:
+    """Return the change statistic of the last cohorts relative to its threshold, clipped at twice it."""
+    over = shares[-1] >= 1
+    about = f"Last of {len(shares)} cohorts: {'above' if over else 'below'} the threshold"
+    drawing = Drawing(name, (96, 26), about)
+    x, y = Scale((0, max(len(shares) - 1, 1)), (3, 93)), Scale((-0.2, CLIPPED_AT), (24, 3))
+    drawing.line((3, y(1)), (93, y(1)), "threshold")
+    drawing.path([(x(i), y(share)) for i, share in enumerate(shares)], "curve")
+    drawing.dot((x(len(shares) - 1), y(shares[-1])), 2.5, "dot after" if over else "dot")
+    return drawing.markup()

@@ -1,0 +1,104 @@
+"""What the page of all models shows: statuses of one page of them, sorted by status or name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import Request
+from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict, Field
+
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.pages.charts import sparkline
+from calibrant_server.service.pages.verdict import shown_status
+from calibrant_server.service.pages.visitors import Visitor
+from calibrant_server.service.reads.model_list import EVIDENCE
+from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
+from calibrant_server.workers.store.registry import ModelConfig
+
+PAGE_SIZE = 25
+RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
+UNKNOWN_RANK = 2
+Summaries = dict[str, dict[str, Any]]
+
+
+class ModelsPageQuery(BaseModel):
+    """Which models, in which order."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    sort: Literal["status", "name"] = "status"
+    page: int = Field(1, ge=1, le=100_000)
+    q: str = Field("", max_length=128)
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One model of the table; `status` is None while it is computed."""
+
+    model: str
+    status: str | None
+    fields: dict[str, Any]
+    line: Markup | None
+
+
+@dataclass(frozen=True)
+class ModelsPage:
+    """The table, and how many models there are."""
+
+    rows: list[ModelRow]
+    n_models: int
+    n_found: int
+    n_alarms: int
+    n_pages: int
+
+
+async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery) -> ModelsPage:
+    """Return one page of the visitor's models: two reads of the store, and those of statuses older than a minute."""
+    state = request.app.state
+    statuses: StatusCache = state.statuses
+    with engine_errors():
+        listed = await state.connection.registry.list(visitor.caller.tenant)
+        summaries: Summaries = await state.connection.inbox.alarms.summaries()
+    mine = [each for each in listed if visitor.caller.may_use(each.model)]
+    found = [each for each in mine if query.q.lower() in each.model.lower()]
+    known = statuses.known(found)
+    ordered = sorted(found, key=lambda each: _place(each, query, summaries, known))
+    first = (query.page - 1) * PAGE_SIZE
+    shown = ordered[first : first + PAGE_SIZE]
+    fresh = await statuses.refreshed(shown)
+    return ModelsPage(
+        rows=_rows(shown, fresh),
+        n_models=len(mine),
+        n_found=len(found),
+        n_alarms=sum(bool(summaries.get(each.key, {}).get("n_alarms")) for each in mine),
+        n_pages=max(1, -(-len(found) // PAGE_SIZE)),
+    )
+
+
+def _place(
+    config: ModelConfig,
+    query: ModelsPageQuery,
+    summaries: Summaries,
+    known: dict[str, DatedStatus],
+) -> tuple[Any, ...]:
+    """Return the sort key of a model: its alarms are known of every model at one read, the rest as last computed."""
+    if query.sort == "name":
+        return (config.model,)
+    summary = summaries.get(config.key, {})
+    status = known[config.key].fields["status"] if config.key in known else None
+    rank = 0 if summary.get("n_alarms") else RANKS.get(status or "", UNKNOWN_RANK)
+    return (rank, -(summary.get("sr_log10") or 0.0), config.model)
+
+
+def _rows(configs: Sequence[ModelConfig], statuses: dict[str, DatedStatus]) -> list[ModelRow]:
+    rows = []
+    for number, config in enumerate(configs):
+        fields = statuses[config.key].fields if config.key in statuses else {}
+        evidence = fields.get(EVIDENCE) or []
+        line = sparkline(f"line-{number}", evidence) if len(evidence) > 1 else None
+        status = shown_status(fields.get("status"), config.label_horizon_s is not None)
+        rows.append(ModelRow(config.model, status, fields, line))
+    return rows

@@ -1,0 +1,93 @@
+"""Numbers, times and names as pages and figures write them: never with an exponent."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+MISSING = "–"
+REASONS = {
+    "no_data": "No labelled prediction in this window.",
+    "not_in_histogram": "Histograms were posted, which do not carry this result.",
+    "too_few_units": "Too few independent units.",
+    "zero_probability": "A label has a class to which the model gave probability 0.",
+    "not_ready": "Still being computed. Reload the page in a few seconds.",
+    "not_computed": "It could not be computed.",
+    "no_records": "No prediction was sent with an id. Raters are compared on predictions with ids.",
+    "no_named_raters": "No label names its rater. Send `raters` with labels to compare them.",
+    "no_cases": "No prediction names its case. Send `cases` with predictions to see results per case.",
+    "histograms_not_replicated": "Histograms carry no interval.",
+}
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number with that many significant digits; very large and very small ones as a bound.
+
+    >>> [number(each) for each in (0.083476, 1.0, 2.5e97, 1e-9, -0.5, None, 4788)]
+    ['0.0835', '1', 'above 1,000,000', 'below 0.0001', '-0.500', '–', '4,788']
+    """
+    if value is None or math.isnan(value):
+        return MISSING
+    if abs(value) >= 1e6:
+        return "above 1,000,000" if value > 0 else "below -1,000,000"
+    if value != 0 and abs(value) < 1e-4:
+        return "below 0.0001" if value > 0 else "above -0.0001"
+    if value == round(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{places}f}"
+
+
+def interval(bounds: list[float | None] | None) -> str:
+    """Return an interval as `0.07 to 0.09`; empty if there is none."""
+    if not bounds or None in bounds:
+        return ""
+    return f"{number(bounds[0])} to {number(bounds[1])}"
+
+
+def per_cent(share: float | None) -> str:
+    """Return a share in per cent.
+
+    >>> per_cent(0.8563), per_cent(1.0), per_cent(0.0004), per_cent(None)
+    ('85.6 %', '100 %', '0.04 %', '–')
+    """
+    if share is None:
+        return MISSING
+    value = 100 * share
+    return f"{value:.2f} %" if 0 < abs(value) < 0.1 else f"{value:.1f}".removesuffix(".0") + " %"
+
+
+def reason(code: str | None) -> str:
+    """Return the sentence of a reason code."""
+    if not code:
+        return "No data."
+    return REASONS.get(code, code.replace("_", " ").capitalize().rstrip(".") + ".")
+
+
+def moment(text: str | None) -> str:
+    """Return a time to the minute in UTC."""
+    if not text:
+        return MISSING
+    at = datetime.fromisoformat(text).astimezone(UTC)
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def day(text: str) -> str:
+    """Return the day of a time."""
+    return text[:10]
+
+
+def ago(text: str | None, now: datetime | None = None) -> str:
+    """Return how long ago a time was.
+
+    >>> ago("2026-01-01T00:00:00Z", datetime(2026, 1, 1, 5, tzinfo=UTC))
+    '5 hours ago'
+    """
+    if not text:
+        return "never"
+    elapsed = ((now or datetime.now(UTC)) - datetime.fromisoformat(text)).total_seconds()
+    for unit, seconds in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if elapsed >= seconds:
+            n = int(elapsed // seconds)
+            return f"{n} {unit}{'' if n == 1 else 's'} ago"
+    return "just now"

@@ -1,0 +1,114 @@
+"""Templates of pages, their headers, and pages instead of problem documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.service.http.errors import Problem
+from calibrant_server.service.http.problem_responses import problem_of
+from calibrant_server.service.pages import numbers
+from calibrant_server.service.pages.visitors import (
+    SignInNeeded,
+    StaleForm,
+    Visitor,
+    sign_in_path,
+    with_cookie,
+)
+from calibrant_server.service.version import API_VERSION
+
+TEMPLATES = Path(__file__).parent / "templates"
+# No inline script or style, nothing from another site. Figures have no style of their own.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "Cache-Control": "no-store",
+    "Vary": "Cookie",
+    # With `no-referrer`, a browser would hide from the service that its forms come from its own pages.
+    "Referrer-Policy": "same-origin",
+}
+# The report is one file: its styles and figures are inside.
+REPORT_HEADERS = HEADERS | {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+}
+STALE = (
+    "The form is older than your session, or came from another site. Nothing was changed. "
+    "Reload the page and send it again."
+)
+
+
+@cache
+def templates() -> Environment:
+    """Return the templates; every value is escaped, and a missing one is an error."""
+    found = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    for name in ("number", "interval", "per_cent", "reason", "moment", "ago", "day"):
+        found.filters[name] = getattr(numbers, name)
+    return found
+
+
+def page(
+    name: str, visitor: Visitor | None, values: Mapping[str, Any], status: int = 200
+) -> Response:
+    """Return a page.
+
+    Parameters
+    ----------
+    name : the template
+    visitor : None on pages that need no session
+    """
+    common = {"visitor": visitor, "version": API_VERSION, "page": name.partition(".")[0]}
+    text = templates().get_template(name).render({**common, **values})
+    return Response(text, status, HEADERS, "text/html; charset=utf-8")
+
+
+def moved(path: str) -> Response:
+    """Return the response after a form: the browser reads that page, and reloading it repeats nothing."""
+    return Response(status_code=303, headers={**HEADERS, "Location": path})
+
+
+class PageRoute(APIRoute):
+    """Route of a page: errors are pages too, and a visitor without a session is led to the page to sign in."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except SignInNeeded:
+                return with_cookie(moved(sign_in_path(request)), request, None)
+            except StaleForm:
+                return error_page(request, 403, "The form was not accepted", STALE)
+            except (Problem, RequestValidationError, CalibrationInputError) as error:
+                problem = problem_of(error, request)
+                found = error_page(request, problem.status, problem.title, problem.detail)
+                found.headers.update(problem.headers)
+                return found
+
+        return handled
+
+
+def error_page(request: Request, status: int, title: str, detail: str) -> Response:
+    """Return the page of an error."""
+    request_id = request.scope.get("request_id")
+    values = {"title": title, "detail": detail, "status": status, "request_id": request_id}
+    return page("error.html", None, values, status)

@@ -1,0 +1,60 @@
+"""Cache of model statuses, for readers that come often: scrapes and pages. Each status is computed at most once a minute."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cachetools import LRUCache
+
+from calibrant_server.service.reads.model_list import NOT_READY, statuses_with_evidence
+from calibrant_server.service.reads.service import ReadService
+from calibrant_server.workers.store.registry import ModelConfig
+
+# A status is computed again when it is older than this: a scrape then costs reads of results that exist.
+STATUS_AGE_S = 60.0
+MAX_STATUSES = 20_000
+
+
+@dataclass(frozen=True)
+class DatedStatus:
+    """Status of one generation of a model, and when it was computed (seconds since the epoch)."""
+
+    generation: str
+    at_s: float
+    fields: dict[str, Any]
+
+
+class StatusCache:
+    """Statuses by model; the least recently used ones are dropped."""
+
+    def __init__(self, reads: ReadService) -> None:
+        self._reads = reads
+        self._statuses: LRUCache[str, DatedStatus] = LRUCache(MAX_STATUSES)
+
+    async def refreshed(self, configs: Sequence[ModelConfig]) -> dict[str, DatedStatus]:
+        """Return a status of each model; one that is not ready in time keeps its last, with its time, or is missing."""
+        now = time.time()
+        due = [each for each in configs if not self._is_fresh(each, now)]
+        found = await statuses_with_evidence(self._reads, due)
+        for config, fields in zip(due, found, strict=True):
+            if fields["reason"] != NOT_READY:
+                self._statuses[config.key] = DatedStatus(config.generation, now, fields)
+        return self.known(configs)
+
+    def known(self, configs: Sequence[ModelConfig]) -> dict[str, DatedStatus]:
+        """Return the cached statuses of these models, whatever their age."""
+        found = {each.key: self._statuses.get(each.key) for each in configs}
+        return {
+            each.key: status
+            for each in configs
+            if (status := found[each.key]) is not None and status.generation == each.generation
+        }
+
+    def _is_fresh(self, config: ModelConfig, now: float) -> bool:
+        known = self._statuses.get(config.key)
+        return (
+            known is not None
+            and known.generation == config.generation
+            and 0 <= now - known.at_s < STATUS_AGE_S
+        )

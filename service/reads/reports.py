@@ -1,0 +1,162 @@
+"""Contents of a model's report: which queries it needs, and what their results say."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import Field
+
+from calibrant.metrics import DEFAULT_METRICS
+from calibrant.quality_report import LeftOut, ReportContents, Subgroup
+from calibrant_server.service.reads.queries import ClockQuery, resolved_query
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.service.version import CODE_VERSION
+from calibrant_server.workers.queries.kinds.drift import DriftQuery
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
+from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
+from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query, Raters
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import rfc3339
+
+# Each is a query of its own.
+MAX_SUBGROUPS = 40
+SUBGROUP = "subgroup "
+# Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
+ANY_TOLERANCE = 1.0
+
+
+class ReportParameters(ClockQuery):
+    """What the report describes."""
+
+    metrics: str = Field(
+        ",".join(DEFAULT_METRICS),
+        min_length=1,
+        max_length=4000,
+        description="As in GET metrics. The verdict is that of the first calibration error, ece if present.",
+    )
+    tolerance: float | None = Field(
+        None, ge=0, le=1, description="Largest acceptable calibration error, set beforehand."
+    )
+    bins: int = BINS
+    scope: str | None = SCOPE
+    raters: Raters = "pooled"
+    ci: float = CI
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Return parameters that the request has; the others get the defaults of their query."""
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
+
+
+def queries(
+    parameters: ReportParameters, config: ModelConfig, slices: list[str], shown: tuple[str, ...]
+) -> dict[str, ReadQuery]:
+    """Return the queries of a report by name.
+
+    Parameters
+    ----------
+    parameters : of the request
+    config : of the model
+    slices : subgroups
+    shown : further contents, for the ETag
+    """
+    binned = parameters.given("bins", "scope", "raters", "ci")
+    measured = {**binned, "tolerance": ANY_TOLERANCE}
+    asked: dict[str, Query] = {
+        "metrics": MetricsQuery(metrics=parameters.metrics, **measured),
+        "reliability": ReliabilityQuery(**binned),
+        "temperature": TemperatureQuery(**parameters.given("raters", "ci"), include="curve"),
+        "drift": DriftQuery(),
+    }
+    found = {
+        name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)
+        for name, query in asked.items()
+    }
+    ece = resolved_query(MetricsQuery(metrics="ece", **measured), config)
+    return found | {
+        f"{SUBGROUP}{name}": ReadQuery(ece, config, parameters, slice=name) for name in slices
+    }
+
+
+def subgroups(
+    parameters: ReportParameters, config: ModelConfig, stored: list[str]
+) -> tuple[list[str], int]:
+    """Return the declared subgroups and those with data, and how many are left out."""
+    if parameters.slice is not None:
+        return [], 0
+    declared = [
+        f"{key}:{value}" for key, values in (config.slices or {}).items() for value in values or ()
+    ]
+    names = sorted({*declared, *(each for each in stored if each)})
+    return names[:MAX_SUBGROUPS], max(len(names) - MAX_SUBGROUPS, 0)
+
+
+def contents_of(
+    parameters: ReportParameters,
+    config: ModelConfig,
+    results: Mapping[str, Any],
+    active_map: Mapping[str, Any] | None,
+    n_subgroups_left_out: int,
+) -> ReportContents:
+    """Return the contents of the report from the results of `queries`."""
+    metrics, window = results["metrics"], results["metrics"]["window"]
+    about = {"ci": parameters.ci, "bins": results["reliability"].get("bins")}
+    return ReportContents(
+        title=f"Calibration of {config.model}",
+        metrics=metrics | about,
+        subject=[
+            ("Model", config.model),
+            ("Window", f"{window['from']} to {window['to']}, {parameters.clock} time"),
+            ("Subgroup", parameters.slice or "all predictions"),
+            *([("Classes", ", ".join(config.classes))] if config.classes else []),
+        ],
+        generated_at=rfc3339(datetime.now(UTC).replace(microsecond=0)),
+        reliability=results["reliability"],
+        temperature=results["temperature"],
+        tolerance=parameters.tolerance,
+        detectable={
+            name: each
+            for name, each in (metrics.get("detectable") or {}).items()
+            if isinstance(each, dict)
+        },
+        ratings_per_prediction=_ratings(metrics),
+        left_out=_left_out(metrics, n_subgroups_left_out),
+        subgroups=[
+            Subgroup(name.removeprefix(SUBGROUP), each)
+            for name, each in results.items()
+            if name.startswith(SUBGROUP)
+        ],
+        drift=results["drift"],
+        active_map=active_map,
+        versions=[
+            ("calibrant", version("calibrant")),
+            ("Code", CODE_VERSION),
+            ("State of the window", str(metrics.get("state_version", "unknown"))),
+            ("Model", f"revision {config.revision}"),
+        ],
+    )
+
+
+def _ratings(metrics: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many predictions have one rating, and how many more."""
+    one, labelled = metrics.get("n_one_rating"), metrics.get("n_labelled")
+    if one is None or not labelled:
+        return {}
+    return {name: n for name, n in (("1", int(one)), ("2 or more", int(labelled - one))) if n}
+
+
+def _left_out(metrics: Mapping[str, Any], n_subgroups: int) -> list[LeftOut]:
+    rows = []
+    unlabelled = (metrics.get("n_predictions") or 0) - (metrics.get("n_labelled") or 0)
+    if metrics.get("histograms"):
+        held = max(each["n_predictions"] or 0 for each in metrics["histograms"])
+        why = "they are in the binned metrics of their kind only."
+        rows.append(LeftOut("predictions received as plain histograms", int(held), why))
+        unlabelled -= int(held)
+    if unlabelled > 0:
+        rows.append(LeftOut("predictions without a label", unlabelled, "no label has arrived."))
+    if n_subgroups:
+        why = f"a report lists {MAX_SUBGROUPS}; read them with GET metrics?by=."
+        rows.append(LeftOut("subgroups", n_subgroups, why))
+    return rows

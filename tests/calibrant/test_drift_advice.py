@@ -1,0 +1,170 @@
+"""The update that is recommended after an alarm: the simplest that holds, once later cohorts confirm it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit, softmax
+
+from calibrant import Batch
+from calibrant.drift.effect import Recalibration, recalibration
+from calibrant.drift.expected_delay import Change
+from calibrant.drift.recommendation import (
+    UNITS_PER_PARAMETER,
+    cox_updates,
+    misfit,
+    recommended_action,
+    softmax_update,
+)
+from calibrant.drift.row_tables import row_table
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable, merged
+
+SLOPE = Change(slope=0.75)
+PLAIN = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
+
+
+def expected_table(change=SLOPE, n=10_000.0):
+    """A table without chance: every bin's labels are exactly as likely as the change says."""
+    score = (np.arange(15) + 0.5) / 15
+    weight = np.full(15, n / 15)
+    rate = expit(change.intercept + change.slope * logit(score))
+    return UnitTable(weight, weight * score, weight * rate, weight, weight)
+
+
+def drawn_table(rng, change, n):
+    score = rng.beta(0.7, 2.2, n)
+    rate = expit(change.intercept + change.slope * logit(np.clip(score, 1e-9, 1 - 1e-9)))
+    return UnitTable.at_scores(score, np.ones(n), (rng.random(n) < rate).astype(float))
+
+
+def bent(n=20_000.0):
+    """One bin's labels are rarer by half; no shift or stretch corrects that."""
+    table = expected_table(Change(), n)
+    correct = table.correct.copy()
+    correct[7] *= 0.5
+    return replace(table, correct=correct)
+
+
+@pytest.mark.parametrize(
+    ("table", "action"),
+    [
+        (expected_table(Change(intercept=0.4)), "intercept"),
+        (expected_table(SLOPE), "temperature"),
+        (expected_table(Change(0.4, 0.7)), "slope_intercept"),
+        (bent(), "flexible"),
+    ],
+)
+def test_the_simplest_update_that_corrects_is_recommended_once_it_is_confirmed(table, action):
+    before = recommended_action(table)
+    assert before["action"] == "collect_more"
+    assert before["evidence"]["update"] == action and before["evidence"]["selected"]
+    after = recommended_action(table, table)
+    assert after["action"] == action
+    assert after["evidence"]["n_units_later"] >= after["evidence"]["n_units_needed"]
+
+
+def test_too_few_units_try_nothing():
+    assert recommended_action(expected_table(SLOPE, 30.0))["evidence"]["tried"] == []
+
+
+def test_an_update_needs_twenty_later_units_per_parameter():
+    """Strong evidence from few later units is not enough, nor are many units without evidence."""
+    steep = Change(slope=0.1)
+    few = expected_table(steep, 2.0 * UNITS_PER_PARAMETER - 1.0)
+    both = recommended_action(expected_table(Change(0.8, 0.4)), few)
+    assert both["evidence"]["update"] == "slope_intercept" and both["action"] == "collect_more"
+    weak = recommended_action(expected_table(SLOPE), expected_table(SLOPE, 60.0))
+    assert weak["evidence"]["n_units_later"] >= weak["evidence"]["n_units_needed"]
+    assert weak["action"] == "collect_more" and "not evidence enough" in weak["reason"]
+
+
+def test_a_change_that_did_not_last_needs_no_action():
+    found = recommended_action(expected_table(SLOPE, 4000.0), expected_table(Change(), 20_000.0))
+    assert found["action"] == "none" and "did not last" in found["reason"]
+
+
+def test_later_cohorts_that_contradict_reject_an_update():
+    shifted = expected_table(Change(intercept=0.4))
+    assert recommended_action(shifted, expected_table(Change(-0.4)))["action"] == "flexible"
+    assert misfit(UnitTable.empty(), PLAIN) == 1.0
+    near = expected_table(Change(intercept=0.05), 1e6)
+    assert misfit(near, PLAIN) < 1e-6
+    assert misfit(near, PLAIN, Tolerance.within(0.02)) == 1.0
+
+
+def test_estimates_are_of_all_cohorts_since_the_change():
+    first, later = expected_table(Change(0.4), 1e3), expected_table(Change(0.5), 1e4)
+    found = recommended_action(first, later)
+    assert found["action"] == "intercept"
+    assert found["evidence"]["parameters"]["intercept"] == pytest.approx(
+        recalibration(merged([first, later]), slope=False).intercept
+    )
+
+
+def test_the_reason_has_direction_and_size():
+    table = expected_table(Change(intercept=-np.log(2.0)))
+    assert recommended_action(table, table)["reason"].endswith("Multiply their odds by 0.50.")
+    narrow = expected_table(Change(slope=0.5))
+    reason = recommended_action(narrow, narrow)["reason"]
+    assert "too extreme" in reason
+    assert reason.endswith("dividing the score's log-odds by 2.00 corrects this.")
+
+
+def rows_of(rng, n, temperature, n_classes=10):
+    """Logits of a model whose labels follow the softmax at a temperature."""
+    logits = 2.5 * rng.standard_normal((n, n_classes))
+    truth = softmax(logits / temperature, axis=1)
+    labels = (truth.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    return Batch.from_columns({"logits": logits, "labels": labels}, task="multiclass").batch
+
+
+def table_at(batch, temperature):
+    divided = {
+        "method": "temperature",
+        "scope": "full",
+        "class": None,
+        "parameters": {"temperature": temperature},
+    }
+    return row_table(batch, "score", "mean", divided)[0]
+
+
+def test_a_temperature_of_several_classes_is_not_a_slope_of_the_top_label():
+    """The defect that this replaces: the top label's table gave another temperature, and often a richer map."""
+    wrong, richer, rejected = [], 0, 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        first, later = rows_of(rng, 2500, 2.0), rows_of(rng, 1500, 2.0)
+        plain = [row_table(batch, "score", "mean")[0] for batch in (first, later)]
+        naive = next((each for each in cox_updates(*plain) if each.holds), None)
+        richer += naive is None or naive.action != "temperature"
+        wrong += [
+            1.0 / each.parameters["slope"]
+            for each in cox_updates(*plain)
+            if each.action == "temperature"
+        ]
+        whole = merged([table_at(batch, 2.0) for batch in (first, later)])
+        update = softmax_update(2.0, whole, table_at(later, 2.0))
+        rejected += not update.holds
+        found = recommended_action(*plain, updates=[update])
+        assert found["action"] == ("temperature" if update.holds else "flexible")
+    assert rejected <= 3
+    assert richer >= 20 or abs(np.mean(wrong) - 2.0) > 0.2
+
+
+def test_a_false_alarm_is_rarely_confirmed():
+    """The start was chosen from calibrated data; 15 evaluations of later cohorts, each with all labels so far."""
+    confirmed = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        first, later = drawn_table(rng, Change(-0.3, 0.8), 400), UnitTable.empty()
+        for _ in range(15):
+            later = merged([later, drawn_table(rng, Change(), 200)])
+            action = recommended_action(first, later)["action"]
+            if action not in ("collect_more", "none"):
+                confirmed += 1
+                break
+    # At most 5 %: 8 of 60 or more have a probability of 0.013.
+    assert confirmed <= 7

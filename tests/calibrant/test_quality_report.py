@@ -1,0 +1,124 @@
+"""The report for a quality committee: complete, self-contained, escaped, without exponents."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import calibrant as cal
+from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
+from calibrant.quality_report.numbers import plain_number
+
+HOSTILE = "<script>alert(1)</script>$\\frac{1}{0}$\"'&{{ 7 * 7 }}"
+
+
+class Reader(HTMLParser):
+    """Elements, texts and attributes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self._is_style = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        self._is_style = tag == "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_style = False
+        self.text += " "
+
+    def handle_data(self, data: str) -> None:
+        self.text += "" if self._is_style else data
+
+
+@pytest.fixture(scope="module")
+def contents() -> ReportContents:
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet([1, 1, 1], 400)
+    labels = (p.cumsum(axis=1) < rng.random((400, 1))).sum(axis=1)
+    report = cal.evaluate(p, labels, ["ece", "brier", "dice"], units=np.arange(400) // 4)
+    return ReportContents(
+        title=HOSTILE,
+        metrics=report.to_dict(),
+        subject=[("Model", HOSTILE)],
+        reliability=cal.reliability(p, labels).to_dict(),
+        temperature=cal.fit_temperature(p, labels).to_dict(),
+        tolerance=0.05,
+        detectable={"now": report.detectable or {}, "in_30_days": report.detectable or {}},
+        ratings_per_prediction={"1": 400},
+        left_out=[LeftOut(HOSTILE, 3, HOSTILE)],
+        subgroups=[Subgroup(HOSTILE, report.to_dict())],
+        versions=[("calibrant", "0.1.0")],
+        active_map={"version": 3, "method": HOSTILE, "promotion": {"reason": HOSTILE}},
+        drift={"status": "alarm", "summary": HOSTILE, "arl_target": 2.5e97},
+    )
+
+
+def test_every_value_is_escaped(contents: ReportContents) -> None:
+    read = Reader(page(contents))
+    assert "script" not in read.tags
+    assert read.text.count(HOSTILE) >= 8 and "49" not in read.text.split("{{")[0]
+
+
+def test_it_needs_nothing_from_elsewhere(contents: ReportContents) -> None:
+    read = Reader(page(contents))
+    assert not {"script", "link", "iframe", "object", "img"} & set(read.tags)
+    for name, value in read.attributes:
+        assert "//" not in value, (name, value)
+        if name in ("href", "src"):
+            assert value.startswith("#")
+
+
+def test_the_sections_come_in_order(contents: ReportContents) -> None:
+    text = Reader(page(contents)).text
+    titles = [
+        "1. Data", "2. Verdict", "3. What could have been found", "4. Measurements", "5. Figures",
+        "6. Assumptions", "7. Calibration map in use", "8. False alarms", "9. Versions",
+        "Not a medical device",
+    ]  # fmt: skip
+    places = [text.index(title) for title in titles]
+    assert places == sorted(places)
+    assert "After 30 more days" in text and "100" in text
+
+
+def test_no_number_has_an_exponent(contents: ReportContents) -> None:
+    text = Reader(page(contents)).text
+    assert not re.search(r"\d(\.\d+)?e[+-]?\d", text)
+    assert "more than 1,000,000,000" in text
+
+
+@pytest.mark.parametrize("value", [1e-300, -3e-9, 4.2e-4, 0.1, 7.0, 12345.6, 1e12, -1e300])
+def test_numbers_are_never_written_with_an_exponent(value: float) -> None:
+    for digits in (1, 3, 5):
+        assert "e" not in plain_number(value, digits).replace("between", "").replace(
+            "below", ""
+        ).replace("more", "").replace("less", "")
+
+
+def test_the_three_verdicts(contents: ReportContents) -> None:
+    for tolerance, words in ((0.9, "Within tolerance"), (0.0, "outside tolerance"), (None, "No tolerance")):  # fmt: skip
+        text = Reader(page(replace(contents, tolerance=tolerance))).text
+        assert words in text or tolerance == 0.0
+    value = contents.estimates["ece"]["value"]
+    assert "Not shown" in Reader(page(replace(contents, tolerance=value))).text
+
+
+def test_nothing_is_shown_as_zero_where_there_is_no_value(contents: ReportContents) -> None:
+    """The Dice score has no cases: a reason instead of a number."""
+    text = " ".join(Reader(page(contents)).text.split())
+    assert "Dice over cases – no value: " in text
+
+
+def test_a_report_without_data_says_so() -> None:
+    empty = cal.Pane(cal.PaneSpec("multiclass", 3)).evaluate(["ece", "brier"])
+    text = Reader(page(ReportContents("Empty", empty.to_dict()))).text
+    assert "Not enough data" in text and "0.000" not in text

@@ -1,0 +1,66 @@
+"""The command itself: extras, help, version, shell completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+
+import pytest
+
+from calibrant.cli import main
+from tests.cli.command import Finished
+from tests.waiting import PATIENCE_S
+
+Run = Callable[..., Finished]
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    found = run("--help")
+    assert found.code == 0
+    for command in ("score", "fill", "doctor", "push", "watch", "map", "serve", "keys"):
+        assert f"\n  {command} " in found.out
+    assert run("--version").out.strip() == version("calibrant")
+
+
+def test_commands_of_the_server_keep_their_own_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for arguments in (["serve", "--help"], ["keys", "create", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+        assert f"usage: calibrant {arguments[0]}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "extra"),
+    [("typer", ["score", "x.npy"], "cli"), ("rich", ["--help"], "cli"), ("fastapi", ["serve"], "server")],
+)  # fmt: skip
+def test_a_missing_extra_is_named(missing: str, arguments: list[str], extra: str) -> None:
+    """In a process of its own, where the package cannot be imported."""
+    code = f"import sys; sys.modules[{missing!r}] = None; from calibrant.cli import main; main({arguments!r})"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert found.returncode == 1
+    assert f"pip install 'calibrant[{extra}]'" in found.stderr
+    assert f"package {missing!r}" in found.stderr and "Traceback" not in found.stderr
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    completing = {
+        "_CALIBRANT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "calibrant sc",
+        "COMP_CWORD": "1",
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", "from calibrant.cli import main; main()"],
+        env=os.environ | completing,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert found.stdout.split() == ["score"]

@@ -1,0 +1,181 @@
+"""`calibrant score`: the library's numbers of every format, roles of columns, output files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import calibrant as cal
+from tests.cli.command import Finished, predictions
+
+LOGITS, P, Y = predictions()
+Run = Callable[..., Finished]
+
+
+def write_csv(path: Path, header: str | None, *columns: object) -> None:
+    rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    path.write_text("\n".join([*([header] if header else []), *rows]) + "\n")
+
+
+def write(folder: Path, kind: str) -> list[Path]:
+    """Write predictions and labels in a format; one file where it holds both."""
+    path, labels = folder / f"scores{kind}", folder / "labels.csv"
+    write_csv(labels, "label", Y)
+    columns = {"p0": P[:, 0], "p1": P[:, 1], "p2": P[:, 2], "label": Y}
+    match kind:
+        case ".npy":
+            np.save(path, P)
+            return [path, labels]
+        case ".npz":
+            np.savez(path, probabilities=P, labels=Y)
+        case ".csv":
+            write_csv(path, "p0,p1,p2,label", *(column.tolist() for column in columns.values()))
+        case ".tsv":
+            rows = ["\t".join(map(repr, row)) for row in P.tolist()]
+            path.write_text("\n".join(rows))
+            return [path, labels]
+        case ".parquet":
+            pyarrow.parquet.write_table(pa.table({"probabilities": P.tolist(), "y": Y}), path)
+        case ".arrow":
+            table = pa.table(columns)
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+        case ".json":
+            rows = [
+                {"id": f"r{i}", "probabilities": p, "label": int(y)}
+                for i, (p, y) in enumerate(zip(P.tolist(), Y, strict=True))
+            ]
+            path.write_text(json.dumps({"predictions": rows}))
+    return [path]
+
+
+@pytest.mark.parametrize("kind", [".npy", ".npz", ".csv", ".tsv", ".parquet", ".arrow", ".json"])
+def test_every_format_gives_the_numbers_of_the_library(kind: str, tmp_path: Path, run: Run) -> None:
+    output = tmp_path / "numbers.json"
+    found = run("score", *write(tmp_path, kind), "--metrics", "ece,brier", "-o", output)
+    assert found.code == 0, found.error
+    numbers = json.loads(output.read_text())
+    expected = cal.evaluate(P, Y, "ece,brier")
+    for name in ("ece", "brier"):
+        assert numbers["metrics"][name]["value"] == pytest.approx(expected[name].value, abs=1e-12)
+        assert numbers["metrics"][name]["interval"] == pytest.approx(
+            list(expected[name].interval or ()), abs=1e-9
+        )
+    assert numbers["temperature"]["temperature"] == pytest.approx(
+        float(cal.fit_temperature(P, Y)), abs=1e-6
+    )
+
+
+def test_logits_are_known_by_name_or_flag_only(tmp_path: Path, run: Run) -> None:
+    labels = tmp_path / "labels.csv"
+    write_csv(labels, None, Y)
+    for name in ("logits.npy", "other.npy"):
+        np.save(tmp_path / name, LOGITS)
+    named = run("score", tmp_path / "logits.npy", labels, "--metrics", "ece")
+    assert named.code == 0 and "read as logits (the file name 'logits.npy')" in named.out
+    flagged = run("score", tmp_path / "other.npy", labels, "--metrics", "ece", "--logits")
+    assert flagged.code == 0 and "read as logits (--logits)" in flagged.out
+    unnamed = run("score", tmp_path / "other.npy", labels)
+    assert unnamed.code == 1
+    assert "other.npy, row 0" in unnamed.error and "pass --logits" in unnamed.error
+    sums = tmp_path / "sums.npy"
+    np.save(sums, np.full((len(Y), 3), 0.5))
+    assert "(row_sum)" in run("score", sums, labels).error
+    refused = run("score", tmp_path / "logits.npy", labels, "--probabilities")
+    assert refused.code == 1 and "(range)" in refused.error
+
+
+def test_the_verdict_follows_the_tolerance(tmp_path: Path, run: Run) -> None:
+    files = write(tmp_path, ".npy")
+    for tolerance, words in (("0.02", "Outside tolerance"), ("0.9", "Within tolerance")):
+        found = run("score", *files, "--metrics", "ece", "--tolerance", tolerance)
+        assert words in found.out
+    assert "No tolerance was set" in run("score", *files, "--metrics", "ece").out
+    estimate = cal.ece(P, Y)
+    inside = f"{estimate.value:.3f}"
+    assert "Not shown" in run("score", *files, "--metrics", "ece", "--tolerance", inside).out
+
+
+def test_readers_units_subgroups_and_ids(tmp_path: Path, run: Run) -> None:
+    """Blank ratings are absent, rows are matched by id, and each subgroup is a line."""
+    n = 240
+    rng = np.random.default_rng(2)
+    ids = [f"img-{i}" for i in range(n)]
+    write_csv(tmp_path / "p.csv", "id,cat,dog,cow", ids, *P[:n].T.tolist())
+    names = np.array(["cat", "dog", "cow"])
+    readers = [names[Y[:n]].tolist(), names[rng.integers(0, 3, n)].tolist()]
+    readers[1][5] = ""
+    readers[0][7] = readers[1][7] = ""
+    patients, sites = (
+        [f"pat-{i // 3}" for i in range(n)],
+        ["A" if i < 200 else "B" for i in range(n)],
+    )
+    order = rng.permutation(n)
+    columns = [[column[i] for i in order] for column in (ids, *readers, patients, sites)]
+    write_csv(tmp_path / "labels.csv", "id,reader_1,reader_2,patient,site", *columns)
+    output = tmp_path / "numbers.json"
+    found = run(
+        *("score", tmp_path / "p.csv", tmp_path / "labels.csv", "--raters", "reader_*", "--id", "id"),
+        *("--unit", "patient", "--slice", "site", "--metrics", "ece", "-o", output),
+    )  # fmt: skip
+    assert found.code == 0, found.error
+    places = {name: i for i, name in enumerate(names)}
+    labels = [
+        [places[name] for name in pair if name] or None for pair in zip(*readers, strict=True)
+    ]
+    expected = cal.ece(P[:n], labels, units=patients, ids=ids)
+    numbers = json.loads(output.read_text())
+    assert numbers["metrics"]["ece"]["value"] == pytest.approx(expected.value, abs=1e-12)
+    assert numbers["n_units"] == expected.n_units == 80
+    assert (numbers["n_labelled"], numbers["n_ratings"]) == (n - 1, 2 * n - 3)
+    assert numbers["left_out"][0]["n"] == 1
+    assert set(numbers["subgroups"]) == {"A", "B"}
+    assert numbers["subgroups"]["B"]["metrics"]["ece"]["value"] == pytest.approx(
+        cal.ece(P[200:n], labels[200:]).value, abs=1e-12
+    )
+    assert "Classes: cat, dog, cow" in found.out
+
+
+def test_a_comparison_is_paired_by_row(tmp_path: Path, run: Run) -> None:
+    files = write(tmp_path, ".npy")
+    np.save(tmp_path / "other_logits.npy", LOGITS / 2)
+    output = tmp_path / "numbers.json"
+    found = run(
+        *("score", *files, "--metrics", "accuracy,ece", "--compare"),
+        *(tmp_path / "other_logits.npy", "-o", output),
+    )
+    assert found.code == 0, found.error
+    compared = json.loads(output.read_text())["comparison"]
+    assert compared["name"] == "other_logits.npy"
+    # The same classes win, row by row: nothing is left of the difference, nor of its interval.
+    assert compared["metrics"]["accuracy"]["difference_interval"] == pytest.approx([0, 0], abs=1e-9)
+    assert compared["metrics"]["ece"]["difference_interval"][0] > 0
+
+
+def test_binary_probabilities_are_one_column(tmp_path: Path, run: Run) -> None:
+    p, y = P[:, 0], (Y == 0).astype(int)
+    write_csv(tmp_path / "one.csv", "probability,label", p.tolist(), y.tolist())
+    output = tmp_path / "numbers.json"
+    assert run("score", tmp_path / "one.csv", "--metrics", "ece", "-o", output).code == 0
+    assert json.loads(output.read_text())["metrics"]["ece"]["value"] == pytest.approx(
+        cal.ece(p, y).value, abs=1e-12
+    )
+
+
+def test_readers_of_an_array(tmp_path: Path, run: Run) -> None:
+    write(tmp_path, ".npy")
+    ratings = np.stack([Y, Y, np.roll(Y, 1)], axis=1).astype(float)
+    ratings[3, 2] = np.nan
+    np.save(tmp_path / "ratings.npy", ratings)
+    arguments = ("score", tmp_path / "scores.npy", tmp_path / "ratings.npy", "--metrics", "ece")
+    refused = run(*arguments)
+    assert refused.code == 1 and "--raters all" in refused.error
+    output = tmp_path / "numbers.json"
+    assert run(*arguments, "--raters", "all", "-o", output).code == 0
+    assert json.loads(output.read_text())["n_ratings"] == 3 * len(Y) - 1

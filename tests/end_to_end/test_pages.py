@@ -1,0 +1,209 @@
+"""Pages in a browser, against a real service with keys: every page is read, every action is done by clicking."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from calibrant_server.service.pages.numbers import number
+from tests.browser import Browser
+from tests.end_to_end.deployment import Deployment
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.one_server
+KEY = "a-key-of-the-administrator"
+MODEL, DAYS, A_DAY, CHANGE = "triage", 24, 150, 16
+BEARER = {"Authorization": f"Bearer {KEY}"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A watched model whose probabilities become overconfident, with two sites and an open alarm."""
+    keys = {"keys": [{"sha256": hashlib.sha256(KEY.encode()).hexdigest(), "name": "boss"}]}
+    environment = {"CALIBRANT_KEYS": json.dumps(keys), "CALIBRANT_HOUSEKEEPING": "0.5"}
+    with Deployment(tmp_path_factory.mktemp("pages"), **environment) as deployment:
+        deployment.client.headers.update(BEARER)
+        send_days(deployment)
+        eventually(lambda: deployment.client.get("/v1/alarms").json()["alarms"])
+        yield deployment
+
+
+def send_days(deployment: Deployment) -> None:
+    settings = {
+        "task": "multiclass", "classes": ["calm", "urgent", "critical"], "pane": "P1D", "label_horizon": "P1D",
+        "slices": {"site": ["A", "B"]},
+    }  # fmt: skip
+    assert deployment.client.put(f"/v1/models/{MODEL}", json=settings).status_code == 201
+    rng = np.random.default_rng(5)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    for day in range(DAYS):
+        logits = rng.normal(0, 2, (A_DAY, 3))
+        truth = softmax(logits / (3 if day >= CHANGE else 1), axis=1)
+        at = today - timedelta(days=DAYS + 1 - day)
+        body = {
+            "logits": logits.tolist(),
+            "labels": [int(rng.choice(3, p=row)) for row in truth],
+            "ids": [f"d{day}-{i}" for i in range(A_DAY)],
+            "event_times": [(at + timedelta(minutes=i)).isoformat() for i in range(A_DAY)],
+            "slices": {"site": ["A" if i % 2 else "B" for i in range(A_DAY)]},
+        }
+        deployment.post(f"/v1/models/{MODEL}/predictions", body)
+
+
+@pytest.fixture(scope="module")
+def browser(served: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    import shutil
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("chromium is not installed here")
+    with Browser(program, tmp_path_factory.mktemp("profile")) as page:
+        page.shape(1440, 900)
+        page.open(f"http://127.0.0.1:{served.port}/models/{MODEL}")
+        assert "Sign in" in page.run("document.title")
+        page.fill("#key", KEY)
+        page.follow("main button")
+        yield page
+
+
+def text_of(browser: Browser, selector: str = "main") -> str:
+    found: str = browser.run(f"document.querySelector({json.dumps(selector)}).innerText")
+    return found
+
+
+def test_signing_in_leads_back_to_the_page(browser: Browser) -> None:
+    assert browser.run("location.pathname") == f"/models/{MODEL}", text_of(browser)
+    assert browser.run("document.cookie") == ""
+    shown = text_of(browser)
+    assert "The model is overconfident" in shown
+    assert "Alarm" in text_of(browser, ".title")
+    for part in ("reliability", "temperature", "slices"):
+        assert browser.run(f"document.querySelector('#{part}-t').textContent.length") > 5
+    assert browser.run("document.querySelectorAll('.uplot canvas').length") == 1
+
+
+def test_every_action_is_done_by_clicking(browser: Browser, served: Deployment) -> None:
+    browser.open(f"http://127.0.0.1:{served.port}/")
+    browser.follow(f"a[href='/models/{MODEL}']")
+    browser.fill("#alarms input[name=note]", "seen by <b>me</b>")
+    browser.follow("#alarms button")
+    assert "by boss: seen by <b>me</b>" in text_of(browser, "#alarms")
+
+    browser.follow("#maps form.row button")
+    assert "No map was frozen yet" not in text_of(browser, "#maps")
+    browser.run("document.querySelector('#method').value = 'beta'")
+    browser.follow("#maps form.row button")
+    for version, opened in ((1, "Promote"), (2, "Promote"), (1, "Roll back")):
+        row = f"#maps tr:has(form[action$='/{version}/promote'])"
+        assert opened in text_of(browser, f"{row} summary")
+        browser.click(f"{row} summary")
+        browser.fill(f"#reason-{version}", f"try {version}")
+        if opened == "Promote" and version == 2:
+            browser.click(f"{row} input[name=override]")
+        browser.follow(f"{row} button")
+        current = served.client.get(f"/v1/models/{MODEL}/maps/current").json()
+        assert (current["version"], current["promotion"]["promoted_by"]) == (version, "boss")
+    actions = [each["action"] for each in served.client.get("/v1/audit").json()["entries"]]
+    for action, times in (("acknowledgeAlarm", 1), ("createMap", 2), ("promoteMap", 3)):
+        assert actions.count(action) == times
+
+    browser.follow("header a[href='/keys']")
+    browser.fill("#name", "reader of one model")
+    browser.follow("form[action='/keys'] button")
+    secret = text_of(browser, "#secret")
+    models = served.client.get("/v1/models", headers={"Authorization": f"Bearer {secret}"})
+    assert models.status_code == 200
+    browser.click("td details summary")
+    browser.follow("td details button")
+    refused = served.client.get("/v1/models", headers={"Authorization": f"Bearer {secret}"})
+    assert refused.status_code == 401
+
+
+def test_raters_and_cases_are_listed(browser: Browser, served: Deployment) -> None:
+    rng = np.random.default_rng(2)
+    probabilities = rng.dirichlet(np.ones(3), 120)
+    body = {
+        "probabilities": probabilities.tolist(),
+        "labels": [rng.choice(3, 2, p=row).tolist() for row in probabilities],
+        "cases": [f"scan-{i % 4}" for i in range(120)],
+        "units": [f"scan-{i % 4}" for i in range(120)],
+    }
+    settings = {"task": "segmentation", "classes": ["ground", "liver", "tumour"], "unit": "patient"}
+    assert served.client.put("/v1/models/scans", json=settings).status_code == 201
+    served.post("/v1/models/scans/predictions", body)
+    rows = served.client.get("/v1/models/scans/cases").json()["cases"]
+    browser.open(f"http://127.0.0.1:{served.port}/models/scans/raters")
+    shown = text_of(browser, "[aria-labelledby=cases-h] table")
+    for row in rows:
+        assert row["case"] in shown
+        assert number(row["ece"]["mean"]) in shown
+    assert "No prediction was sent with an id" in text_of(browser)
+
+
+def test_the_report_is_a_page(browser: Browser, served: Deployment) -> None:
+    browser.open(f"http://127.0.0.1:{served.port}/models/{MODEL}")
+    browser.follow("a[href$='/report']")
+    assert MODEL in text_of(browser, "body")
+    assert browser.run("document.querySelectorAll('svg, img').length") > 0
+
+
+def test_a_search_finds_models_while_one_types(browser: Browser, served: Deployment) -> None:
+    browser.open(f"http://127.0.0.1:{served.port}/")
+    browser.fill("#q", "nothing-like-it")
+    eventually(lambda: "No model has this name" in text_of(browser, "#models"))
+    browser.fill("#q", "tri")
+    eventually(lambda: MODEL in text_of(browser, "#models"))
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        (1440, False),
+        (390, True),
+        pytest.param(1440, True, marks=pytest.mark.slow),
+        pytest.param(390, False, marks=pytest.mark.slow),
+    ],
+)
+def test_pages_look_right(
+    browser: Browser, served: Deployment, tmp_path: Path, width: int, dark: bool
+) -> None:
+    for path in (
+        "/",
+        f"/models/{MODEL}?window=P28D&slice=site:A",
+        f"/models/{MODEL}/raters",
+        "/keys",
+    ):
+        browser.shape(width, 900, dark=dark)
+        browser.open(f"http://127.0.0.1:{served.port}{path}")
+        assert not browser.run("document.documentElement.scrollWidth > innerWidth"), path
+        browser.screenshot(tmp_path / "page.png")
+        pixels = matplotlib.image.imread(tmp_path / "page.png")[..., :3]
+        ground = pixels.mean(axis=2)
+        # A black figure on a light page, or a white one on a dark page, would be seen here.
+        assert ((ground < 0.05).mean() < 0.05) if not dark else ((ground > 0.95).mean() < 0.05)
+    blue = np.array([0x56, 0xB4, 0xE9] if dark else [0x00, 0x72, 0xB2]) / 255
+    assert (np.abs(pixels - blue).max(axis=2) < 0.05).any()  # the sign at the head of each page
+    browser.shape(1440, 900)
+
+
+def test_reading_needs_no_script(browser: Browser, served: Deployment) -> None:
+    browser.shape(1440, 900, scripts=False)
+    browser.open(f"http://127.0.0.1:{served.port}/models/{MODEL}")
+    browser.shape(1440, 900)
+    assert "overconfident" in text_of(browser)
+    assert browser.run("document.querySelector('#evidence-t').textContent") == (
+        "Change statistic by cohort"
+    )
+    assert browser.run("document.querySelectorAll('#slices-h ~ figure').length") == 1
+
+
+def test_nothing_is_left_in_the_console(browser: Browser) -> None:
+    assert browser.complaints == []

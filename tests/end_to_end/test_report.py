@@ -1,0 +1,97 @@
+"""The report of a model through the whole service: the numbers of the reads, in one page."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from tests.end_to_end.deployment import Deployment
+
+URL = "/v1/models/reported"
+START = datetime(2026, 3, 1, tzinfo=UTC)
+WINDOW = {"from": START.isoformat(), "to": (START + timedelta(days=4)).isoformat()}
+
+
+@pytest.fixture(scope="module")
+def model(embedded: Deployment) -> Deployment:
+    """An overconfident model with patients, a declared subgroup without data, and a promoted map."""
+    settings = {
+        "task": "multiclass", "classes": ["benign", "malignant", "other"],
+        "slices": {"site": ["A", "B", "C"]},
+    }  # fmt: skip
+    response = embedded.client.put(URL, json=settings)
+    assert response.status_code in (200, 201), response.text
+    rng = np.random.default_rng(3)
+    z = rng.normal(0.0, 3.0, (600, 3))
+    p = np.exp(z / 3)
+    p /= p.sum(axis=1, keepdims=True)
+    labels: list[int | None] = [int(rng.choice(3, p=row)) for row in p]
+    labels[:5] = [None] * 5
+    body = {
+        "logits": z.tolist(),
+        "labels": labels,
+        "ids": [f"i{i}" for i in range(600)],
+        "units": [f"patient-{i // 2}" for i in range(600)],
+        "slices": {"site": ["A" if i < 500 else "B" for i in range(600)]},
+        "event_times": [(START + timedelta(days=i // 2 % 4)).isoformat() for i in range(600)],
+    }
+    embedded.post(f"{URL}/predictions", body)
+    made = embedded.client.post(f"{URL}/maps", json=WINDOW)
+    assert made.status_code == 201, made.text
+    promoted = embedded.client.put(
+        f"{URL}/maps/current",
+        json={"version": 1, "reason": "<img src=x onerror=alert(1)>", "override": True},
+        headers={"If-None-Match": "*"},
+    )
+    assert promoted.status_code == 200, promoted.text
+    return embedded
+
+
+def test_it_has_the_numbers_of_the_reads(model: Deployment) -> None:
+    query = WINDOW | {"tolerance": "0.05"}
+    response = model.client.get(f"{URL}/report", params=query)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/html")
+    assert "style-src 'unsafe-inline'" in response.headers["content-security-policy"]
+    assert "script" not in response.headers["content-security-policy"]
+    found = model.client.get(f"{URL}/metrics", params=query).json()
+    ece = found["metrics"]["ece"]
+    text = re.sub(r"<style>.*?</style>|<[^>]*>", " ", response.text, flags=re.DOTALL)
+    text = " ".join(text.split())
+    assert f"Expected calibration error is {ece['value']:.3f}" in text
+    assert f"{ece['interval'][0]:.3f} to {ece['interval'][1]:.3f}" in text
+    assert ece["tolerance_verdict"] == "outside" and "Outside tolerance" in text
+    assert "5 predictions without a label" in text
+    assert "Patients or other units 298" in text
+    for name in ("site:A", "site:B", "site:C"):
+        assert name in text
+    assert "After 90 more days" in text and "Not a medical device" in text
+    assert "benign, malignant, other" in text
+
+
+def test_what_a_person_wrote_is_escaped(model: Deployment) -> None:
+    """The reason of the promotion is shown, and is no element of the page."""
+    text = model.client.get(f"{URL}/report", params=WINDOW).text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text and "<img" not in text
+
+
+def test_an_unchanged_report_is_not_sent_again(model: Deployment) -> None:
+    first = model.client.get(f"{URL}/report", params=WINDOW)
+    again = {"If-None-Match": first.headers["etag"]}
+    assert model.client.get(f"{URL}/report", params=WINDOW, headers=again).status_code == 304
+    stricter = WINDOW | {"tolerance": "0.01"}
+    assert model.client.get(f"{URL}/report", params=stricter, headers=again).status_code == 200
+
+
+def test_a_report_of_nothing_and_of_an_unknown_model(model: Deployment) -> None:
+    empty = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-02T00:00:00Z"}
+    response = model.client.get(f"{URL}/report", params=empty)
+    assert response.status_code == 200 and "Not enough data" in response.text
+    assert model.client.get("/v1/models/nobody/report").status_code == 404
+    refused = model.client.get(f"{URL}/report", headers={"Accept": "application/json"})
+    assert refused.status_code == 406
+    wrong = model.client.get(f"{URL}/report", params={"tolerance": "2"})
+    assert wrong.status_code == 422

@@ -1,0 +1,293 @@
+"""Pages: who sees them, their headers, their forms, and what their cookie does not open."""
+
+import json
+import re
+
+import httpx
+import pytest
+
+from calibrant_server.service.app import create_app
+from calibrant_server.service.engine import Connection
+from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.pages.visitors import local_path
+from calibrant_server.service.settings import Settings
+from tests.service.conftest import PREDICTIONS, client_of, problem
+from tests.service.test_keys import bearer, entry
+
+pytestmark = pytest.mark.anyio
+POST = "/v1/models/digits/predictions"
+PAGES = ("/", "/models/digits", "/models/digits/raters", "/keys")
+TOKEN = re.compile(r'name="token" value="([0-9a-f]{64})"')
+
+
+def people(app, **options) -> httpx.AsyncClient:
+    """A browser without scripts. Pages are not in the API document, so nothing is compared with it."""
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", **options)
+
+
+@pytest.fixture
+def keyed(tmp_path, inbox, registry):
+    entries = [
+        entry("boss", "ingest", "read", "maps:read", "admin") | {"name": "boss"},
+        entry("reader", "read"),
+        entry("sender", "ingest"),
+        entry("other", "read", "admin", tenant="other"),
+    ]
+    settings = Settings(data_dir=tmp_path, keys=json.dumps({"keys": entries}), log_requests=False)
+    return create_app(settings, Connection(inbox, registry))
+
+
+async def signed_in(client: httpx.AsyncClient, key: str, then: str = "/") -> httpx.Response:
+    return await client.post("/sign-in", data={"key": key, "next": then})
+
+
+async def test_without_a_session_a_page_leads_to_the_page_to_sign_in(keyed):
+    async with people(keyed) as client:
+        for path in PAGES:
+            answer = await client.get(path)
+            assert answer.status_code == 303
+            assert answer.headers["location"].startswith("/sign-in")
+        asked = await client.get("/models/digits?window=P7D")
+        assert asked.headers["location"] == "/sign-in?next=%2Fmodels%2Fdigits%3Fwindow%3DP7D"
+        form = await client.get(asked.headers["location"])
+        assert 'value="/models/digits?window=P7D"' in form.text
+
+
+async def test_a_key_is_exchanged_for_a_cookie_that_opens_pages_only(keyed, inbox):
+    async with people(keyed) as client:
+        wrong = await signed_in(client, "nope")
+        assert wrong.status_code == 401
+        assert "set-cookie" not in wrong.headers
+        answer = await signed_in(client, " reader ", "/models/digits")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/models/digits")
+        cookie = answer.headers["set-cookie"]
+        for attribute in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"):
+            assert attribute in cookie
+        assert "reader" not in cookie
+        assert (await client.get("/")).status_code == 200
+        # The API does not read the cookie, and its value is not a key.
+        problem(await client.get("/v1/models"), 401, "key-required")
+        [session] = inbox.page_sessions.digests
+        problem(await client.get("/v1/models", headers=bearer(session)), 401, "key-unknown")
+
+
+async def test_a_cookie_is_secure_over_https(keyed):
+    async with people(keyed) as client:
+        answer = await client.post("https://localhost/sign-in", data={"key": "reader"})
+        assert "Secure" in answer.headers["set-cookie"]
+
+
+async def test_signing_out_ends_the_session(keyed, inbox):
+    async with people(keyed) as client:
+        await signed_in(client, "reader")
+        [token] = set(TOKEN.findall((await client.get("/")).text))
+        answer = await client.post("/sign-out", data={"token": token})
+        assert answer.headers["location"] == "/sign-in"
+        assert inbox.page_sessions.digests == {}
+        assert (await client.get("/")).status_code == 303
+
+
+async def test_a_revoked_key_ends_its_sessions(keyed):
+    async with people(keyed) as client:
+        await signed_in(client, "reader")
+        keyed.state.keyring.replace(configured=keyed.state.keyring.configured[:1])
+        answer = await client.get("/")
+        assert answer.status_code == 303
+        assert "Max-Age=0" in answer.headers["set-cookie"]
+
+
+async def test_a_form_needs_the_token_of_its_session(keyed, inbox):
+    async with people(keyed) as client, people(keyed) as another:
+        await signed_in(client, "boss")
+        await signed_in(another, "boss")
+        [token] = set(TOKEN.findall((await client.get("/keys")).text))
+        [theirs] = set(TOKEN.findall((await another.get("/keys")).text))
+        new = {"name": "n", "scope": "read"}
+        for wrong in ({}, {"token": ""}, {"token": theirs}, {"token": "é"}):
+            assert (await client.post("/keys", data=new | wrong)).status_code == 403
+        for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
+            answer = await client.post("/keys", data=new | {"token": token}, headers=headers)
+            assert answer.status_code == 403
+            assert "Nothing was changed" in answer.text
+        assert inbox.access_keys.entries == {}
+        made = await client.post("/keys", data=new | {"token": token})
+        assert made.status_code == 200
+        [key] = inbox.access_keys.entries.values()
+        assert (key["name"], key["scopes"], key["tenant"]) == ("n", ["read"], "default")
+
+
+async def test_a_change_on_a_page_is_in_the_audit_log_like_one_over_the_api(keyed, inbox):
+    async with people(keyed) as client:
+        await signed_in(client, "boss")
+        [token] = set(TOKEN.findall((await client.get("/keys")).text))
+        fields = {"name": "n", "scope": ["read", "ingest"], "models": "a, b*", "token": token}
+        await client.post("/keys", data=fields)
+        [logged] = inbox.audit.logs["default"]
+        assert logged["action"] == "createKey"
+        assert logged["key"]["name"] == "boss"
+        assert logged["details"]["models"] == ["a", "b*"]
+        [key] = inbox.access_keys.entries
+        assert "createKey" in (await client.get("/keys")).text
+        await client.post(f"/keys/{key}/revoke", data={"token": token})
+        assert inbox.access_keys.entries == {}
+        assert [each["action"] for each in inbox.audit.logs["default"]] == [
+            "createKey",
+            "revokeKey",
+        ]
+
+
+async def test_scopes_hold_on_pages(keyed, inbox):
+    async with people(keyed) as client:
+        await signed_in(client, "sender")
+        for path in PAGES[:3]:
+            answer = await client.get(path)
+            assert answer.status_code == 403
+            assert "scope" in answer.text
+        await signed_in(client, "reader")
+        page = await client.get("/")
+        assert "/keys" not in page.text
+        token = TOKEN.findall(page.text)[0]
+        for path in (
+            "/keys",
+            "/models/m/maps",
+            "/models/m/maps/1/promote",
+            "/models/m/alarms/a/acknowledge",
+        ):
+            answer = await client.post(path, data={"token": token, "name": "n", "scope": "admin"})
+            assert answer.status_code == 403, path
+        assert inbox.access_keys.entries == {} and inbox.audit.logs == {}
+
+
+async def test_another_tenants_model_is_an_unknown_page(keyed, inbox):
+    async with client_of(keyed) as sender:
+        await sender.post(POST, json=PREDICTIONS, headers=bearer("boss"))
+    async with people(keyed) as client:
+        await signed_in(client, "other")
+        for path in ("/models/digits", "/models/no-such-model"):
+            answer = await client.get(path)
+            assert answer.status_code == 404
+            assert answer.headers["content-type"] == "text/html; charset=utf-8"
+            assert "Model unknown" in answer.text
+        assert "digits" not in (await client.get("/")).text
+
+
+async def test_every_page_has_a_strict_policy(app, keyed):
+    async with people(app) as client, people(keyed) as other:
+        answers = [await client.get(path) for path in (*PAGES, "/models/%20")]
+        answers += [await other.get("/sign-in"), await other.get("/")]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy and "http" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "same-origin"
+        assert answer.headers["cache-control"] == "no-store"
+        # Inline scripts and styles, which the policy forbids, and files of other sites.
+        assert not re.search(
+            r"<script(?![^>]*src=\"/assets/)|<style|\sstyle=|\son[a-z]+=", answer.text
+        )
+        assert not re.search(r"(src|href|action)=\"(?!/|#)", answer.text)
+
+
+async def test_assets_come_with_their_licences(client):
+    for name, kind in (
+        ("pages.css", "text/css"),
+        ("pages.js", "text/javascript"),
+        ("htmx.min.js", "text/javascript"),
+        ("uplot.min.js", "text/javascript"),
+        ("htmx.LICENSE", "text/plain"),
+        ("uplot.LICENSE", "text/plain"),
+    ):
+        answer = await people(client._transport.app).get(f"/assets/{name}")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith(kind)
+    for name in ("nothing.js", "..%2Fpages.py"):
+        answer = await people(client._transport.app).get(f"/assets/{name}")
+        assert answer.status_code == 404
+
+
+async def test_pages_are_not_in_the_api_document(app):
+    paths = document(app)["paths"]
+    assert not [
+        path for path in paths if path == "/" or path.startswith(("/models", "/keys", "/sign"))
+    ]
+
+
+async def test_open_mode_serves_this_machine_only(app):
+    async with people(app) as client:
+        assert (await client.get("/")).status_code == 200
+        for headers in ({"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            answer = await client.get("/", headers=headers)
+            assert answer.status_code == 403
+            assert "text/html" in answer.headers["content-type"]
+        assert (await client.get("/sign-in")).headers["location"] == "/"
+
+
+async def test_without_a_model_the_page_guides_to_a_first_post(app):
+    async with people(app) as client:
+        page = (await client.get("/")).text
+        assert "curl -s http://localhost/v1/models/triage/predictions" in page
+        assert "Bearer" not in page
+        [body] = re.findall(r"-d &#39;(\{.*?\})&#39;</code>", page.replace("'", "&#39;"), re.S)[:1]
+        posted = await client.post(
+            "/v1/models/triage/predictions", json=json.loads(body.replace("&#34;", '"'))
+        )
+        assert posted.status_code == 202
+        assert "triage" in (await client.get("/")).text
+
+
+async def test_forms_are_bounded(app):
+    async with people(app) as client:
+        assert (await client.post("/keys", data={"name": "n" * 20_000})).status_code == 413
+        many = {f"f{i}": "1" for i in range(50)}
+        assert (await client.post("/keys", data=many)).status_code == 400
+        assert (await client.post("/keys", json={})).status_code == 415
+
+
+async def test_free_text_is_escaped(keyed, inbox):
+    async with people(keyed) as client:
+        await signed_in(client, "boss")
+        [token] = set(TOKEN.findall((await client.get("/keys")).text))
+        name = "<script>alert(1)</script>"
+        made = await client.post("/keys", data={"name": name, "scope": "read", "token": token})
+        for page in (made.text, (await client.get("/keys")).text):
+            assert "<script>alert" not in page
+            assert "&lt;script&gt;" in page
+        searched = await client.get("/", params={"q": '"><script>alert(1)</script>'})
+        assert "<script>alert" not in searched.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:x", "", "/a\nb"],
+)
+def test_signing_in_leads_to_this_site_only(path):
+    assert local_path(path) == "/"
+    assert local_path("/models/a?window=P7D") == "/models/a?window=P7D"
+    assert local_path("/models/\u0416?a=%41") == "/models/%D0%96?a=%41"
+
+
+async def test_addresses_that_cannot_be_read_are_no_errors_of_the_service(keyed):
+    async with people(keyed) as client:
+        for path in ("//[", "http://[", "//[::1"):
+            assert (await client.get("/sign-in", params={"next": path})).status_code == 200
+            assert (await signed_in(client, "boss", path)).headers["location"] == "/"
+        beyond = await signed_in(client, "boss", "/models/\u0416")
+        assert beyond.headers["location"] == "/models/%D0%96"
+        for origin in ("http://[", "null", "localhost"):
+            form = {"key": "boss"}
+            sent = await client.post("/sign-in", data=form, headers={"Origin": origin})
+            assert sent.status_code == 403
+        form = {"key": "boss"}
+        same = {"Origin": "http://localhost"}
+        assert (await client.post("/sign-in", data=form, headers=same)).status_code == 303
+
+
+@pytest.mark.parametrize("days", ["0003650000", "0003650000000000", "9" * 5000, "0"])
+async def test_days_out_of_range_are_rejected(keyed, days):
+    async with people(keyed) as client:
+        await signed_in(client, "boss")
+        [token] = set(TOKEN.findall((await client.get("/keys")).text))
+        form = {"name": "n", "scope": "read", "days": days, "token": token}
+        assert (await client.post("/keys", data=form)).status_code == 422

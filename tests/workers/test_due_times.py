@@ -1,0 +1,126 @@
+"""Housekeeping examines the models that are due or have changed, and no others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibrant_server.workers.lifecycle.due_times import DueTimes, next_due_s
+from tests.workers.driving import MODEL, delivery
+
+DAY_S, HOUR_S = 86_400, 3_600
+N_MODELS, N_SLICES = 40, 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "compact_after_s", "expected"),
+    [
+        ({}, 0, math.inf),
+        ({}, 10 * DAY_S, 101 * DAY_S),
+        ({"pane_s": DAY_S}, 10 * DAY_S, math.inf),
+        ({"pane_s": 7 * HOUR_S}, 10 * DAY_S, math.inf),
+        ({"retention_s": 30 * DAY_S}, 10 * DAY_S, 100 * DAY_S + HOUR_S),
+        ({"label_horizon_s": 1800}, 0, 100 * DAY_S + 1800),
+        ({"label_horizon_s": 1800, "retention_s": 900}, 0, 100 * DAY_S + 900),
+    ],
+    ids=str,
+)
+def test_panes_age_at_their_boundaries(fields, compact_after_s, expected):
+    now_s = 100 * DAY_S + 10.0
+    assert next_due_s(replace(MODEL, **fields), now_s, now_s, compact_after_s) == expected
+    if math.isfinite(expected):
+        assert next_due_s(replace(MODEL, **fields), expected, expected, compact_after_s) > expected
+
+
+def test_what_is_sealed_depends_on_what_has_been_merged():
+    late = next_due_s(replace(MODEL, label_horizon_s=1800), 100 * DAY_S, 99 * DAY_S + 10, 0)
+    assert late == 99 * DAY_S + 1800
+
+
+def test_a_model_is_due_until_it_was_examined_and_again_when_something_changed():
+    times, a, b = DueTimes(), replace(MODEL, model="a"), replace(MODEL, model="b")
+    nothing = set()
+    assert times.due([a, b], nothing, 0.0) == times.due([a, b], nothing, 1.0) == [a, b]
+    times.done(a, 100.0)
+    times.done(b, math.inf)
+    assert times.due([a, b], nothing, 99.0) == []
+    assert times.due([a, b], nothing, 100.0) == [a]
+    assert times.due([a, b], {(b.key, b.generation)}, 99.0) == [b]
+    assert times.due([a, b], nothing, 99.0) == [b]
+    times.done(b, math.inf)
+    assert times.due([a, replace(b, revision=b.revision + 1)], nothing, 99.0) != []
+    assert times.due([a, replace(b, generation="other")], nothing, 99.0) != []
+    times.done(b, math.inf)
+    assert times.due([a, b], None, 0.0) == [a, b]
+
+
+@pytest.fixture
+def idle(bench):
+    """A loop that has examined idle models with several slices."""
+    bench.settings = bench.settings.replace(compact_after_s=DAY_S)
+    for number in range(N_MODELS):
+        model = bench.put_model(replace(MODEL, model=f"idle-{number}"))
+        keys = bench.store.keys.of_model(model.key)
+        name = (model.key, model.generation)
+        for slice_ in ("", *(f"site:{each}" for each in range(N_SLICES - 1))):
+            bench.client.sadd(keys.slices(*name), slice_)
+            bench.client.hset(keys.versions(*name, slice_), "0", "v")
+    return bench
+
+
+def calls(bench, command):
+    return bench.client.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
+
+
+def run(loop):
+    loop._housekeeping.due_at = 0.0
+    return loop._housekeeping.run()
+
+
+def test_idle_models_cost_no_reads(idle):
+    loop = idle.loop()
+    assert len(loop._housekeeping._configs()) > 5
+    run(loop)
+    for _ in range(2):  # once more after its own commits
+        run(loop)
+    before = calls(idle, "hkeys")
+    run(loop)
+    # Buckets of expired records are looked up once in a pass.
+    assert calls(idle, "hkeys") - before <= 1
+
+
+def test_a_change_of_one_model_examines_that_one(idle):
+    loop = idle.loop()
+    for _ in range(3):
+        run(loop)
+    seen = []
+    merge = loop._housekeeping._compaction.merge_days
+    loop._housekeeping._compaction.merge_days = lambda config, *rest: (
+        seen.append(config.model) or merge(config, *rest)
+    )
+    run(loop)
+    assert seen == []
+    model = next(each for each in loop._housekeeping._configs())
+    idle.deliver(delivery("late", [1], model=model, event_times=np.array([0])))
+    loop._housekeeping.due_at = math.inf
+    while idle.client.xlen(loop.keys.stream):
+        loop.step()
+    run(loop)
+    assert seen == [model.model]
+
+
+def test_everything_is_examined_after_another_worker(idle):
+    loop = idle.loop()
+    for _ in range(3):
+        run(loop)
+    other = idle.loop()
+    model = next(each for each in loop._housekeeping._configs())
+    idle.deliver(delivery("other", [1], model=model, event_times=np.array([0])))
+    other._housekeeping.due_at = math.inf
+    while idle.client.xlen(loop.keys.stream):
+        other.step()
+    loop._fencing.reload()
+    assert loop._fencing.take_changed() is None

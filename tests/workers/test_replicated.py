@@ -1,0 +1,116 @@
+"""Durability `replicated`: a batch is acknowledged once a replica has it, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from calibrant_server.workers.ingest.inbox import Inbox, StoreUnavailable
+from calibrant_server.workers.store import connection
+from calibrant_server.workers.store.properties import StoreMismatch
+from tests.stores import StoreServer
+from tests.waiting import eventually
+from tests.workers.driving import MODEL, Bench, delivery
+from tests.workers.ledger import pane_of
+
+pytestmark = pytest.mark.one_server
+
+
+@pytest.fixture
+def pair(server_binary, tmp_path, monkeypatch):
+    """A master that needs a replica to write, and its replica."""
+    monkeypatch.setattr(connection, "REPLICA_WAIT_MS", 200)
+    servers = [
+        # A replica that hangs still counts as one for the master: only its confirmation tells.
+        StoreServer(
+            server_binary,
+            tmp_path / name,
+            repl_diskless_sync_delay="0",
+            min_replicas_to_write="1",
+            min_replicas_max_lag="600",
+        )
+        for name in ("first", "second")
+    ]
+    for each in servers:
+        each.listens = True
+        each.start()
+    first, second = servers
+    with second.client() as client:
+        client.replicaof("127.0.0.1", first.port)
+        eventually(lambda: client.info("replication")["master_link_status"] == "up")
+    yield first, second
+    for each in servers:
+        each.close()
+
+
+def replicated(settings, server, namespace):
+    return settings.replace(
+        redis_url=server.url, namespace=namespace, durability="replicated", socket_timeout_s=2.5
+    )
+
+
+def receipt(bench, batch):
+    async def handed_over():
+        return await bench.inbox.hand_over(batch)
+
+    return bench.run(handed_over())
+
+
+def test_a_batch_waits_for_the_replica_and_counts_once(settings, pair):
+    first, second = pair
+    with Bench(replicated(settings, first, "waits"), ingest_deadline_s=0.5) as bench:
+        assert bench.inbox.durability == "replicated"
+        bench.put_model()
+        assert not receipt(bench, delivery("b1", [1])).duplicate
+        os.kill(second.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StoreUnavailable, match="replica"):
+                receipt(bench, delivery("b2", [2]))
+            # Its record is there, and the master alone has it: not acknowledged either.
+            with pytest.raises(StoreUnavailable, match="replica"):
+                receipt(bench, delivery("b2", [2]))
+        finally:
+            os.kill(second.pid, signal.SIGCONT)
+        assert receipt(bench, delivery("b2", [2])).duplicate
+        bench.engine()
+        assert {bench.merged(each).status for each in ("b1", "b2")} == {"merged"}
+        assert bench.pane().numbers == pane_of([1, 2]).numbers
+
+
+def test_what_is_acknowledged_survives_the_master(settings, pair):
+    first, second = pair
+    with Bench(replicated(settings, first, "survives"), ingest_deadline_s=0.5) as bench:
+        bench.put_model()
+        for number in range(1, 6):
+            receipt(bench, delivery(f"b{number}", [number]))
+        stream = bench.store.keys.of_model(MODEL.key).stream
+        first.kill()
+        with second.client() as client:
+            client.replicaof("NO", "ONE")
+            assert client.xlen(stream) == 5
+
+
+@pytest.mark.parametrize("needed", ["0", "1"])
+def test_without_replicas_the_service_does_not_start(settings, start_store, needed):
+    server = start_store(min_replicas_to_write=needed)
+    with pytest.raises(StoreMismatch, match=f"0 replicas and min-replicas-to-write {needed}"):
+        asyncio.run(open_once(replicated(settings, server, "alone")))
+
+
+def test_a_master_that_writes_alone_is_rejected(settings, pair):
+    first, _ = pair
+    with first.client() as client:
+        client.config_set("min-replicas-to-write", 0)
+    with pytest.raises(StoreMismatch, match="1 replicas and min-replicas-to-write 0"):
+        asyncio.run(open_once(replicated(settings, first, "alone")))
+
+
+async def open_once(settings):
+    inbox = Inbox(settings)
+    try:
+        await inbox.open()
+    finally:
+        await inbox.close()

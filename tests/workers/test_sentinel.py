@@ -1,0 +1,132 @@
+"""A master that sentinels name: after they promote its replica, the same processes continue."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from calibrant_server.workers.health import read_health
+from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from tests.ports import reserved_port
+from tests.stores import StoreServer
+from tests.waiting import PATIENCE_S, eventually
+from tests.workers.driving import Bench, delivery
+from tests.workers.ledger import pane_of
+
+pytestmark = pytest.mark.one_server
+
+N_SENTINELS = 3
+DOWN_AFTER_MS = 2000
+
+
+@pytest.fixture
+def watched(server_binary, tmp_path):
+    """A master and a replica, and the URL of three sentinels that watch them."""
+    servers = [
+        StoreServer(server_binary, tmp_path / name, repl_diskless_sync_delay="0")
+        for name in ("first", "second")
+    ]
+    sentinels = []
+    try:
+        for each in servers:
+            each.listens = True
+            each.start()
+        first, second = servers
+        with second.client() as client:
+            client.replicaof("127.0.0.1", first.port)
+            eventually(lambda: client.info("replication")["master_link_status"] == "up")
+        ports = [reserved_port() for _ in range(N_SENTINELS)]
+        sentinels += [
+            start_sentinel(server_binary, tmp_path / f"sentinel-{port}", port, first.port)
+            for port in ports
+        ]
+        for port in ports:
+            eventually(lambda port=port: knows_all(port))
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        yield first, second, f"redis+sentinel://{hosts}/mymaster"
+    finally:
+        for each in sentinels:
+            each.kill()
+            each.wait()
+        for each in servers:
+            each.close()
+
+
+def start_sentinel(binary: str, directory: Path, port: int, master_port: int):
+    directory.mkdir()
+    file = directory / "sentinel.conf"
+    file.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {directory}\n"
+        f"sentinel monitor mymaster 127.0.0.1 {master_port} 2\n"
+        f"sentinel down-after-milliseconds mymaster {DOWN_AFTER_MS}\n"
+        "sentinel failover-timeout mymaster 10000\n"
+    )
+    with (directory / "log").open("wb") as log:
+        return subprocess.Popen([binary, str(file), "--sentinel"], stdout=log, stderr=log)
+
+
+def knows_all(port: int) -> bool:
+    """Whether a sentinel knows the replica and the other sentinels."""
+    try:
+        with redis.Redis("127.0.0.1", port) as client:
+            found = client.sentinel_masters()["mymaster"]
+    except (redis.ConnectionError, KeyError):
+        return False
+    return found["num-slaves"] == 1 and found["num-other-sentinels"] == N_SENTINELS - 1
+
+
+def test_after_sentinels_promote_a_replica_the_same_processes_continue(settings, watched):
+    first, second, url = watched
+    settings = settings.replace(redis_url=url, namespace="sentinel", socket_timeout_s=2.5)
+    with Bench(settings, ingest_deadline_s=0.5) as bench:
+        bench.put_model()
+        engine = bench.engine()
+        bench.deliver(delivery("b1", [1]))
+        assert bench.merged("b1").status == "merged"
+        eventually(lambda: has_everything(first))
+        first.kill()
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                bench.deliver(delivery("b2", [2]))
+                break
+            except StoreUnavailable:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert bench.merged("b2").status == "merged"
+        with second.client() as client:
+            assert client.info("replication")["role"] == "master"
+        # The test's own connection still leads to the old master.
+        eventually(lambda: numbers(bench) == pane_of([1, 2]).numbers)
+        assert bench.dead_letters() == []
+        host = engine._leases.name.partition(":")[0]
+        eventually(lambda: not read_health(bench.store, host).is_red)
+
+        # The old master returns as a replica and does not serve.
+        first.start()
+        eventually(lambda: role(first) == "slave")
+        bench.deliver(delivery("b3", [3]))
+        assert bench.merged("b3").status == "merged"
+        assert bench.pane().numbers == pane_of([1, 2, 3]).numbers
+
+
+def numbers(bench):
+    try:
+        return bench.pane().numbers
+    except redis.ConnectionError:
+        return None
+
+
+def role(server):
+    with server.client() as client:
+        return client.info("replication")["role"]
+
+
+def has_everything(master):
+    with master.client() as client:
+        found = client.info("replication")
+    return found["slave0"]["offset"] == found["master_repl_offset"]

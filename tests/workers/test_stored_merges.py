@@ -1,0 +1,147 @@
+"""Merges that queries leave in the store are used by later ones, and only while their panes have not changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.queries.window_state import parts_of
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.merge_index import (
+    drop_merges,
+    drop_merges_of,
+    drop_stale_merges,
+)
+from calibrant_server.workers.store.windows import Window
+from tests.workers.driving import MODEL, delivery
+
+pytestmark = pytest.mark.one_server
+
+HOUR_S, HOUR_US = 3600, 3_600_000_000
+EVER = Window(0, 1 << 32)
+WANTED = ("cells", "sums")
+
+
+def fill(bench, batch_id, hours, number=1):
+    times = np.asarray(hours) * HOUR_US
+    bench.deliver(delivery(batch_id, [number] * len(hours), event_times=times))
+    bench.merged(batch_id)
+
+
+class Reader:
+    """A query worker that has just started, with the number of panes that it reads."""
+
+    def __init__(self, bench):
+        self.panes = WindowPanes(Store(bench.settings), bench.numerics)
+        self.n_read = 0
+        decode = self.panes._decode
+
+        def counting(*given):
+            self.n_read += 1
+            return decode(*given)
+
+        self.panes._decode = counting
+
+    def total(self, window=EVER):
+        return self.panes.merged(MODEL, "", window, WANTED).merged.total
+
+
+@pytest.fixture
+def started(bench):
+    bench.put_model()
+    bench.engine()
+    return bench
+
+
+@pytest.fixture
+def filled(started):
+    fill(started, "many", list(range(100)))
+    assert Reader(started).total() == 100
+    return started
+
+
+def test_a_new_worker_reads_a_handful_of_parts(filled):
+    reader = Reader(filled)
+    assert (reader.total(), reader.n_read) == (100, 1)
+    assert len(parts_of({hour * HOUR_S: b"v" for hour in range(100)})) <= 5
+
+
+def test_a_delayed_change_is_never_missed(filled):
+    fill(filled, "late", [7, 30])
+    reader = Reader(filled)
+    assert (reader.total(), reader.n_read) == (102, 1 + 24 + 24)
+    again = Reader(filled)
+    assert (again.total(), again.n_read) == (102, 1)
+
+
+def test_a_window_that_begins_within_a_day_has_merges_of_its_own(filled):
+    window = Window(10 * HOUR_S, 1 << 32)
+    assert Reader(filled).total(window) == Reader(filled).total(window) == 90
+    reader = Reader(filled)
+    assert (reader.total(window), reader.n_read) == (90, 1)
+    whole = Reader(filled)
+    assert (whole.total(), whole.n_read) == (100, 1)
+
+
+def test_a_late_writer_cannot_make_a_result_wrong(filled):
+    """The merge of a former state replaces a newer one in the store: it is not used."""
+    keys = filled.store.keys.of_model(MODEL.key)
+    names = filled.client.keys(f"{keys.tag}:g:*")
+    former = {name: filled.client.hgetall(name) for name in names}
+    fill(filled, "late", [7])
+    assert Reader(filled).total() == 101
+    for name, fields in former.items():
+        filled.client.hset(name, mapping=fields)
+    assert Reader(filled).total() == 101
+
+
+def test_a_damaged_merge_is_made_again(filled):
+    keys = filled.store.keys.of_model(MODEL.key)
+    for name in filled.client.keys(f"{keys.tag}:g:*"):
+        value = filled.client.hget(name, "sums")
+        filled.client.hset(name, "sums", value[:16] + b"damaged")
+    assert Reader(filled).total() == 100
+
+
+def test_bytes_are_bounded_and_counted(filled):
+    keys = filled.store.keys.of_model(MODEL.key)
+    held = {name.decode(): int(n) for name, n in filled.client.hgetall(keys.merge_bytes).items()}
+    total = held.pop("")
+    assert (
+        total
+        == sum(held.values())
+        == sum(
+            len(value)
+            for name in filled.client.keys(f"{keys.tag}:g:*")
+            for value in filled.client.hvals(name)
+        )
+    )
+    assert {each.decode() for each in filled.client.zrange(keys.merge_times, 0, -1)} == held.keys()
+    some = sorted(held)[:2]
+    left = drop_merges(filled.store.node(0), keys, some)
+    assert left == total - sum(held[name] for name in some)
+    assert not any(filled.client.exists(keys.merge(name)) for name in some)
+
+
+def test_without_room_nothing_is_stored(started):
+    started.settings = started.settings.replace(stored_merges_bytes=8)
+    fill(started, "many", list(range(100)))
+    assert Reader(started).total() == 100
+    keys = started.store.keys.of_model(MODEL.key)
+    assert not started.client.keys(f"{keys.tag}:g:*")
+
+
+def test_housekeeping_drops_what_has_changed(filled):
+    keys, node = filled.store.keys.of_model(MODEL.key), filled.store.node(0)
+    held = {each.decode() for each in filled.client.zrange(keys.merge_times, 0, -1)}
+    assert drop_stale_merges(node, keys) == 0
+    fill(filled, "late", [7])
+    assert drop_stale_merges(node, keys) == 2
+    left = {each.decode() for each in filled.client.zrange(keys.merge_times, 0, -1)}
+    assert len(held - left) == 2 and left < held
+    drop_merges_of(node, keys, "default/another", MODEL.generation)
+    assert filled.client.zcard(keys.merge_times) == len(left)
+    drop_merges_of(node, keys, MODEL.key, MODEL.generation)
+    assert not filled.client.keys(f"{keys.tag}:g*")[2:]
+    assert filled.client.hgetall(keys.merge_bytes) == {b"": b"0"}

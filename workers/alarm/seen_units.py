@@ -1,0 +1,99 @@
+"""Units that were evidence before: a unit bets once, in its first cohort, because its later outcomes depend on its first.
+
+The hashes of a model's named units are stored by cohort, up to a bound. Beyond it the oldest cohorts are forgotten: a unit that
+returns after that counts as new. The memory is not exported with a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.batch import Batch
+from calibrant.core.hashing import U64
+from calibrant_server.workers.alarm.rows import CohortRows
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+
+# 2 MiB of hashes: 200 new units a day for three and a half years.
+MAX_UNITS = 1 << 18
+FIRST_CONTACTS, UNKNOWN = "first_contacts_only", "units_unknown"
+_NAME = "*units"
+
+
+@dataclass(frozen=True)
+class SeenUnits:
+    """The named units of earlier cohorts: their hashes by start of the cohort."""
+
+    by_cohort: Mapping[int, U64] = field(default_factory=dict)
+
+    def without(
+        self, rows: CohortRows, batch: Batch, start_s: int
+    ) -> tuple[CohortRows, Batch, FirstContacts]:
+        """Return the rows of units that are new in this cohort, and what was left out.
+
+        Rows without a named unit are units of their own and stay.
+        """
+        named = np.array(
+            [
+                each.prediction is not None and each.prediction.group is not None
+                for _, each in rows.facts
+            ]
+        )
+        hashes = np.unique(batch.unit_hash[named])
+        before = [units for start, units in self.by_cohort.items() if start < start_s]
+        known = np.isin(hashes, np.concatenate(before)) if before else np.zeros(len(hashes), bool)
+        out = named & np.isin(batch.unit_hash, hashes[known])
+        found = FirstContacts(hashes[~known], int(known.sum()))
+        if not out.any():
+            return rows, batch, found
+        index = np.flatnonzero(~out)
+        kept = CohortRows([rows.facts[i] for i in index], rows.are_all, rows.may_gain)
+        return kept, batch.take(index), found
+
+    def forgotten(self, n_new: int) -> list[int]:
+        """Return the cohorts to forget, oldest first, so that so many new units fit."""
+        total, lost = n_new + sum(map(len, self.by_cohort.values())), []
+        for start, units in sorted(self.by_cohort.items()):
+            if total <= MAX_UNITS:
+                break
+            total -= len(units)
+            lost.append(start)
+        return lost
+
+
+@dataclass(frozen=True)
+class FirstContacts:
+    """Units of a cohort: hashes of the new ones, at most the bound, and the number of those that were left out."""
+
+    new: NDArray[np.uint64]
+    n_left_out: int
+
+    def pack(self) -> bytes:
+        """As kept."""
+        return self.new[:MAX_UNITS].astype("<u8").tobytes()
+
+
+def units_key(keys: PartitionKeys, config: ModelConfig) -> str:
+    """Return the key of a model's seen units."""
+    return keys.looks(config.key, config.generation, _NAME)
+
+
+def units_key_of(keys: PartitionKeys, model: str, generation: str) -> str:
+    """Like `units_key`, of a deleted model."""
+    return keys.looks(model, generation, _NAME)
+
+
+def read_units(node: Any, keys: PartitionKeys, config: ModelConfig) -> SeenUnits:
+    """Read the seen units of a model."""
+    found = node.hgetall(units_key(keys, config))
+    return SeenUnits(
+        {
+            int(start): np.frombuffer(packed, "<u8").astype(np.uint64)
+            for start, packed in found.items()
+        }
+    )

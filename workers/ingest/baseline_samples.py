@@ -1,0 +1,83 @@
+"""Samples in the panes of baselines, of which deleted predictions are removed. Nothing else of a baseline ever changes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant.accumulators.sample import Sample
+from calibrant.core.hashing import U64
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import baseline_slice
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.ingest.reduce import Numerics
+
+log = logging.getLogger(__name__)
+
+START_S = 0
+_PART = "sample"
+
+
+@dataclass
+class BaselineSamples:
+    """Changed samples of baselines, until the commit."""
+
+    node: Any
+    keys: PartitionKeys
+    numerics: Numerics
+
+    def __post_init__(self) -> None:
+        self._changed: dict[PaneKey, Sample] = {}
+
+    def forget(self) -> None:
+        """Drop what is not committed."""
+        self._changed.clear()
+
+    def erase(self, config: ModelConfig, start_s: int, hashes: U64) -> None:
+        """Remove predictions of a pane from the baselines whose window has it."""
+        model = (config.key, config.generation)
+        for name, text in self.node.hgetall(self.keys.baselines(*model)).items():
+            from_s, to_s = json.loads(text)["window"]
+            if not from_s <= start_s < to_s:
+                continue
+            key = PaneKey(*model, baseline_slice(name.decode()), START_S)
+            sample = self._changed.get(key) or self._read(config, key)
+            if sample is None:
+                continue
+            stays = ~np.isin(sample.rows.ids, hashes)
+            if not stays.all():
+                self._changed[key] = Sample.of_rows(
+                    sample.spec, sample.rows.take(np.flatnonzero(stays)), sample.halvings, sample.most_bytes
+                )  # fmt: skip
+
+    def _read(self, config: ModelConfig, key: PaneKey) -> Sample | None:
+        packed = self.node.hget(self.keys.pane(key), _PART)
+        if packed is None:
+            return None
+        spec = self.numerics.spec(config)
+        try:
+            return Sample.unpack(spec, packed)
+        except PackingError:
+            # No query can read it, and it may have the rows.
+            log.exception("sample_of_baseline_removed model=%s", config.key)
+            self._changed[key] = Sample(spec)
+            return None
+
+    def write(self, commit: Commit, version: bytes) -> None:
+        """Write the changes into a commit."""
+        for key, sample in self._changed.items():
+            if sample.is_empty:
+                commit.drop_fields(self.keys.pane(key), [_PART])
+            else:
+                commit.set_fields(self.keys.pane(key), {_PART: sample.pack()})
+            versions = self.keys.versions(key.model, key.generation, key.slice)
+            commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
+        self._changed.clear()

@@ -1,0 +1,76 @@
+"""A cached pane: its sums, its parts as stored, and the running totals of its sources."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from sys import getsizeof
+from typing import TYPE_CHECKING
+
+from calibrant.core.pane import Pane
+from calibrant_server.workers.ingest.payloads import Update
+from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
+from calibrant_server.workers.store.windows import Window, rfc3339
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.ingest.reduce import Numerics
+
+REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
+_TOTALS = struct.Struct("<q16s")
+
+
+class UnreadablePane(RuntimeError):
+    """The state of a pane or tail is damaged: entries for it are parked, and the state is not changed."""
+
+    def __init__(self, key: PaneKey, error: Exception):
+        at = rfc3339(Window(key.start_s, key.start_s).from_at)
+        name = f" of slice {key.slice!r}" if key.slice else ""
+        super().__init__(f"the pane {at}{name} cannot be read: {error}")
+        self.key = key
+
+
+@dataclass
+class CachedPane:
+    """A pane, its parts as stored, and the running totals of its sources."""
+
+    pane: Pane
+    parts: dict[str, bytes] = field(default_factory=dict)
+    sources: dict[str, bytes] = field(default_factory=dict)
+    changed_sources: set[str] = field(default_factory=set)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes in memory: the pane, its parts as packed, and the running totals."""
+        packed = (*self.parts.items(), *self.sources.items())
+        return int(self.pane.memory_bytes) + sum(
+            getsizeof(name) + getsizeof(value) for name, value in packed
+        )
+
+    def replace_total(self, name: str, update: Update, numerics: Numerics) -> str:
+        """Replace the earlier running total of a source by a newer one; return the outcome.
+
+        The new totals are added before the old ones are subtracted, so that no cell passes through a count of zero,
+        at which its sums would be dropped.
+        """
+        digest = blake2b(update.packed, digest_size=16).digest()
+        sequence = int(update.sequence or 0)
+        earlier = self.sources.get(name)
+        if earlier is not None:
+            last_sequence, last_digest = _TOTALS.unpack_from(earlier)
+            if sequence < last_sequence:
+                return STALE
+            if sequence == last_sequence:
+                return DUPLICATE if digest == last_digest else CONFLICT
+        self.pane.fill_histogram(numerics.histogram.unpack(update.packed))
+        if earlier is not None:
+            replaced = numerics.histogram.unpack(earlier[_TOTALS.size :])
+            self.pane.fill_histogram(replaced.negated())
+        self.sources[name] = _TOTALS.pack(sequence, digest) + update.packed
+        self.changed_sources.add(name)
+        return REPLACED
+
+
+def total_field(name: str, start_s: int | None = None) -> str:
+    """Return the field of a running total; in a daily pane it includes the start of the original pane."""
+    return SOURCE_FIELD + (name if start_s is None else f"{start_s}@{name}")

@@ -1,0 +1,85 @@
+"""When the models of a partition need housekeeping next, so that a pass examines these alone.
+
+Panes age at known times. Between them a model is examined again if a commit has changed anything of it, if its settings have changed, or
+if another worker may have. The times are kept in memory: whoever takes a partition over examines every model once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import DAY_S
+
+Names = Collection[tuple[str, str]]
+
+
+class DueTimes:
+    """Time of the next examination by model, in seconds since the epoch; a model without one is due."""
+
+    def __init__(self) -> None:
+        self._due: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def due(
+        self, configs: Iterable[ModelConfig], changed: Names | None, now_s: float
+    ) -> list[ModelConfig]:
+        """Return the models to be examined now. Each stays due until it is `done`.
+
+        Parameters
+        ----------
+        changed : models and generations that commits have changed; None where any may have
+        """
+        if changed is None:
+            self._due.clear()
+        for name in changed or ():
+            self._due.pop(name, None)
+        every = {_name(config): config for config in configs}
+        for name in self._due.keys() - every.keys():
+            del self._due[name]
+        return [config for name, config in every.items() if self._is_due(name, config, now_s)]
+
+    def done(self, config: ModelConfig, next_s: float) -> None:
+        """Record that a model was examined, and when it will be due."""
+        self._due[_name(config)] = (config.revision, next_s)
+
+    def _is_due(self, name: tuple[str, str], config: ModelConfig, now_s: float) -> bool:
+        revision, next_s = self._due.get(name, (-1, 0.0))
+        return revision != config.revision or now_s >= next_s
+
+
+def next_due_s(
+    config: ModelConfig, now_s: float, seen_to_s: float, compact_after_s: float
+) -> float:
+    """Return when a model's panes reach their next age, in seconds since the epoch; infinity if they do not age.
+
+    Parameters
+    ----------
+    now_s : of the examination
+    seen_to_s : everything received before this time was merged then
+    compact_after_s : age at which days are merged; 0 for never
+
+    Examples
+    --------
+    >>> hourly = ModelConfig("default", "m", "binary", 2, retention_s=86_400)
+    >>> next_due_s(hourly, 100_000.0, 100_000.0, 0.0)
+    100800.0
+    """
+    pane_s = config.pane_s
+    times = [math.inf]
+    if config.label_horizon_s is not None:
+        times.append(_next(seen_to_s, config.label_horizon_s, pane_s))
+    if config.retention_s is not None:
+        times.append(_next(now_s, config.retention_s, pane_s))
+    if compact_after_s and DAY_S % pane_s == 0 and pane_s != DAY_S:
+        times.append(_next(now_s, compact_after_s, DAY_S))
+    return min(times)
+
+
+def _next(now_s: float, age_s: float, length_s: int) -> float:
+    """Return when the next boundary of a length reaches an age."""
+    return float((math.floor((now_s - age_s) / length_s) + 1) * length_s + age_s)
+
+
+def _name(config: ModelConfig) -> tuple[str, str]:
+    return config.key, config.generation

@@ -1,0 +1,188 @@
+"""The recommendation of an open alarm, with the numbers of the calls that fit its update.
+
+Temperature and map come from the same queries as `GET temperature` and `GET calibration-map` with `clock=sealed` and
+`weights=unit` over the cohorts since the change. They are of scores as sent, whatever map is active: `next` replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+
+from calibrant.core.actions import map_method, next_request, recommendation
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.pane import Pane
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.drift.recommendation import (
+    Update,
+    cox_updates,
+    recommended_action,
+    softmax_update,
+)
+from calibrant.drift.row_tables import row_table
+from calibrant.drift.tolerance import Tolerance
+from calibrant.drift.unit_tables import UnitTable, unit_table
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
+from calibrant_server.workers.alarm.detector_advance import since_change
+from calibrant_server.workers.alarm.settings import AlarmSettings
+from calibrant_server.workers.queries.kind import Inputs
+from calibrant_server.workers.queries.kinds import calibration_map, temperature
+from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
+from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Window
+
+NEEDS = (
+    "classes", "counts", "histograms", "positive", "replicates", "sample", "temperature", "top_label", "units",
+)  # fmt: skip
+ONE_RATER = (
+    "The alarm is about the labels of one rater, and a map is fitted to the labels of all: ask the rater, and compare with the "
+    "alarm of all labels."
+)
+
+
+def change_advice(inputs: Inputs) -> dict[str, Any] | None:
+    """Return the recommendation of the requested detector; None if it has no alarm."""
+    alarm, config = inputs.alarm, inputs.config
+    windows, state = alarm.since_change(config), alarm.detector and alarm.detector.state
+    if windows is None or alarm.changed is None or not state:
+        return None
+    settings = AlarmSettings.of(config)
+    first, later = since_change(alarm.looks, *alarm.change)
+    if settings.rater is not None or rater_in(alarm.name) is not None:
+        return recommendation("collect_more", ONE_RATER, {"update": None, "tried": []})
+    calls = _Calls(config, settings, windows[0], alarm)
+    try:
+        updates = calls.updates(first, later, state.tolerance)
+    except CalibrationInputError as error:
+        return recommendation("collect_more", error.violations[0].detail, {"tried": []})
+    if isinstance(updates, str):
+        return recommendation("collect_more", updates, {"update": None, "tried": []})
+    advice = recommended_action(first, later, state.tolerance, updates)
+    return calls.named(advice)
+
+
+class _Calls:
+    """Calls that fit an update to the cohorts since the change."""
+
+    def __init__(
+        self, config: ModelConfig, settings: AlarmSettings, window: Window, alarm: AlarmView
+    ) -> None:
+        assert alarm.changed is not None
+        self._config, self._policy, self._window = config, settings.policy, window
+        self._scope, self._slice = parts_of(alarm.name)
+        self._whole, self._later = alarm.changed
+
+    def updates(self, first: UnitTable, later: UnitTable, band: Tolerance) -> list[Update] | str:
+        """Return the candidates of the model's task, or the reason why there are none."""
+        if self._config.task == "binary":
+            return self._of_two_classes(first, later, band)
+        fitted = self._temperature()
+        if fitted["temperature"] is None:
+            return f"Collect more labels: no temperature can be fitted to the cohorts since the change. {fitted['detail']}"
+        whole, after = (
+            self._at_temperature(pane, fitted["temperature"]) for pane in (self._whole, self._later)
+        )
+        return [softmax_update(fitted["temperature"], whole, after, band)]
+
+    def named(self, advice: dict[str, Any]) -> dict[str, Any]:
+        """Return the recommendation with the call that returns its numbers, and with the request that makes the map."""
+        is_binary = self._config.task == "binary"
+        evidence = advice["evidence"]
+        method = map_method(str(evidence["update"]), is_binary)
+        if method is None:
+            return advice
+        evidence = {**evidence, "call": self._call(method)}
+        following = next_request(
+            advice["action"],
+            self._config.model,
+            is_binary,
+            None if advice["action"] == "collect_more" else self._view,
+        )
+        return {**advice, "evidence": evidence} | ({} if following is None else {"next": following})
+
+    @property
+    def _view(self) -> dict[str, str]:
+        """What is fitted, as parameters of a call."""
+        window = self._window.to_dict()
+        view = {"from": window["from"], "to": window["to"], "clock": "sealed", "weights": "unit"}
+        view |= {"raters": self._policy, "slice": self._slice}
+        return {name: str(value) for name, value in view.items() if value}
+
+    def _call(self, method: str) -> dict[str, Any]:
+        view = self._view
+        name = "temperature"
+        if method != "temperature":
+            name, view = "calibration-map", {"method": method, **view}
+        path = f"/v1/models/{self._config.model}/{name}?{urlencode(view, safe=':')}"
+        return {"method": "GET", "path": path, "body": None}
+
+    def _of_two_classes(
+        self, first: UnitTable, later: UnitTable, band: Tolerance
+    ) -> list[Update] | str:
+        """Return updates of the score as sent, each with the parameters of its call."""
+        whole = _as_many(unit_table(self._whole, self._policy), first.n_units + later.n_units)
+        after = _as_many(unit_table(self._later, self._policy), later.n_units)
+        fitted, platt = self._temperature(), self._platt()
+        named: dict[str, tuple[int, dict[str, float] | None]] = {
+            "temperature": (1, _one("temperature", fitted["temperature"])),
+            "intercept": (2, platt),
+            "slope_intercept": (2, platt),
+        }
+        return [
+            replace(each, n_parameters=named[each.action][0], parameters=named[each.action][1])
+            for each in cox_updates(_less(whole, after), after, band)
+            if named[each.action][1] is not None
+        ]
+
+    def _temperature(self) -> dict[str, Any]:
+        query = TemperatureQuery(raters=self._policy, weights="unit").resolved(self._config)
+        assert isinstance(query, TemperatureQuery)
+        return dict(temperature.compute(query, self._inputs))
+
+    def _platt(self) -> dict[str, float] | None:
+        asked = {"method": "platt", "raters": self._policy, "weights": "unit"}
+        query = CalibrationMapQuery.model_validate(asked).resolved(self._config)
+        assert isinstance(query, CalibrationMapQuery)
+        found = calibration_map.compute(query, self._inputs)["parameters"]
+        return found if isinstance(found, dict) else None
+
+    @property
+    def _inputs(self) -> Inputs:
+        return Inputs(self._config, self._window, self._whole)
+
+    def _at_temperature(self, pane: Pane, fitted: float) -> UnitTable:
+        """Return the detector's table of the stored sample's rows at a temperature."""
+        if not pane.keeps("sample") or not pane.sample.n:
+            return UnitTable.empty()
+        divided: Mapping[str, Any] = {
+            "method": "temperature",
+            "scope": "full",
+            "class": None,
+            "parameters": {"temperature": fitted},
+        }
+        return row_table(pane.sample.batch(), self._scope or OWN_SCORE, self._policy, divided)[0]
+
+
+def _one(name: str, value: float | None) -> dict[str, float] | None:
+    return None if value is None else {name: value}
+
+
+def _less(whole: UnitTable, part: UnitTable) -> UnitTable:
+    """Return the table of the cohorts that are not in the part; rounding leaves nothing below 0."""
+    weight = np.maximum(whole.weight - part.weight, 0.0)
+    columns = np.maximum(whole.columns - part.columns, 0.0)
+    columns[0] = weight
+    columns[1:3] = np.minimum(columns[1:3], weight)
+    return UnitTable(*columns)
+
+
+def _as_many(table: UnitTable, n_units: float) -> UnitTable:
+    """Return the table as that of at most so many units: a pane counts a unit once that is in several of a cohort."""
+    share = min(1.0, n_units / table.n_units) if table.n_units else 1.0
+    return UnitTable(*(share * table.columns))

@@ -1,0 +1,43 @@
+"""The gain of the procedure that made a frozen map, cross-fitted on the labels of its own window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from calibrant.calibrators.procedure_gain import procedure_gain
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
+from calibrant_server.workers.queries.query import Query
+
+LEVEL = 0.95
+
+
+class MapProcedureQuery(Query):
+    """The fit as it was asked for; without `current`, its gain over the unmapped probabilities."""
+
+    kind: ClassVar[str] = "map_procedure"
+
+    fit: dict[str, Any]
+    current: dict[str, Any] | None = None
+
+
+def accumulators(query: MapProcedureQuery) -> Iterable[str]:
+    """Counts, plain histograms and the stored sample: maps are fitted to its rows."""
+    return ("counts", "histograms", "sample")
+
+
+def is_slow(query: MapProcedureQuery) -> bool:
+    """Five fits, each to rows that are filled again."""
+    return True
+
+
+def compute(query: MapProcedureQuery, inputs: Inputs) -> Result:
+    """Whether maps of the procedure beat `current`, with the gain and its interval."""
+    # The rule of a promotion is one level, whatever the intervals of the fit were asked for.
+    asked = CalibrationMapQuery.model_validate(query.fit).model_copy(update={"ci": LEVEL})
+    view, options = asked.view_of(inputs.pane)
+    return procedure_gain(query.current, asked.slug, options, view)
+
+
+KIND = ResultKind(MapProcedureQuery, compute, accumulators, is_slow=is_slow)

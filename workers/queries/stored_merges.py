@@ -1,0 +1,124 @@
+"""Merged panes in the store: a cache that survives a restart, which other workers read too.
+
+Each accumulator of a merge is stored under the state of its panes: the digest of their starts and versions. A reader compares this with
+the versions of the panes, so a merge of former versions is never used, and no write needs to be ordered with commits. The oldest are
+dropped above `stored_merges_bytes`. Housekeeping drops those whose panes have changed or are gone.
+
+The stored sample is left out: a prediction that is deleted leaves no copy of its row.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries.window_state import LruCache, Part, Wanted
+from calibrant_server.workers.store.connection import Store, run_script
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.merge_index import SPAN, STATE_BYTES, drop_merges
+from calibrant_server.workers.store.registry import ModelConfig
+
+log = logging.getLogger(__name__)
+
+UNLIKE_SUMS = frozenset({"sample"})
+# A merge whose panes change all the time is written this often.
+_PAUSE_S = 60.0
+_DROPPED_AT_ONCE = 16
+
+
+class StoredMerges:
+    """Reader and writer of merged panes in the store; several threads may share one object."""
+
+    def __init__(self, store: Store, numerics: Numerics):
+        self._store = store
+        self._numerics = numerics
+        self._most_bytes = store.settings.stored_merges_bytes // store.settings.partitions
+        self._written: LruCache[str, float] = LruCache(4096)
+
+    def supports(self, wanted: Wanted) -> bool:
+        """Whether these accumulators are stored."""
+        return self._most_bytes > 0 and wanted is not None and not UNLIKE_SUMS & set(wanted)
+
+    def read(
+        self,
+        config: ModelConfig,
+        slice_: str,
+        from_s: int,
+        wanted: Sequence[str],
+        parts: list[Part],
+    ) -> dict[Part, Any]:
+        """Return the merges that the store has of these parts."""
+        keys, node = self._place(config)
+        with node.pipeline(transaction=False) as pipe:
+            for part in parts:
+                pipe.hmget(keys.merge(_member(config, slice_, part, from_s)), wanted)
+            replies = pipe.execute()
+        found = {}
+        for part, values in zip(parts, replies, strict=True):
+            pane = self._pane(config, wanted, part.state, values)
+            if pane is not None:
+                found[part] = pane
+        return found
+
+    def write(
+        self,
+        config: ModelConfig,
+        slice_: str,
+        from_s: int,
+        wanted: Sequence[str],
+        part: Part,
+        pane: Any,
+    ) -> None:
+        """Store a merge of panes that have ended."""
+        if part.panes[-1][0] + config.pane_s > time.time():
+            return
+        keys, node = self._place(config)
+        member = _member(config, slice_, part, from_s)
+        now = time.monotonic()
+        last = self._written.get(f"{member}|{wanted}")
+        if last is not None and now < last + _PAUSE_S:
+            return
+        self._written.put(f"{member}|{wanted}", now)
+        packed, state = pane.parts(), part.state
+        span = b"%d|%d" % (part.panes[0][0], part.panes[-1][0])
+        values = [SPAN, state + span]
+        values += [word for name in wanted for word in (name, state + packed.get(name, b""))]
+        named = [keys.merge(member), keys.merge_times, keys.merge_bytes]
+        try:
+            held = run_script(node, "keep_merge", named, [member, time.time(), state, *values])
+            while held > self._most_bytes:
+                oldest = node.zrange(keys.merge_times, 0, _DROPPED_AT_ONCE - 1)
+                held = drop_merges(node, keys, [each.decode() for each in oldest])
+        except RedisError as error:
+            # A full store has no room for a cache.
+            log.info("merge_not_stored error=%s", error)
+
+    def _pane(
+        self, config: ModelConfig, wanted: Sequence[str], state: bytes, values: list[bytes | None]
+    ) -> Any:
+        if any(value is None or value[:STATE_BYTES] != state for value in values):
+            return None
+        packed = {
+            name: value[STATE_BYTES:]
+            for name, value in zip(wanted, values, strict=True)
+            if value is not None and len(value) > STATE_BYTES
+        }
+        try:
+            return self._numerics.pane.from_parts(self._numerics.spec(config), packed, only=wanted)
+        except PackingError as error:
+            log.warning("merge_unreadable model=%s error=%s", config.key, error)
+            return None
+
+    def _place(self, config: ModelConfig) -> tuple[PartitionKeys, Any]:
+        partition = self._store.keys.partition_of(config.key)
+        return self._store.keys.partition(partition), self._store.node(partition)
+
+
+def _member(config: ModelConfig, slice_: str, part: Part, from_s: int) -> str:
+    return f"{config.key}|{config.generation}|{slice_}|{part.name(from_s)}"

@@ -1,0 +1,95 @@
+"""Samples of windows, read by day and cached by the versions of the day's panes.
+
+Every change of a slice's rows, and every fall of a day's threshold, gives panes of the day new versions. While these are the
+same, so is the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from calibrant.accumulators.sample import WINDOW_BYTES, Sample
+from calibrant.core.packing import PackingError
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.sample_reading import (
+    DaySample,
+    SampleSource,
+    by_day,
+    merged_sample,
+)
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import Watermarks
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.queries.window_state import LruCache
+
+Versions = Mapping[int, bytes]
+
+
+class SampleDamaged(PackingError):
+    """The sample of a day is damaged.
+
+    Attributes
+    ----------
+    starts : panes of that day
+    """
+
+    def __init__(self, starts: list[int], error: Exception):
+        super().__init__(str(error))
+        self.starts = starts
+
+
+class WindowSamples:
+    """Reader of samples; several threads may share one object.
+
+    Parameters
+    ----------
+    cache : of days and of whatever else has a `size_of`
+    """
+
+    def __init__(self, store: Store, numerics: Numerics, cache: LruCache[Any, Any]):
+        self._store = store
+        self._numerics = numerics
+        self._days = cache
+
+    def are_kept(self, config: ModelConfig) -> bool:
+        """Return whether panes of a model have samples."""
+        return self._numerics.keeps_samples and Sample.applies(self._numerics.spec(config))
+
+    def days(
+        self, config: ModelConfig, slice_: str, marks: Watermarks, versions: Versions
+    ) -> list[DaySample]:
+        """Return the samples of a window's days; SampleChangedError if the panes have other versions now."""
+        partition = self._store.keys.partition_of(config.key)
+        keys, node = self._store.keys.partition(partition), self._store.node(partition)
+        source = SampleSource(keys, self._numerics, config, slice_, marks)
+        found = []
+        for day_s, starts in by_day(versions).items():
+            expected = {start: versions[start] for start in starts}
+            name = ("sample", config.key, config.generation, slice_, day_s, tuple(expected.items()))
+            day: DaySample | None = self._days.get(name)
+            if day is None:
+                try:
+                    day = self._days.put(name, source.day(node, day_s, expected))
+                except PackingError as error:
+                    raise SampleDamaged(starts, error) from error
+            found.append(day)
+        return found
+
+    def panes(
+        self, config: ModelConfig, slice_: str, marks: Watermarks, versions: Versions
+    ) -> dict[int, Sample]:
+        """Return the sample of each pane by its start; SampleChangedError if the panes have other versions now."""
+        spec = self._numerics.spec(config)
+        found: dict[int, Sample] = {}
+        days = self.days(config, slice_, marks, versions)
+        for starts, day in zip(by_day(versions).values(), days, strict=True):
+            for start in starts:
+                rows = day.rows
+                if rows is not None:
+                    own = marks.starts(rows.starts) == start
+                    rows = rows.take(own)
+                found[start] = merged_sample(spec, [DaySample(rows, day.halvings)], WINDOW_BYTES)
+        return found

@@ -1,0 +1,226 @@
+"""A window as one state: its place, the versions of its panes at one moment, and the parts in which they are merged.
+
+Parts are hours, 6 hours, days, 8 days and 64 days, which start at fixed times. The newest pane changes most. So the panes before it are
+divided where its hour, its 6 hours, its day and so on begin. A change of the newest pane then leaves every other part as it is, and
+a window of any length has a handful of parts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from cachetools import LRUCache
+
+from calibrant.calibrators.temperature.fit import MAX_EXACT_ROWS
+from calibrant_server.workers.queries.versions import name_state
+from calibrant_server.workers.store.merge_index import state_of
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import DAY_S, Dated, Watermarks, Window, is_baseline
+
+_PANE_OVERHEAD_BYTES = 2000
+SAMPLE = "sample"
+# The sample of a window whose labelled rows are few enough for a fit to each of them: larger ones are read for nothing.
+SAMPLE_OF_FEW = "sample_of_few"
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LruCache(Generic[K, V]):
+    """The values used last, up to a total size. Without `size_of`, each has size 1."""
+
+    def __init__(self, limit: int, size_of: Callable[[V], int] | None = None):
+        self._lock = threading.Lock()
+        self._cache: LRUCache[K, V] = LRUCache(limit, size_of)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key, if it is cached."""
+        with self._lock:
+            return self._cache.get(key)
+
+    def put(self, key: K, value: V) -> V:
+        """Cache a value unless it alone exceeds the limit; return it."""
+        with self._lock:
+            if self._cache.getsizeof(value) <= self._cache.maxsize:
+                self._cache[key] = value
+        return value
+
+
+Wanted = tuple[str, ...] | None
+Panes = tuple[tuple[int, bytes], ...]
+HOUR_S = 3600
+LEVELS_S = (HOUR_S, 6 * HOUR_S, DAY_S, 8 * DAY_S, 64 * DAY_S)
+DAYS = LEVELS_S.index(DAY_S)
+
+
+class PanesDamaged(RuntimeError):
+    """Panes of the window cannot be read: no result is computed from the others as if these were empty.
+
+    Attributes
+    ----------
+    panes : each with slice, first and last time, and the error
+    """
+
+    def __init__(self, panes: list[dict[str, str]]):
+        super().__init__(f"{len(panes)} panes of the window cannot be read")
+        self.panes = panes
+
+
+class LoadedPane(NamedTuple):
+    """A pane or a merge of panes, with its size in bytes."""
+
+    pane: Any
+    n_bytes: int
+
+    @classmethod
+    def of(cls, pane: Any) -> LoadedPane:
+        """Return a pane with the memory that it takes."""
+        return cls(pane, pane.memory_bytes + _PANE_OVERHEAD_BYTES)
+
+    def size_of(self) -> int:
+        """Return the bytes that it counts for in a cache."""
+        return self.n_bytes
+
+
+@dataclass(frozen=True)
+class WindowState:
+    """Window as one state.
+
+    Attributes
+    ----------
+    spans : start and length of its panes in seconds, oldest first; none if no pane was requested
+    window : with its current boundaries
+    panes : each with its place in time, if requested separately
+    merged : their merge, if requested
+    """
+
+    version: str
+    spans: list[tuple[int, int]]
+    window: Window
+    marks: Watermarks
+    panes: list[Dated] = field(default_factory=list)
+    merged: Any = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Slice and window of a query, and the requested parts of its panes."""
+
+    config: ModelConfig
+    slice: str
+    window: Window
+    wanted: Wanted
+
+    @property
+    def name(self) -> tuple[Any, ...]:
+        return self.config.key, self.config.generation, self.slice, self.wanted
+
+    @property
+    def wants_sample(self) -> bool:
+        """Whether a sample is requested that is stored by model and day; a baseline has its own."""
+        asked = self.wanted is None or SAMPLE in self.wanted or SAMPLE_OF_FEW in self.wanted
+        return asked and not is_baseline(self.slice)
+
+    def leaves_sample_out(self, n_labelled: float) -> bool:
+        """Whether these are too many labelled rows for the sample that is requested."""
+        if self.wanted is None or SAMPLE in self.wanted:
+            return False
+        return n_labelled > MAX_EXACT_ROWS
+
+    @property
+    def parts(self) -> Wanted:
+        """Accumulators to read from the pane."""
+        if self.wanted is None:
+            return None
+        others = tuple(name for name in self.wanted if name not in (SAMPLE, SAMPLE_OF_FEW))
+        if self.wants_sample or others == self.wanted:
+            return others or ("counts",)
+        return (*others, SAMPLE)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Versions of the window's panes by start and the slice's marks, at one moment."""
+
+    window: Window
+    versions: dict[int, bytes]
+    marks: Watermarks
+
+    def state(self, place: Place, alarm: bytes, **more: Any) -> WindowState:
+        config, marks = place.config, self.marks
+        name = name_state(config, place.slice, self.window, self.versions, marks, alarm)
+        spans = [(start, marks.length(start, config.pane_s)) for start in self.versions]
+        return WindowState(name, spans, self.window, marks, **more)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Neighbouring panes that are merged, by start and version, oldest first.
+
+    Attributes
+    ----------
+    level : the length of the interval of fixed start that they lie in, in `LEVELS_S`
+    start_s : of the interval
+    panes : those of the window, without the newest
+    """
+
+    level: int
+    start_s: int
+    panes: Panes
+
+    @property
+    def is_pane(self) -> bool:
+        """Whether it is a single pane."""
+        return len(self.panes) == 1
+
+    def name(self, from_s: int) -> str:
+        """Return the name under which the merge is stored; one that begins with the window has a name of its own."""
+        return f"{self.level}|{self.start_s}|{'cut' if from_s > self.start_s else 'whole'}"
+
+    @cached_property
+    def state(self) -> bytes:
+        """What the merge depends on: starts and versions of its panes; 16 bytes."""
+        return state_of(self.panes)
+
+    @cached_property
+    def smaller(self) -> list[Part]:
+        """The parts of which it is the merge: those of the next lower level that are not the same, or panes."""
+        found = [self]
+        level = self.level
+        while len(found) == 1 and level:
+            level -= 1
+            found = _parts(level, self.panes)
+        return found if len(found) > 1 else [Part(0, pane[0], (pane,)) for pane in self.panes]
+
+
+def parts_of(versions: Mapping[int, bytes]) -> list[Part]:
+    """Return the parts of a window's panes, oldest first; the newest pane is a part of its own.
+
+    Examples
+    --------
+    >>> hours = {3600 * hour: b"v" for hour in range(100 * 24 + 9)}
+    >>> [(part.level, len(part.panes)) for part in parts_of(hours)]
+    [(4, 1536), (4, 768), (3, 96), (2, 6), (1, 2), (0, 1)]
+    """
+    panes = tuple(versions.items())
+    if not panes:
+        return []
+    newest, found, rest = panes[-1][0], [], panes[:-1]
+    for level in reversed(range(len(LEVELS_S))):
+        # What lies before the newest pane's interval of the next lower level.
+        below = newest - newest % LEVELS_S[level - 1] if level else newest
+        found += _parts(level, [pane for pane in rest if pane[0] < below])
+        rest = tuple(pane for pane in rest if pane[0] >= below)
+    return [*found, *_parts(0, panes[-1:])]
+
+
+def _parts(level: int, panes: Iterable[tuple[int, bytes]]) -> list[Part]:
+    length_s = LEVELS_S[level]
+    found: dict[int, list[tuple[int, bytes]]] = {}
+    for start, version in panes:
+        found.setdefault(start - start % length_s, []).append((start, version))
+    return [Part(level, start, tuple(some)) for start, some in found.items()]

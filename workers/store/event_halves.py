@@ -1,0 +1,56 @@
+"""Request and response of an inference, which come as two events in any order: the first waits here for the second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from calibrant_server.workers.store.connection import AsyncScript, scripts
+from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.registry import ModelConfig
+
+WAIT_S = 120
+MAX_HALF_BYTES = 256 * 1024
+MAX_WAITING_BYTES = 32 * 1024 * 1024  # of one partition
+REQUEST, RESPONSE = "q", "a"
+
+KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class HalvesFull(RuntimeError):
+    """So many halves wait that there is no room for another one."""
+
+    retry_after_s = 60
+
+
+class EventHalves:
+    """The halves of a store, for the event loop. They expire by themselves, joined or not."""
+
+    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
+        self._keys, self._kept_up = keys, kept_up
+        self._script = AsyncScript(client, scripts()["join_event"])
+
+    async def exchange(
+        self, config: ModelConfig, name: str, is_response: bool, half: bytes
+    ) -> bytes | None:
+        """Return the other half of the inference `name`; None if it has not come, and then `half` waits for it.
+
+        Raises
+        ------
+        HalvesFull, StoreUnavailable
+        """
+        keys = self._keys.of_model(config.key)
+        own, other = (RESPONSE, REQUEST) if is_response else (REQUEST, RESPONSE)
+        names = [
+            keys.event_half(config.key, config.generation, name, side) for side in (other, own)
+        ]
+        reply = await self._kept_up(
+            lambda: self._script(
+                keys=[*names, keys.event_bytes],
+                args=[half, WAIT_S, int(time.time()) // 60, MAX_WAITING_BYTES],
+            )
+        )
+        if reply[0] == 2:
+            raise HalvesFull(config.key)
+        return bytes(reply[1]) if reply[0] == 1 else None
