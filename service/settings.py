@@ -29,6 +29,7 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
     )
+    processes: int = Field(1, ge=1, le=64, description="Processes that serve on the port.")
     redis_url: str | None = Field(
         None, description="Redis or Valkey. Default: the service starts one."
     )
@@ -66,6 +67,19 @@ class Settings(BaseSettings):
         None, description="Origins of pages that may read and embed responses, with commas between."
     )
     log_requests: bool = Field(True, description="One line a request on standard error.")
+
+    def part_of_process(self) -> "Settings":
+        """Return the settings of one process: an equal part of each bound of all processes together.
+
+        Each part of the body memory has room for one largest body, sent and decompressed: no body is rejected for ever.
+        """
+        n = self.processes
+        least = min(self.max_bytes_in_hand, self.max_body_bytes + self.max_decoded_bytes)
+        parts = {
+            "max_bytes_in_hand": max(self.max_bytes_in_hand // n, least),
+            "max_streams": -(-self.max_streams // n),
+        }
+        return self.model_copy(update=parts)
 
     @field_validator("allowed_origins", mode="before")
     @classmethod
