@@ -56,29 +56,29 @@ def run(
     on_start : called once all threads run
     """
     with store_of(settings) as stored:
-        crew = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
-        if not _started(crew, STORE_WAIT_S, stop):
+        supervisor = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
+        if not _started(supervisor, STORE_WAIT_S, stop):
             return
         log.info("engine_started n_partitions=%d", settings.partitions)
         log.info("panes_filled_by kernel=%s", kernel.status())
         on_start()
         stop.wait()
-        crew.stop()
-        if crew.mismatch is not None:
-            raise crew.mismatch
+        supervisor.stop()
+        if supervisor.mismatch is not None:
+            raise supervisor.mismatch
 
 
-def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool:
+def _started(supervisor: Supervisor, patience_s: float, stop: threading.Event) -> bool:
     """Start the threads, waiting for a store that is starting; return False if stopped first."""
     deadline = time.monotonic() + patience_s
     while not stop.is_set():
         try:
-            crew.start()
+            supervisor.start()
             return True
         except RedisError as error:
             if not is_worth_repeating(error) or time.monotonic() > deadline:
                 raise
-            crew.store.state.failed(error)
+            supervisor.store.state.failed(error)
             stop.wait(0.2)
     return False
 

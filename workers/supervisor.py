@@ -81,8 +81,8 @@ class Supervisor:
             self._start_other(f"compute-{number}", lambda: self._serving.run(self._stop))
         if self.settings.compute_threads:
             self._start_other("compute-slow", lambda: self._serving.run_slow(self._stop))
-        courier = WebhookSender(self.store, lambda: self.partitions)
-        self._start_other("courier", lambda: courier.run(self._stop))
+        webhook_sender = WebhookSender(self.store, lambda: self.partitions)
+        self._start_other("webhooks", lambda: webhook_sender.run(self._stop))
         self._start_other("heartbeat", self._beat)
 
     def stop(self, timeout_s: float = 10.0) -> bool:

@@ -140,7 +140,7 @@ class Block:
         for column, count in zip(self._sums, self.depends_on, strict=True):
             column[self._counts[count] == 0] = 0.0
 
-    def held_arrays(self) -> Iterator[NDArray[Any]]:
+    def stored_arrays(self) -> Iterator[NDArray[Any]]:
         """Return every array that it refers to, as stored: dense or sparse."""
         yield self._counts
         yield self._sums

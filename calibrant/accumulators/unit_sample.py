@@ -76,7 +76,7 @@ class UnitSample(Accumulator):
     def is_empty(self) -> bool:
         return len(self.hashes) == 0
 
-    def held_arrays(self) -> Iterator[NDArray[Any]]:
+    def stored_arrays(self) -> Iterator[NDArray[Any]]:
         yield from (self.hashes, self.batches)
 
     @property

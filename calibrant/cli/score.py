@@ -139,7 +139,7 @@ def score(
     )  # fmt: skip
     settings = Settings(metrics, bins, policy, scope, ci, tolerance, days)
     try:
-        refuse_output(output_file)
+        reject_output(output_file)
         if manifest is not None:
             images = ImageSettings(class_, roi == "auto")
             contents = run.evaluated(manifest, settings, images, work, title)
@@ -167,13 +167,13 @@ def _evaluated(
         if compare is not None:
             progress.begin(f"reading {compare.name}", None)
             other = read_scored(compare, labels or file, roles, True)
-            _refuse_other_rows(data, other)
+            _reject_other_rows(data, other)
         progress.begin("evaluating", n_steps(settings, data, other is not None))
         found: Evaluation = evaluated(data, settings, progress.step, other)
     return contents_of(found, title or f"Calibration of {file.stem}", other)
 
 
-def _refuse_other_rows(data: ScoredData, other: ScoredData) -> None:
+def _reject_other_rows(data: ScoredData, other: ScoredData) -> None:
     mine, theirs = data.batch, other.batch
     if mine.n_classes != theirs.n_classes or mine.task != theirs.task:
         detail = f"Received {theirs.n_classes} classes; expected {mine.n_classes}, as in {data.files[0][0].name}."
@@ -183,7 +183,7 @@ def _refuse_other_rows(data: ScoredData, other: ScoredData) -> None:
         raise InputFileError(other.files[0][0], detail, "labels")
 
 
-def refuse_output(path: Path | None) -> None:
+def reject_output(path: Path | None) -> None:
     """Reject an output that cannot be written, before anything is computed.
 
     Raises

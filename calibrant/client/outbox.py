@@ -103,7 +103,7 @@ class Outbox:
             self._changed.notify_all()
         return queued
 
-    def refuse(self, n: int, error: str) -> None:
+    def reject(self, n: int, error: str) -> None:
         """Count rows that are not queued because of their content."""
         with self._changed:
             self._logged += n

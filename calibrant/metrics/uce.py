@@ -19,7 +19,7 @@ from calibrant.accumulators.uncertainty import (
 )
 from calibrant.core.grid import equal_width_bin, on_edge
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import N_DRAWS, NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
@@ -61,8 +61,8 @@ def table_of(view: View) -> dict[str, Floats]:
     NotAnswerable
         Plain histograms, predictions merged before uncertainty was stored, or bins that its grid cannot give exactly.
     """
-    view.refuse_histograms()
-    sums = _raw_sums(view) if view.is_raw else _kept_sums(view)
+    view.reject_histograms()
+    sums = _raw_sums(view) if view.is_raw else _stored_sums(view)
     suffix = "_pooled" if view.policy == 0 else ""
     at = dict(zip(SUMS, sums, strict=True))
     found = {
@@ -71,22 +71,22 @@ def table_of(view: View) -> dict[str, Floats]:
     return found | {"correct": at["correct_" + POLICIES[view.policy]]}
 
 
-def _kept_sums(view: View) -> Floats:
+def _stored_sums(view: View) -> Floats:
     block = view.pane["uncertainty"].blocks["cells"]
     places, counts, sums = block.filled()
-    view.refuse_partial(int(counts[0].sum()), "uncertainty")
-    grid, bins = uncertainty_grid(), view.question.bins
+    view.reject_partial(int(counts[0].sum()), "uncertainty")
+    grid, bins = uncertainty_grid(), view.pane_query.bins
     if bins not in grid.exact_bins:
         exact = ", ".join(map(str, grid.exact_bins))
-        raise NotAnswerable(
+        raise NoResultError(
             "bins_not_exact", f"the grid of uncertainties gives {exact} bins, not {bins}"
         )
-    place = grid.bins(bins, view.question.edges)[places]
+    place = grid.bins(bins, view.pane_query.edges)[places]
     return np.stack([np.bincount(place, column, bins) for column in sums]).astype(np.float64)
 
 
 def _raw_sums(view: View) -> Floats:
-    filling, bins = view.filling, view.question.bins
+    filling, bins = view.filling, view.pane_query.bins
     assert filling is not None
     block = Block(1, len(SUMS), bins)
     if filling.n:
@@ -94,7 +94,7 @@ def _raw_sums(view: View) -> Floats:
         fill_uncertainty(
             block,
             filling,
-            equal_width_bin(on_edge(uncertainty, bins), bins, view.question.edges),
+            equal_width_bin(on_edge(uncertainty, bins), bins, view.pane_query.edges),
             uncertainty,
         )
     return block.sums
@@ -109,7 +109,7 @@ def read(view: View) -> MetricValue | None:
     held = weight[filled]
     uncertainty, error = table["uncertainty"][filled] / held, 1.0 - table["correct"][filled] / held
     extra: dict[str, object] = {
-        "bins": view.question.bins,
+        "bins": view.pane_query.bins,
         "binning": "equal_width",
         "scope": "uncertainty",
         "table": {

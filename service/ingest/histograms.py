@@ -16,8 +16,8 @@ from calibrant_server.service.http.errors import BodyTooLarge, InvalidQuery, Mod
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem_responses import violation_of
 from calibrant_server.service.ingest.model_rules import (
-    refuse_too_many,
-    refuse_undeclared_update,
+    reject_too_many,
+    reject_undeclared_update,
 )
 from calibrant_server.service.ingest.offsets import OFFSET_FIELDS, offsets_of, offsets_of_query
 from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
@@ -25,7 +25,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     batch_id_of,
     object_of,
     quoted,
-    refuse_unknown,
+    reject_unknown,
 )
 from calibrant_server.service.ingest.schemas import PaneQuery
 from calibrant_server.service.ingest.service import (
@@ -124,7 +124,7 @@ def _prepared(
             violations += error.violations[: 1 if context.partial else None]
     if violations and not context.partial:
         raise CalibrationInputError(violations)
-    refuse_too_many(n_accepted, violations, len(rejected))
+    reject_too_many(n_accepted, violations, len(rejected))
     _check_panes(updates, config, context)
     placed_updates = [
         replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)
@@ -190,7 +190,7 @@ def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[tuple[str,
         own = ("batch_id", *OFFSET_FIELDS) if "offsets" in document else ("batch_id",)
         head = BatchHead.of({k: v for k, v in document.items() if k in own})
         return head, [("", {k: v for k, v in document.items() if k not in own})]
-    refuse_unknown(document, ("batch_id", *OFFSET_FIELDS, "histograms"))
+    reject_unknown(document, ("batch_id", *OFFSET_FIELDS, "histograms"))
     histograms = document["histograms"]
     if not isinstance(histograms, list) or not all(isinstance(each, dict) for each in histograms):
         detail = "histograms must be a list of objects."
@@ -210,10 +210,10 @@ def _updates(
     if not isinstance(kind, str) or kind not in KINDS:
         detail = f"kind must be one of {', '.join(KINDS)}."
         raise CalibrationInputError([Violation(f"{pointer}/kind", "unknown_value", detail)])
-    refuse_unknown(fields, (*NAMES[kind], *HEAD_NAMES), pointer)
+    reject_unknown(fields, (*NAMES[kind], *HEAD_NAMES), pointer)
     head = _head({k: v for k, v in fields.items() if k in HEAD_NAMES}, pointer)
     _check_head(head, kind, pointer)
-    refuse_undeclared_update(head.slice, config, f"{pointer}/slice")
+    reject_undeclared_update(head.slice, config, f"{pointer}/slice")
     rest = {k: v for k, v in fields.items() if k not in HEAD_NAMES}
     made = [
         Update(

@@ -22,7 +22,7 @@ _PAIRS, _ROW_OF_PAIRS = 3_500_000, 75
 _CASE, _ROW_OF_CASE = 35_000, 70
 
 
-def refuse_costly_score(
+def reject_costly_score(
     n_rows: int,
     metrics: Collection[str],
     sent_bytes: int,

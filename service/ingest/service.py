@@ -197,7 +197,7 @@ class IngestAccess:
 
     def _count(self, batch: IngestBatch, receipt: Receipt) -> None:
         if not receipt.duplicate:
-            self.request.app.state.meters.accepted.labels(batch.kind).inc(receipt.accepted)
+            self.request.app.state.metrics.accepted.labels(batch.kind).inc(receipt.accepted)
 
     async def _appended(
         self,

@@ -70,7 +70,7 @@ EVENTS = {
 }
 
 
-class RecordMeters(Collector):
+class RecordMetrics(Collector):
     """Retained records of each model, by what they wait for, and the outcomes of all others."""
 
     def __init__(self, tallies: Mapping[str, Mapping[str, int]]) -> None:
@@ -95,7 +95,7 @@ class RecordMeters(Collector):
             yield counter
 
 
-class DriftMeters(Collector):
+class DriftMetrics(Collector):
     """Each model's evidence, and sums per bin that only grow: PromQL computes any window by subtraction."""
 
     def __init__(self, summaries: Mapping[str, Mapping[str, Any]]) -> None:
@@ -119,7 +119,7 @@ class DriftMeters(Collector):
             yield counter
 
 
-class StatusMeters(Collector):
+class StatusMetrics(Collector):
     """Status of each model: calibration error with its null reference, temperature, map, labels, sealing."""
 
     def __init__(
@@ -199,7 +199,7 @@ class ModelSeries:
         summaries = {each.key: summaries[each.key] for each in chosen if each.key in summaries}
         statuses = await self._statuses.refreshed(chosen)
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(StatusMeters(chosen, statuses, summaries, len(configs) - len(chosen)))
-        registry.register(DriftMeters(summaries))
-        registry.register(RecordMeters(await inbox.tallies_of(chosen)))
+        registry.register(StatusMetrics(chosen, statuses, summaries, len(configs) - len(chosen)))
+        registry.register(DriftMetrics(summaries))
+        registry.register(RecordMetrics(await inbox.tallies_of(chosen)))
         return registry

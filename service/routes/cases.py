@@ -17,7 +17,7 @@ from calibrant_server.service.figures.case_histogram import draw_histogram
 from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
 from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
 from calibrant_server.service.http.lists import ListPage, PageQuery, link_to, page_of
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, or_drawn
@@ -151,7 +151,7 @@ class CasesResponse(ListPage):
     reason: str | None = None
 
 
-CASES = answers(
+CASES = success(
     CasesResponse,
     "A page of the cases, or a figure",
     ETag="State and query.",

@@ -36,7 +36,7 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     MapVersion,
@@ -91,7 +91,7 @@ class CurrentMapResponse(MapVersion):
     "/v1/models/{model}/maps/current",
     operation_id="getCurrentMap",
     responses={
-        200: answers(
+        200: success(
             CurrentMapResponse,
             "The current map",
             ETag="Its promotion.",
@@ -125,7 +125,7 @@ async def get_current_map(
     "/v1/models/{model}/maps/current",
     operation_id="promoteMap",
     responses={
-        200: answers(CurrentMapResponse, "The current map", ETag="Its promotion."),
+        200: success(CurrentMapResponse, "The current map", ETag="Its promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("The version and the reason", json=Promotion),

@@ -19,7 +19,7 @@ from calibrant_server.workers.ingest import append
 from calibrant_server.workers.ingest.inbox import BacklogFull, IdsFull, RecordsFull
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import ask
-from calibrant_server.workers.queries.ask import AnswerTimeout, QueryRequest, Side
+from calibrant_server.workers.queries.ask import QueryRequest, ResultTimeoutError, Side
 from calibrant_server.workers.store.rate_leases import LEASE_S, RateLeases
 from calibrant_server.workers.store.webhook_tests import MAX_OF_TENANT
 from tests.workers.driving import MODEL, Bench, delivery
@@ -186,20 +186,20 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
     monkeypatch.setattr(ask, "REASK_S", 60.0)
     client = bench.inbox._asking
 
-    def question(tenant: str, i: int) -> QueryRequest:
+    def pane_query(tenant: str, i: int) -> QueryRequest:
         until_s = time.time() + 1.0
         side = Side(f"{tenant}/m", "", (0, 1))
         return QueryRequest(f"{tenant}{i}", "metrics", {}, side, "nobody", until_s)
 
     async def scene() -> tuple[int, list[bytes]]:
-        asked = [asyncio.create_task(client._until_answered(question("a", i))) for i in range(60)]
+        asked = [asyncio.create_task(client._until_computed(pane_query("a", i))) for i in range(60)]
         await asyncio.sleep(0.3)
         n = await bench.inbox.client.llen(bench.store.keys.questions)
-        asked.append(asyncio.create_task(client._until_answered(question("b", 0))))
+        asked.append(asyncio.create_task(client._until_computed(pane_query("b", 0))))
         await asyncio.sleep(0.3)
         queue = await bench.inbox.client.lrange(bench.store.keys.questions, 0, -1)
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        assert all(isinstance(each, AnswerTimeout) for each in outcomes)
+        assert all(isinstance(each, ResultTimeoutError) for each in outcomes)
         return n, queue
 
     n, queue = bench.run(scene())

@@ -276,10 +276,10 @@ class TestTheChild:
         reducer = DisposableReducer(Numerics(), 1, 0)
         from calibrant_server.workers.ingest import sandbox as child
 
-        def refused(*args):
+        def rejected(*args):
             raise OSError(24, "too many open files")
 
-        monkeypatch.setattr(child, "reduce_entry", refused)
+        monkeypatch.setattr(child, "reduce_entry", rejected)
         entry = child.IngestEntry(
             model=MODEL.key,
             generation=MODEL.generation,

@@ -75,7 +75,7 @@ class Item:
         """Park the entry: nothing is wrong with it, and it can be merged once the state that it touches is readable."""
         self.status, self.why = records.PARKED, why
 
-    def refuse(self, rule: str, detail: str, pointer: str = "") -> None:
+    def reject(self, rule: str, detail: str, pointer: str = "") -> None:
         """Reject the batch."""
         self.status = records.REJECTED
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
@@ -176,7 +176,7 @@ class CommitGroup:
             return
         self._seen.add(batch)
         if item.config is None or item.config.generation != entry.generation:
-            item.refuse("model_deleted", "the model was deleted after the batch was accepted")
+            item.reject("model_deleted", "the model was deleted after the batch was accepted")
             return
         self._fill(item)
 
@@ -269,7 +269,7 @@ class CommitGroup:
                 item.judge(error)
                 return False
         # One at a time: rejecting an earlier item may remove a conflict of a later one.
-        return not any(_refuse_conflicting(item) for item in self.items)
+        return not any(_reject_conflicting(item) for item in self.items)
 
     def _erased(self) -> dict[PaneKey, tuple[list[str], ModelConfig]]:
         """Return the ids that were deleted, by the pane of all rows of their time slice."""
@@ -351,7 +351,7 @@ def release(reserved: Mapping[str, int], commit: Commit, keys: PartitionKeys) ->
     commit.add_numbers(keys.retained, {name: -n for name, n in reserved.items()})
 
 
-def _refuse_conflicting(item: Item) -> bool:
+def _reject_conflicting(item: Item) -> bool:
     """Reject an item with conflicting totals, unless it is partial and some of its updates are valid."""
     conflicts = item.conflicting()
     if not conflicts or not item.counts or item.entry is None:

@@ -34,7 +34,7 @@ from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import LoneEntryError, Parking
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.retained_store import RetainedStore
-from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
+from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
 from calibrant_server.workers.ingest.tries import Tries
 from calibrant_server.workers.lifecycle.baselines import Baselines, write_outcome
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
@@ -332,7 +332,7 @@ class PartitionLoop:
             reduction, n = self._child.reduce(entry, config)
         except EntryKills as death:
             item.set_aside(str(death))
-        except EntryRefused as error:
+        except EntryRejected as error:
             item.judge(error)
         else:
             if reduction.outcomes or any(key.slice for key in reduction.touched):
@@ -391,7 +391,7 @@ class PartitionLoop:
         if item.record is not None and item.record.is_final:
             item.status = None
         elif item.config is None or item.config.generation != entry.generation:
-            item.refuse("model_deleted", "the model was deleted after the batch was accepted")
+            item.reject("model_deleted", "the model was deleted after the batch was accepted")
         else:
             try:
                 part = self._baselines if entry.kind == BASELINE else self._restoring

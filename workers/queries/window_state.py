@@ -124,8 +124,8 @@ class Place:
     @property
     def wants_sample(self) -> bool:
         """Whether a sample is requested that is stored by model and day; a baseline has its own."""
-        asked = self.wanted is None or SAMPLE in self.wanted or SAMPLE_OF_FEW in self.wanted
-        return asked and not is_baseline(self.slice)
+        requested = self.wanted is None or SAMPLE in self.wanted or SAMPLE_OF_FEW in self.wanted
+        return requested and not is_baseline(self.slice)
 
     def leaves_sample_out(self, n_labelled: float) -> bool:
         """Whether these are too many labelled rows for the sample that is requested."""

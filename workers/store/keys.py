@@ -203,10 +203,10 @@ class PartitionKeys:
     def detectors(self, model: str, generation: str) -> str:
         return f"{self.tag}:a:{model}|{generation}"
 
-    def looks(self, model: str, generation: str, detector: str) -> str:
+    def cohort_results(self, model: str, generation: str, detector: str) -> str:
         return f"{self.tag}:h:{model}|{generation}|{detector}"
 
-    def rater_looks(self, model: str, generation: str) -> str:
+    def rater_results(self, model: str, generation: str) -> str:
         return f"{self.tag}:hr:{model}|{generation}"
 
     @cached_property
@@ -313,7 +313,7 @@ class Keys:
         return f"{self.namespace}:ask"
 
     @property
-    def slow_questions(self) -> str:
+    def slow_queries(self) -> str:
         return f"{self.namespace}:ask:slow"
 
     def claim(self, digest: str) -> str:

@@ -16,30 +16,30 @@ from calibrant_server.workers.store.keys import Keys
 SESSION_S = 12 * 3600
 TOKEN_BYTES = 32
 
-KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class PageSessions:
-    """Sessions, for the event loop. `kept_up` repeats a call after transient errors."""
+    """Sessions, for the event loop. `store_retries` repeats a call after transient errors."""
 
-    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
-        self._client, self._keys, self._kept_up = client, keys, kept_up
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def begin(self, key_digest: str) -> str:
         """Return the cookie of a new session of the key with this SHA-256."""
         token = secrets.token_urlsafe(TOKEN_BYTES)
         name = self._name(token)
-        await self._kept_up(lambda: self._client.set(name, key_digest, ex=SESSION_S))
+        await self._retried(lambda: self._client.set(name, key_digest, ex=SESSION_S))
         return token
 
     async def key_digest(self, token: str) -> str | None:
         """Return the SHA-256 of the key that a cookie stands for; None if there is no such session."""
-        found = await self._kept_up(lambda: self._client.get(self._name(token)))
+        found = await self._retried(lambda: self._client.get(self._name(token)))
         return None if found is None else found.decode()
 
     async def end(self, token: str) -> None:
         """End a session."""
-        await self._kept_up(lambda: self._client.delete(self._name(token)))
+        await self._retried(lambda: self._client.delete(self._name(token)))
 
     def _name(self, token: str) -> str:
         return self._keys.page_session(hashlib.sha256(token.encode()).hexdigest())
