@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
-from calibrant_server.service.engine import Connection, connected
+from calibrant_server.service.engine import Connection
 from calibrant_server.service.http import problem_responses
 from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
 from calibrant_server.service.http.event_streams import Streams
@@ -33,6 +33,7 @@ from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.security.keys import Keyring
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
+from calibrant_server.service.store_wait import joined
 from calibrant_server.service.version import API_VERSION
 
 
@@ -42,11 +43,17 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
+        async def join(reached: Connection, stack: AsyncExitStack) -> None:
             if connection is None:
-                furnish(app, settings, await stack.enter_async_context(connected(settings)))
+                furnish(app, settings, reached)
             await stack.enter_async_context(refreshed(app.state.key_refresh))
             stack.push_async_callback(app.state.rates.close)
+
+        async with AsyncExitStack() as stack:
+            if connection is None:
+                await stack.enter_async_context(joined(app, settings, join))
+            else:
+                await join(connection, stack)
             yield
 
     app = FastAPI(
@@ -61,6 +68,9 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         lifespan=lifespan,
     )
     app.state.settings = settings
+    app.state.connection = None
+    app.state.waits_for_store = False
+    app.state.start_error = None
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
     app.state.served = ServedRequests(max(1, int(SERVED_SHARE * connection_limit())))
@@ -93,7 +103,6 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
-    app.state.connection = connection
     keyring: Keyring = app.state.keyring
     app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)
     app.state.reads = ReadService(connection)
@@ -102,6 +111,7 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     path = None if settings.keys else settings.keys_file
     app.state.rates = Rates(connection.inbox.rates, settings.tenant_rate, settings.key_rate)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
+    app.state.connection = connection  # last: the app serves from now on
 
 
 def _document_once(app: FastAPI) -> dict[str, Any]:
