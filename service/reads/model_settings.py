@@ -22,8 +22,8 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.input.name_columns import NAME, NAME_RULE
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
-from calibrant_server.service.ingest.columns import refuse_unknown
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
+from calibrant_server.service.ingest.parsed_batch import refuse_unknown
 from calibrant_server.service.reads.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from calibrant_server.service.reads.durations import duration_of
 from calibrant_server.service.reads.queries import duration

@@ -52,7 +52,8 @@ from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQ
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Window, rfc3339, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.windows import Window, rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
 

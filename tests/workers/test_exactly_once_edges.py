@@ -16,7 +16,8 @@ from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle import housekeeping
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
-from calibrant_server.workers.store.windows import Watermarks, fields_of, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from tests.workers.driving import MODEL, SUMS, delivery
 from tests.workers.ledger import pane_of
 from tests.workers.test_parked import failing, parked_entries, replay_all, steps

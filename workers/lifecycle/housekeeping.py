@@ -16,6 +16,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from calibrant.core.packing import PackingError
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered
 from calibrant_server.workers.alarm.removal import remove_alarm
 from calibrant_server.workers.ingest.dead_letters import of_generation
@@ -33,14 +34,9 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.merge_index import drop_merges_of, drop_stale_merges
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.transient_errors import is_transient, store_message
-from calibrant_server.workers.store.windows import (
-    ALL_ROWS,
-    DAY_S,
-    KEPT_FROM,
-    Watermarks,
-    is_baseline,
-)
+from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks
 
 log = logging.getLogger(__name__)
 
