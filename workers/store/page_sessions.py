@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from calibrant_server.workers.store.keys import Keys
@@ -33,7 +34,7 @@ class PageSessions:
         name = self._name(token)
         # First listed, then opened: no session is open that is not listed.
         for oldest in await self._kept_up(lambda: self._listed(key_digest, name)):
-            await self._kept_up(lambda ends=oldest: self._client.delete(ends))
+            await self._kept_up(partial(self._client.delete, oldest))
         await self._kept_up(lambda: self._client.set(name, key_digest, ex=SESSION_S))
         return token
 
