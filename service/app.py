@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
-from calibrant_server.service.engine import Connection
+from calibrant_server.service.engine import Connection, connected
 from calibrant_server.service.http import problem_responses
 from calibrant_server.service.http.connections import SERVED_SHARE, connection_limit
 from calibrant_server.service.http.event_streams import Streams
@@ -23,6 +23,7 @@ from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.process_board import Board
 from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.model_statuses import StatusCache
 from calibrant_server.service.reads.service import ReadService
@@ -37,8 +38,17 @@ from calibrant_server.service.store_wait import joined
 from calibrant_server.service.version import API_VERSION
 
 
-def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:
-    """Return the service; without a `connection` it starts or joins the engine itself."""
+def create_app(
+    settings: Settings | None = None,
+    connection: Connection | None = None,
+    board: Board | None = None,
+) -> FastAPI:
+    """Return the service; without a `connection` it starts or joins the engine itself.
+
+    Parameters
+    ----------
+    board : of the processes of the service, if this is one of several
+    """
     settings = settings or Settings()
 
     @asynccontextmanager
@@ -51,7 +61,9 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 
         async with AsyncExitStack() as stack:
             if connection is None:
-                await stack.enter_async_context(joined(app, settings, join))
+                await stack.enter_async_context(
+                    joined(app, lambda: connected(settings, board), join)
+                )
             else:
                 await join(connection, stack)
             yield
@@ -73,8 +85,11 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     app.state.start_error = None
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
-    app.state.served = ServedRequests(max(1, int(SERVED_SHARE * connection_limit())))
+    app.state.served = ServedRequests(
+        max(1, int(SERVED_SHARE * connection_limit(settings.processes)))
+    )
     app.state.streams = Streams()
+    app.state.board = board
     app.state.meters = ServiceMetrics(app.state.admission)
     if connection is not None:
         furnish(app, settings, connection)
@@ -109,7 +124,8 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     app.state.statuses = StatusCache(app.state.reads)
     app.state.model_series = ModelSeries(app.state.reads, app.state.statuses)
     path = None if settings.keys else settings.keys_file
-    app.state.rates = Rates(connection.inbox.rates, settings.tenant_rate, settings.key_rate)
+    limits = settings.tenant_rate, settings.key_rate
+    app.state.rates = Rates(connection.inbox.rates, *limits, n_processes=settings.processes)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
     app.state.connection = connection  # last: the app serves from now on
 

@@ -9,13 +9,12 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 
 from fastapi import FastAPI
 from redis.exceptions import RedisError
 
-from calibrant_server.service.engine import Connection, connected
-from calibrant_server.service.settings import Settings
+from calibrant_server.service.engine import Connection
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
 from calibrant_server.workers.store.server_files import ServerSilent
 from calibrant_server.workers.store.transient_errors import is_worth_repeating, store_message
@@ -24,6 +23,7 @@ PAUSE_S = 0.5
 
 log = logging.getLogger("service")
 
+Connect = Callable[[], AbstractAsyncContextManager[Connection]]
 Join = Callable[[Connection, AsyncExitStack], Awaitable[None]]
 
 
@@ -35,23 +35,24 @@ def is_away(error: BaseException) -> bool:
 
 
 @asynccontextmanager
-async def joined(app: FastAPI, settings: Settings, join: Join) -> AsyncIterator[None]:
+async def joined(app: FastAPI, connect: Connect, join: Join) -> AsyncIterator[None]:
     """Connect and join; while the store is away, go on without and repeat in the background.
 
     Parameters
     ----------
+    connect : connects to the store, or starts it with the engine
     join : called once with the connection; what it enters is left at the end
     """
     async with AsyncExitStack() as stack:
-        if not await _has_joined(app, settings, join, stack):
-            task = asyncio.create_task(_until_joined(app, settings, join, stack))
+        if not await _has_joined(app, connect, join, stack):
+            task = asyncio.create_task(_until_joined(app, connect, join, stack))
             stack.push_async_callback(_ended, task)
         yield
 
 
-async def _has_joined(app: FastAPI, settings: Settings, join: Join, stack: AsyncExitStack) -> bool:
+async def _has_joined(app: FastAPI, connect: Connect, join: Join, stack: AsyncExitStack) -> bool:
     try:
-        connection = await stack.enter_async_context(connected(settings))
+        connection = await stack.enter_async_context(connect())
     except (StoreUnavailable, ServerSilent, RedisError, OSError) as error:
         if not is_away(error):
             raise
@@ -63,12 +64,10 @@ async def _has_joined(app: FastAPI, settings: Settings, join: Join, stack: Async
     return True
 
 
-async def _until_joined(
-    app: FastAPI, settings: Settings, join: Join, stack: AsyncExitStack
-) -> None:
+async def _until_joined(app: FastAPI, connect: Connect, join: Join, stack: AsyncExitStack) -> None:
     try:
         await asyncio.sleep(PAUSE_S)
-        while not await _has_joined(app, settings, join, stack):
+        while not await _has_joined(app, connect, join, stack):
             await asyncio.sleep(PAUSE_S)
         log.info("service_has_reached_store")
     except Exception as error:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.arrow import Column
+from calibrant.input.arrow_column import Column
 from calibrant_server.service.http.bodies import ARROW, NDJSON, Body, decoded_limit
 from calibrant_server.service.http.errors import BodyTooLarge, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson

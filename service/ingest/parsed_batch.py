@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.arrow import Column, Lists
+from calibrant.input.arrow_column import Column, Lists
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.errors import escaped
 from calibrant_server.service.ingest.offsets import OFFSET_FIELDS
