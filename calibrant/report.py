@@ -36,7 +36,7 @@ def score_batch(
     batch : with at least one labelled prediction
     params : `metrics` (slugs), `objective` of the temperature, the fields of `PaneQuery`, `include` (names of
         `sections.SECTIONS`) with the sections' own parameters, and further options by name
-    raters : each named rater's class for every row of the batch, -1 where he gave none
+    raters : each named rater's class for every row of the batch, -1 where they gave none
 
     Returns
     -------
@@ -79,7 +79,7 @@ def score_batch(
 def raters_compared(
     view: View, slugs: Sequence[str], raters: Mapping[str, NDArray[np.int64]]
 ) -> dict[str, Any]:
-    """Each metric under every label policy and of each named rater alone, beside how often raters differ."""
+    """Each metric under every label policy and of each named rater separately, with the rate at which raters differ."""
     assert view.filling is not None
     batch, pane_query = view.filling.whole, view.pane_query
     differ = disagreement(batch.label_counts[batch.row_total > 1])

@@ -1,4 +1,4 @@
-"""What a posted batch can be asked beside metrics, reliability and temperature: one function a section.
+"""Sections of a report in addition to metrics, reliability and temperature: one function per section.
 
 Each computes from the raw rows what an endpoint computes from a window's state.
 """

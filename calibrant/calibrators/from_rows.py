@@ -46,7 +46,7 @@ def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms, or its panes store no sample.
     """
     view.reject_histograms()

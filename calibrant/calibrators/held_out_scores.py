@@ -35,7 +35,7 @@ def held_out_scores(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The panes store no sample.
     """
     assert method.solve is not None

@@ -80,7 +80,7 @@ def solve_view(view: View, options: Options) -> Solved:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms.
     """
     raters, ci = view.pane_query.raters, view.pane_query.ci

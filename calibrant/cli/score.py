@@ -117,7 +117,7 @@ def score(
     ] = None,
     work: Annotated[
         Path | None,
-        typer.Option(help="of images: folder of finished cases. Default: beside the manifest"),
+        typer.Option(help="of images: folder of finished cases. Default: next to the manifest"),
     ] = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.

@@ -62,7 +62,7 @@ def available_rows(view: View, most: int) -> AvailableRows | None:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms, or a sample without a row of positive weight.
     """
     view.reject_histograms()
@@ -100,7 +100,7 @@ def available_batch(view: View, most: int) -> tuple[Batch, str]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `available_rows`, or no such prediction is available.
     """
     view.reject_histograms()

@@ -267,7 +267,7 @@ class Filling:
         )
         sums[:, 1] = sums[:, 0] / ratings
         for policy, chosen in ((2, correct_ratings.majority), (3, correct_ratings.single)):
-            entry = np.flatnonzero(chosen)  # one a row
+            entry = np.flatnonzero(chosen)  # one per row
             counts[2, policy] = ~finite[entry]
             correct = correct_ratings.class_index[entry] == self.top_class
             own_brier = brier - 2.0 * self.correct_probability[entry]

@@ -316,7 +316,7 @@ class _Reader:
         outside = (confidence < count * lower - slack) | (confidence > count * upper + slack)
         if outside.any():
             i = int(np.flatnonzero(outside)[0])
-            detail = f"the mean confidence of bin {i} must lie in [{lower[i]:.6g}, {upper[i]:.6g}]"
+            detail = f"the mean confidence of bin {i} must be in [{lower[i]:.6g}, {upper[i]:.6g}]"
             self._reject(f"sum_confidence/{i}", "bin_mean", detail)
         if (correct > count + slack).any():
             i = int(np.flatnonzero(correct > count + slack)[0])

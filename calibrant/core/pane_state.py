@@ -126,7 +126,7 @@ class PaneState:
         """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
 
         Each such batch counts the unit as a new one. `n` is exact up to 1024 units and estimated from those
-        whose hash lies below a threshold beyond.
+        whose hash is below a threshold beyond.
         """
         units = self["unit_sample"]
         assert isinstance(units, UnitSample)

@@ -72,7 +72,7 @@ def fill_by(
 ) -> PanesByKey:
     """Fill a table's rows into panes by time and slice.
 
-    The panes equal those that the service makes of the same rows. The table is read into memory; fill larger data in
+    The panes equal those that the service fills from the same rows. The table is read into memory; fill larger data in
     pieces that keep each unit complete, and add the panes.
 
     Parameters

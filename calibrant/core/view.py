@@ -115,7 +115,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The window contains plain histograms, or the classes' cells are not stored.
         """
         self.reject_histograms()
@@ -126,7 +126,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The window contains histograms that do not support this query, or the classes' cells are not stored.
         """
         return self.table_of(self.scope)
@@ -155,7 +155,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             Not every class's cells are stored.
         """
         return [self.table_of(f"class:{k}") for k in range(self.spec.n_classes)]
@@ -204,7 +204,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The class's cells are not stored.
         """
         return self.once(("cells", scope), lambda: self._cells_of(scope))
@@ -223,7 +223,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The window contains plain histograms.
         """
         self.reject_histograms()
@@ -366,7 +366,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             There are no raw rows.
         """
         filling = self.filling
@@ -379,7 +379,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             There are no raw rows.
         """
         rows = self.rows(scope)

@@ -79,7 +79,7 @@ def roc_cells(view: View, scope: str) -> tuple[Cells, NDArray[np.bool_]]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The class's cells are not stored, or histograms are of another kind, policy or edges.
     """
     if view.pane.keeps("histograms") and not view.pane["histograms"].is_empty:
@@ -95,7 +95,7 @@ def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         All ratings are correct, or all incorrect: there is no pair to rank.
     """
     right, wrong = cells.correct, np.maximum(cells.weight - cells.correct, 0.0)

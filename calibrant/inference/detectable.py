@@ -62,7 +62,7 @@ def _effect(view: View) -> float:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Units were named, and their dependence is not known.
     """
     return design_effect_of(view) if has_named_units(view) else 1.0

@@ -162,7 +162,7 @@ def fine_gaps(view: View, bins: int, seed: int) -> tuple[ResampledGaps, float]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `replication.tables_for`, or too few effective samples.
     """
     replicates = tables_for(view, view.scope, bins)
@@ -182,7 +182,7 @@ def design_effect_of(view: View) -> float:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `replication.tables_for`.
     """
     pane_query = view.pane_query
@@ -197,7 +197,7 @@ def replicates_of(view: View, tables: GapTables) -> tuple[ReplicateTables, BinSh
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `replication.tables_for` and `class_tables`.
     """
     key = ("replicates", tables.scopes, tables.binning, tables.bins)
@@ -274,7 +274,7 @@ def _full_bins(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No bin has enough.
     """
     enough = tables.moments.units / max(effect.within, 1.0) >= MIN_BIN_UNITS

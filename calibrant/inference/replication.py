@@ -64,7 +64,7 @@ def score_tables(view: View, bins: int, least: int = MIN_FILLED) -> ReplicateTab
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Too few replicates are filled, or plain histograms hold too much of the window.
     """
     reject_if_thin(view, least)
@@ -76,7 +76,7 @@ def class_tables(view: View, bins: int, least: int = MIN_FILLED) -> ReplicateTab
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `score_tables`, or the replicates of this model store no classes.
     """
     reject_if_thin(view, least)
@@ -92,7 +92,7 @@ def tables_for(view: View, scope: str, bins: int, least: int = MIN_FILLED) -> Re
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As the functions above, or replicates do not store this scope.
     """
     if scope == view.spec.default_scope:
@@ -125,7 +125,7 @@ def score_columns(view: View) -> dict[str, Floats]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `score_tables`.
     """
     reject_if_thin(view)

@@ -68,7 +68,7 @@ class Metric:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The state cannot give the number.
         """
         return self.estimate(view, SEED).value
@@ -78,7 +78,7 @@ class Metric:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The state cannot give the number.
         """
         raise NotImplementedError(f"{type(self).__name__} must compute its estimate")

@@ -23,7 +23,7 @@ def calibrated_disagreement_ce(view: View, seed: int) -> Estimate:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, the state does not hold the bins, or a temperature without raw rows.
     """
     choice, belief, view = Choice.of(view), Belief.of(view), tempered(view)

@@ -79,7 +79,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         More rows than can be compared with each other.
     """
     rows = available_rows(view, most_paired(view.spec.n_classes))

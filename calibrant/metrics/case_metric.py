@@ -18,10 +18,10 @@ INTERVAL_METHOD = "Student's t over cases"
 
 @dataclass(frozen=True)
 class CaseMetric(Metric):
-    """An error of each case and class, averaged as requested. `error` and `beside` are names in `ERRORS`."""
+    """An error of each case and class, averaged as requested. `error` and `also` are names in `ERRORS`."""
 
     error: str = ""
-    beside: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     def estimate(self, view: View, seed: int) -> Estimate:
         """Return the requested average, with the other averages as further values."""
@@ -49,7 +49,7 @@ class CaseMetric(Metric):
             "quantiles": results["macro"]["quantiles"],
         }
         extra |= {name: result["value"] for name, result in results.items()}
-        extra |= {name: _averaged(cases, name, average) for name in self.beside}
+        extra |= {name: _averaged(cases, name, average) for name in self.also}
         bound = cases.bound(self.error)
         if bound:
             extra["error_bound"] = bound

@@ -164,7 +164,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The log score: in its long tails, resampled gaps cover the truth too rarely.
     """
     kind = SCORE.of(view.pane_query)

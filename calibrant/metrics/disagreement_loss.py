@@ -15,7 +15,7 @@ def disagreement_loss(view: View, seed: int) -> Estimate:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, or a temperature without raw rows.
     """
     choice, belief, view = Choice.of(view), Belief.of(view), tempered(view)

@@ -139,7 +139,7 @@ def scored_cells(view: View) -> Cells:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window holds plain histograms, or the classes' cells are not stored.
     """
     view.reject_histograms()
@@ -153,7 +153,7 @@ def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `replication.tables_for`, or too few effective samples.
     """
     key = ("resampled", view.scope, seed, of_bins.bins)

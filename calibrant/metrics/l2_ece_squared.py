@@ -114,7 +114,7 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `reject_others`, or too few predictions.
     """
     reject_others(view)

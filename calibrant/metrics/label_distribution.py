@@ -35,7 +35,7 @@ def sums_of(view: View) -> dict[str, Floats]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Plain histograms, or predictions merged before these sums were stored.
     """
     view.reject_histograms()
@@ -92,7 +92,7 @@ def instances(view: View, column: str) -> list[Any]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         There are no raw rows.
     """
     if view.filling is None:

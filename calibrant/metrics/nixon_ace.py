@@ -116,7 +116,7 @@ def classes_of(view: View, epsilon: float | None) -> list[ClassRanges]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Plain histograms, classes whose cells are not stored, or ties to split without rows.
     """
     split = TIES.of(view.pane_query) == "split"

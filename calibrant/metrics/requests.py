@@ -125,7 +125,7 @@ def reject_without_effect(
 
 
 def options_of(metric: Metric) -> dict[str, Option]:
-    """Return the options that may stand in a metric's brackets: its own, and the shared ones that it takes."""
+    """Return the options that are allowed in a metric's brackets: its own, and the shared ones that it takes."""
     shared = {name: option for name, option in SHARED.items() if takes(metric, name)}
     return {option.name: option for option in metric.own_options} | shared
 

@@ -58,7 +58,7 @@ def table_of(view: View) -> dict[str, Floats]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Plain histograms, predictions merged before uncertainty was stored, or bins that its grid cannot give exactly.
     """
     view.reject_histograms()

@@ -38,7 +38,7 @@ def compared(view: View, peer: str | None = None) -> dict[str, Any]:
     ------
     CalibrationInputError
         An unknown peer, or a scope that peers do not have.
-    NotAnswerable
+    NoResultError
         Rows that peers do not take: with several ratings or with weights.
     """
     names = list(PEERS) if peer is None else [_known(peer)]
@@ -79,7 +79,7 @@ def scored_rows(view: View) -> ScoredRows:
     ------
     CalibrationInputError
         The scope `all`.
-    NotAnswerable
+    NoResultError
         As `compared`.
     """
     assert view.filling is not None

@@ -81,7 +81,7 @@ def compare_calibrations(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         `one_vote`, `zero_probability` or `few_units`.
     CalibrationInputError
         An option outside its range.

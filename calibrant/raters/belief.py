@@ -83,7 +83,7 @@ def tempered(view: View) -> View:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Another temperature without raw rows (`needs_raw_rows`).
     """
     temperature = Belief.of(view).temperature
@@ -111,12 +111,12 @@ def calibrated_table(
 ) -> tuple[DisagreementTable, float]:
     """Return the query's bins of the calibrated prediction, factor (1 - sum p^2), and the error to expect of its error.
 
-    From raw rows it is exact. Stored cells lie in the bin of their mean; the error is the largest change if those that
+    From raw rows it is exact. Stored cells are in the bin of their mean; the error is the largest change if those that
     an edge cuts lay in the lower or in the upper bin.
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, or bins that are no divisor of 120.
     """
     bins, edges = view.pane_query.bins, view.pane_query.edges

@@ -78,7 +78,7 @@ def fit_concentration(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings (one leaves alpha0 unidentified), or all that have are impossible under the
         predictions.
     """

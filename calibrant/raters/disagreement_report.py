@@ -99,7 +99,7 @@ def disagreement_report(view: View, seed: int = SEED) -> dict[str, Any]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, or plain histograms.
     CalibrationInputError
         An option outside its range.

@@ -113,7 +113,7 @@ def disagreement_table(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, plain histograms, or bins that are no divisor of 120.
     """
     reject_one_vote(view)

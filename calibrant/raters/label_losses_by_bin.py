@@ -79,7 +79,7 @@ def class_bins(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Plain histograms, no labels, classes that are not stored, or bins that the state does not have: leaving
         single ratings out of a mixed window and weights by ratings are stored for divisors of 60.
     """

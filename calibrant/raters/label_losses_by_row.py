@@ -105,7 +105,7 @@ def row_losses(view: View, choice: Choice) -> RowLosses:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms, or no ratings.
     """
     return _row_losses(view, choice.by_ratings, (ONE_VOTE, SEVERAL))
@@ -116,7 +116,7 @@ def rows_with_spread(view: View, choice: Choice) -> RowLosses:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `row_losses`, or no prediction has two ratings.
     """
     reject_one_vote(view)
@@ -130,7 +130,7 @@ def rows_with_several(view: View, choice: Choice) -> RowLosses:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `rows_with_spread`.
     """
     reject_one_vote(view)

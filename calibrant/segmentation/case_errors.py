@@ -170,7 +170,7 @@ def case_errors(view: View) -> CaseErrors:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No case was named, bins are not exact, composites are requested of stored tables, or plain histograms have
         other options.
     CalibrationInputError

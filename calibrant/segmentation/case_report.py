@@ -79,7 +79,7 @@ def case_reliability(view: View, case: str) -> dict[str, Any]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `case_errors`, or the case has no table (`unknown_case`).
     """
     cases = case_errors(view)

@@ -20,7 +20,7 @@ def sensitivity(view: View) -> list[dict[str, Any]]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `case_errors`.
 
     Source

@@ -1,4 +1,4 @@
-"""Errors of cases against a consensus of their raters: STAPLE beside majority and pooled ratings.
+"""Errors of cases against a consensus of their raters: STAPLE, majority and pooled ratings.
 
 Per case and class, one class against the rest, from raters who rated every pixel of the case.
 
@@ -48,11 +48,11 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any
     -------
     dict, JSON-able: the settings of STAPLE, `n_cases`, `mean` (ECE by reference: mean over classes, then over cases) and
     `cases`: each with its `raters` and by class `prior`, `sensitivity` and `specificity` by rater, `n_iterations`,
-    `n_pixels`, `n_consensus`, and `ece` by reference; or with a `reason` in place of `classes`.
+    `n_pixels`, `n_consensus`, and `ece` by reference; or with a `reason` instead of `classes`.
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         `needs_raw_rows`, `raters_not_named`, `no_cases`, or more than 256 cases.
     """
     if view.filling is None:

@@ -38,7 +38,7 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Classes are not stored, bins are not exact, plain histograms have other options, or the case is unknown.
     """
     pane_query, counts = view.pane_query, view.counts

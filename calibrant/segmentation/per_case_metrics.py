@@ -33,7 +33,7 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
     ------
     CalibrationInputError
         An unknown metric.
-    NotAnswerable
+    NoResultError
         There are no raw rows, they have no case names, or more than 256.
 
     Source

@@ -95,7 +95,7 @@ def training_losses(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No raw rows (`needs_raw_rows`), or none of them names its case (`no_cases`).
     CalibrationInputError
         An option outside its range, more than a million values of gradients, or too many cases for so many classes and bins.

@@ -48,7 +48,7 @@ def stability_by_case(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         `needs_raw_rows`, `no_cases`, `too_many_cases`, `too_many_ratings`, or `not_from_bins`.
 
     Source

@@ -22,7 +22,7 @@ def from_cases(view: View, metric: CaseMetric) -> CurveSource:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Fewer than two cases with their own table, or as `case_errors`.
 
     Source
@@ -36,7 +36,7 @@ def from_cases(view: View, metric: CaseMetric) -> CurveSource:
     exact = not cases.bound(metric.error)
     about = {"source": "cases", "n_drawn": n, "n_cases": cases.n_cases["n"], "exact": exact}
     if not exact:
-        about["detail"] = "plain histograms stand for their scores by means of cells"
+        about["detail"] = "plain histograms represent their scores by means of cells"
     return CurveSource(
         lambda v, draws: _curves_of(_cases(v), metric.error, draws), n, N_ORDERS, about
     )

@@ -59,7 +59,7 @@ def stability(
     ------
     CalibrationInputError
         An unknown metric, kind of subset, or fewer than 2 bootstraps.
-    NotAnswerable
+    NoResultError
         The state does not support this metric on parts of the data.
 
     Source
@@ -128,7 +128,7 @@ def disagreement(view: View) -> float | None:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `View.reject_histograms`.
     """
     view.reject_histograms()

@@ -37,7 +37,7 @@ def replicated(view: View, metric: Metric) -> CurveSource:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The metric has no form on equal-width bins, too few replicates are filled, or they do not store this scope.
     """
     form = _form(view, metric)

@@ -54,7 +54,7 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         There are fewer than two units, rows without weight, or the metric needs more than scores and correct labels.
     """
     assert view.filling is not None

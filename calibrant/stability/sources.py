@@ -39,7 +39,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     ------
     CalibrationInputError
         Another source.
-    NotAnswerable
+    NoResultError
         Neither the state nor the rows support this metric on parts of the data.
     """
     if source is not None and source not in SOURCES:

@@ -117,7 +117,7 @@ def _prepared(
             n_accepted += 1
             if len(updates) > MAX_UPDATES:
                 raise BodyTooLarge(
-                    f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."
+                    f"Received more than {MAX_UPDATES} updates, one per class; expected at most {MAX_UPDATES}. Split the request."
                 )
         except CalibrationInputError as error:
             rejected.append(fields)
@@ -149,7 +149,7 @@ def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
         return PANE
     if any(is_pane):
         pointer = placed[is_pane.index(True)][0]
-        detail = "Panes and histograms are sent in batches of their own."
+        detail = "Received panes and histograms in one batch; expected one kind. Send two batches."
         raise CalibrationInputError([Violation(f"{pointer}/kind", "mixed_kinds", detail)])
     return HISTOGRAMS
 
@@ -164,10 +164,12 @@ def _updates_of(
     else:
         head, placed = _from_document(object_of(read_json(body.data, max_objects)))
     if len(placed) > MAX_UPDATES:
-        raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request.")
+        raise BodyTooLarge(
+            f"Received {len(placed)} updates; expected at most {MAX_UPDATES}. Split the request."
+        )
     if not placed:
         raise CalibrationInputError(
-            [Violation("/histograms", "empty", "There is no update to take.")]
+            [Violation("/histograms", "empty", "Received no updates; expected at least one.")]
         )
     return head, placed
 
@@ -193,7 +195,7 @@ def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[tuple[str,
     reject_unknown(document, ("batch_id", *OFFSET_FIELDS, "histograms"))
     histograms = document["histograms"]
     if not isinstance(histograms, list) or not all(isinstance(each, dict) for each in histograms):
-        detail = "histograms must be a list of objects."
+        detail = "Received another type; expected a list of objects."
         raise CalibrationInputError([Violation("/histograms", "list", detail)])
     return BatchHead.of(document), [(f"/histograms/{i}", each) for i, each in enumerate(histograms)]
 
@@ -266,21 +268,27 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
 
 
 def _check_time(update: Update, config: ModelConfig, pointer: str, context: IngestContext) -> None:
-    """Refuse an update of the future, and one that retention would drop at once."""
+    """Reject an update of the future, and one that retention would drop at once."""
     if update.event_time_us is None:
         return
     age_s = context.received_at.timestamp() - update.event_time_us / 1e6
     if age_s < -context.limits.future_skew_s:
-        rule, detail = "future", "event_time lies in the future"
+        rule, detail = (
+            "future",
+            "Received an event_time in the future; expected a past one. Check the sender's clock.",
+        )
     elif config.retention_s is not None and age_s > config.retention_s + config.pane_s:
-        rule, detail = "retention", "event_time lies before the model's retention"
+        rule, detail = (
+            "retention",
+            "Received an event_time before the model's retention; expected a later one.",
+        )
     else:
         return
     raise CalibrationInputError([Violation(f"{pointer}/event_time", rule, detail)])
 
 
 def _check_panes(updates: list[Update], config: ModelConfig, context: IngestContext) -> None:
-    """Refuse updates of more panes than one commit may hold."""
+    """Reject updates of more panes than one commit may hold."""
     received_us = _microseconds(context.received_at)
     refs = set()
     for update in updates:

@@ -19,7 +19,7 @@ SEGMENTATION = "segmentation"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PIXELS = (
     "pixels of one image are not independent: without units, intervals would be far too narrow and the alarm would "
-    "go off over nothing"
+    "raise false alarms"
 )
 # Rows of a partial batch that may be rejected: their errors are listed in the response, and stay readable.
 MAX_ROW_ERRORS = 1000
@@ -62,7 +62,7 @@ def reject_unitless(checked: Checked, config: ModelConfig) -> None:
     """Reject a segmentation batch that does not name the unit or case of its pixels."""
     if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
         raise CalibrationInputError(
-            [Violation("/units", "units_required", f"{PIXELS}; name units or cases, one a row")]
+            [Violation("/units", "units_required", f"{PIXELS}; name units or cases, one per row")]
         )
 
 
@@ -190,7 +190,7 @@ def _check_times(
         Violation(
             f"/event_times/{row}",
             "future",
-            f"event time lies more than {limits.future_skew_s} s in the future",
+            f"Received an event time more than {limits.future_skew_s} s in the future; expected a past one. Check the sender's clock.",
         )
         for row in np.flatnonzero(future)[:MAX_VIOLATIONS]
     ]
@@ -202,7 +202,7 @@ def _check_times(
             Violation(
                 f"/event_times/{row}",
                 "retention",
-                f"event time lies before the model's retention of {config.retention_s} s",
+                f"Received an event time before the model's retention of {config.retention_s} s; expected a later one.",
             )
             for row in np.flatnonzero(expired)[:MAX_VIOLATIONS]
         ]

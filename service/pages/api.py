@@ -1,6 +1,6 @@
 """Requests that a page makes to the API of its own process, as its visitor.
 
-A page reads and changes nothing by itself. So tenants, scopes, limits, the audit log and the numbers are those of the API.
+A page has no access of its own to the state. So tenants, scopes, limits, the audit log and the numbers are those of the API.
 """
 
 from __future__ import annotations

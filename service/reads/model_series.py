@@ -20,7 +20,7 @@ OF_A_MODEL = ("tenant", "model")
 GAUGES = {
     "calibrant_drift_evidence_log10": ("Evidence since the baseline.", "evidence_log10"),
     "calibrant_drift_sr_log10": ("Change statistic.", "sr_log10"),
-    "calibrant_drift_threshold": ("Change statistic at which the alarm goes off.", "threshold"),
+    "calibrant_drift_threshold": ("Change statistic at which the alarm is raised.", "threshold"),
     "calibrant_drift_alarms": ("Detectors in alarm, slices included.", "n_alarms"),
     "calibrant_drift_detectors": ("Detectors, slices included.", "n_detectors"),
     "calibrant_drift_first_cohort_timestamp_seconds": (
@@ -58,7 +58,7 @@ SUMS = {
 STATES = ("pending", "waiting", "joined", "deleted")
 EVENTS = {
     "calibrant_records_conflicts": (
-        "Rows refused because their id came before with other content.",
+        "Rows rejected because their id came before with other content.",
         "conflicts",
     ),
     "calibrant_records_duplicates": ("Rows whose id and content came before.", "duplicates"),

@@ -124,7 +124,7 @@ def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None
                 "received a key with a colon; expected none: a colon separates key and value",
             )
         if values is not None and not 0 < len(set(values)) == len(values):
-            detail = "{key} lists each value once, at least one; null stands for any"
+            detail = "{key} lists each value once, at least one; null means any"
             raise PydanticCustomError("slices", detail, {"key": key})
     return slices
 
@@ -169,7 +169,7 @@ class ModelSettings(BaseModel):
     )
     alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
     cloudevents: CloudEventSettings | None = Field(
-        None, description="How CloudEvents become predictions. Default: they are refused."
+        None, description="How CloudEvents become predictions. Default: they are rejected."
     )
 
     mode: Mode = Field(

@@ -170,7 +170,7 @@ class ReadService:
         media_type: str = JSON,
         render: Render | None = None,
     ) -> Response:
-        """Respond to several queries in one document, which `join` makes of the results by name."""
+        """Respond to several queries in one document, which `join` builds from the results by name."""
         with engine_errors():
             tags = [(await self._etag(ask, media_type))[1] for ask in asks.values()]
             etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'

@@ -213,7 +213,7 @@ async def _done(ingest: IngestService, config: ModelConfig, requested: dict[str,
     payload = orjson.dumps(requested)
     batch_id = f"baseline-{uuid4().hex}"
     delivery = IngestBatch.of(config, batch_id, BASELINE, payload, digest_of(payload), 1)
-    await ingest.hand_over(delivery)
+    await ingest.enqueue(delivery)
     receipt = await ingest.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:
         raise AnswerLate()

@@ -1,7 +1,7 @@
 """CloudEvents of inference servers: requests and responses that a logger or a broker delivers.
 
 KServe's logger sends an event once. Its queue holds 100, and then inference waits: so the store has a short deadline here, and
-only the status 200 counts as a success there. An event that cannot be stored now is refused with 429 or 503 at once, which a
+only the status 200 counts as a success there. An event that cannot be stored now is rejected with 429 or 503 at once, which a
 broker repeats.
 """
 

@@ -1,4 +1,4 @@
-"""Several models side by side: any metrics over the same window, and each divided by the worst."""
+"""Several models compared: any metrics over the same window, and each divided by the worst."""
 
 from typing import Annotated, Any, Literal
 

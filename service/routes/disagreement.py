@@ -1,4 +1,4 @@
-"""Rater disagreement, and ways of predicting it side by side."""
+"""Rater disagreement, and methods of predicting it compared."""
 
 from typing import Annotated, Any, Literal
 
@@ -214,7 +214,9 @@ def _table(value: Any, n: int) -> Numbers:
     """Return features as float64 (n, n_features); reject the first row of another length or without numbers."""
     if not isinstance(value, list) or len(value) != n:
         raise CalibrationInputError.at(
-            "/features", "length", f"features have {n} rows: one a prediction"
+            "/features",
+            "length",
+            f"Received another number of feature rows; expected {n}: one row per prediction.",
         )
     width = len(value[0]) if isinstance(value[0], list) else 0
     for place, row in enumerate(value):

@@ -62,7 +62,7 @@ class LabelsBody(BaseModel):
 
 
 class LabelRecord(BaseModel):
-    """One line of NDJSON: labels of one prediction. `batch_id` may stand alone in the first line."""
+    """One line of NDJSON: labels of one prediction. `batch_id` may be alone in the first line."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -147,7 +147,7 @@ def _posted(body: Body, settings: Settings) -> dict[str, Any]:
 
 
 def _check_belief(belief: str, posted: dict[str, Any]) -> None:
-    """Refuse fields that a belief does not have."""
+    """Reject fields that a belief does not have."""
     misplaced = {
         "dirichlet": ("members", "member_weights"),
         "ensemble": ("concentration", "probabilities", "logits", "confidences"),
@@ -267,7 +267,7 @@ def _concentration(value: Any, n: int) -> Any:
     """Return alpha0 as a number or float64 (n,)."""
     values = value if isinstance(value, list) else [value]
     if isinstance(value, list) and len(value) != n:
-        detail = f"concentration is one number, or {n}: one a prediction"
+        detail = f"Received another number of concentrations; expected one number, or {n}: one per prediction."
         raise _violation("/concentration", "length", detail)
     bad = [
         place

@@ -20,7 +20,7 @@ router = APIRouter(tags=["reliability"], default_response_class=Response)
 class ReliabilityParameters(ClockQuery, AgainstQuery, ReliabilityQuery):
     """How the table is made and shown."""
 
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class ErrorParameters(ClockQuery, MetricsQuery):

@@ -185,7 +185,7 @@ async def _restored(ingest: IngestService, config: ModelConfig, lines: list[byte
         return False
     if known is None:
         await ingest.check_new_model(config.tenant)
-        # Named anew: what an import that was deleted has left in the stream is none of this one's.
+        # A new name: entries of a deleted import that are still in the stream do not belong to this one.
         known = replace(config, importing=f"{content}.{token_hex(4)}")
         try:
             await registry.restore(known)
@@ -255,14 +255,14 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
 
 
 async def _restore(ingest: IngestService, config: ModelConfig, lines: list[bytes]) -> None:
-    """Hand the lines over, a piece at a time, each once the one before is merged; pieces that are in are passed over."""
+    """Enqueue the lines piece by piece, each after the previous one is merged. Pieces that were enqueued before are skipped."""
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
         n_records = sum(map(_is_record, payload.split(b"\n")))
         delivery = IngestBatch.of(
             config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0
         )
-        await ingest.hand_over(delivery)
+        await ingest.enqueue(delivery)
         receipt = await _merged(ingest, config, batch_id)
         if not receipt.is_final:
             raise AnswerLate()

@@ -1,4 +1,4 @@
-"""Alpha-calibration side by side: gradients, second versions, a known truth, and the cases that are refused."""
+"""Alpha-calibration side by side: gradients, second versions, a known truth, and the cases that are rejected."""
 
 from __future__ import annotations
 

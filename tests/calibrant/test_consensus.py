@@ -1,4 +1,4 @@
-"""STAPLE and the errors against a consensus: a naive EM, limits, invariances, and what is refused."""
+"""STAPLE and the errors against a consensus: a naive EM, limits, invariances, and what is rejected."""
 
 from __future__ import annotations
 

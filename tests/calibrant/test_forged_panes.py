@@ -1,4 +1,4 @@
-"""Forged panes with valid checksums: they are refused, or every result of them is a finite number or a reason."""
+"""Forged panes with valid checksums: they are rejected, or every result of them is a finite number or a reason."""
 
 from __future__ import annotations
 

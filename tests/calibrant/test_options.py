@@ -1,4 +1,4 @@
-"""Options of metrics: declared once, read in one way, refused by name and rule."""
+"""Options of metrics: declared once, read in one way, rejected by name and rule."""
 
 from __future__ import annotations
 

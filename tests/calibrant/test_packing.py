@@ -1,4 +1,4 @@
-"""Packed bytes come back to the bit, are read forever, and refuse whatever `pack` did not write."""
+"""Packed bytes come back to the bit, are read forever, and reject whatever `pack` did not write."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_the_golden_histogram_is_what_is_read_today() -> None:
     np.testing.assert_array_equal(histogram.sum_confidence, expected.sum_confidence)
 
 
-# What was not written is refused.
+# What was not written is rejected.
 
 
 @pytest.mark.parametrize("name", ["batch.1.packed", "histogram.1.packed"])

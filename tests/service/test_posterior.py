@@ -1,4 +1,4 @@
-"""Posteriors over HTTP: the library's numbers, beliefs that fit their fields, refusals that say where."""
+"""Posteriors over HTTP: the library's numbers, beliefs that fit their fields, rejections that say where."""
 
 import numpy as np
 import pytest

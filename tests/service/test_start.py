@@ -1,4 +1,4 @@
-"""Starting: the settings that are read, and the refusal to be reachable without keys."""
+"""Starting: the settings that are read, and no start for other machines without keys."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_S
 
 
 def start(**environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m service` where it is expected to refuse."""
+    """Run `python -m service` where it is expected to fail."""
     inherited = {name: value for name, value in os.environ.items() if "CALIBRANT" not in name}
     with tempfile.NamedTemporaryFile() as log:
         process = ForkedProcess(

@@ -173,7 +173,7 @@ def test_identical_questions_at_once_share_an_answer(bench, asked):
 
 def test_errors_are_answers(asked):
     with pytest.raises(CalibrationInputError) as rejected:
-        asked(params={"refuse": True})
+        asked(params={"reject": True})
     assert rejected.value.violations[0].pointer == "/bins"
     with pytest.raises(ResultFailedError, match="by zero"):
         asked(params={"fail": True})

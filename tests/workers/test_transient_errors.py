@@ -194,7 +194,7 @@ reducer.close()
 
 
 class TestTheChild:
-    """What the machine refuses says nothing about an entry."""
+    """What the machine rejects says nothing about an entry."""
 
     @pytest.fixture
     def in_danger(self, bench):

@@ -1,4 +1,4 @@
-"""Retained records by their event time: which are read of a window, when too many are refused, what is news of them."""
+"""Retained records by their event time: which are read of a window, when too many are rejected, what is news of them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_too_many_records_are_rejected_and_a_narrower_window_answers(held, monke
     assert len(names(held(several, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(CalibrationInputError, match="more than 8 ratings by named raters"):
         held(several).read()
-    monkeypatch.setattr(window_records, "MAX_HELD", 5)
+    monkeypatch.setattr(window_records, "MAX_STORED_RECORDS", 5)
     with pytest.raises(CalibrationInputError, match="retains 6 records; at most 5"):
         held(facts, Window(0, HOUR_S)).read()
 

@@ -74,7 +74,7 @@ class AlarmView:
         return None, None
 
     def since_change(self, config: ModelConfig) -> tuple[Window, Window] | None:
-        """The cohorts since the change, as far as their results are stored, and those of them after the alarm."""
+        """The cohorts since the change whose results are stored, and those of them after the alarm."""
         (start, alarmed_at), each = self.change, self.detector
         if start is None or alarmed_at is None or each is None or each.last is None:
             return None

@@ -29,9 +29,9 @@ MAP_LOST, ONE_RATER, WHOLE_ROWS, SHARED_UNITS = (
 )
 HISTOGRAMS = "histograms"
 WHY_PASSED = {
-    MAP_LOST: "the calibration map in force cannot be read",
+    MAP_LOST: "the active calibration map cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",
-    WHOLE_ROWS: "the calibration map in force takes whole rows, which are kept of predictions with ids only",
+    WHOLE_ROWS: "the active calibration map requires complete rows, which are stored for predictions with ids only",
     SHARED_UNITS: "several predictions share a unit: then classes, and scores under a map that falls somewhere, are read "
     "from predictions with ids only (up to 200,000 a cohort)",
     HISTOGRAMS: "plain histograms count where they are of what is bet on and weigh every unit as one: their counts add up "

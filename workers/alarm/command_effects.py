@@ -41,7 +41,7 @@ def promote_detectors(writing: Writing, in_force: InForce) -> None:
     writing.in_force(in_force)
     for name, detector in writing.alarm_state.detectors.items() if settings.is_mapped else ():
         if detector.episode is not None:
-            writing.close(detector.episode, "another calibration map is in force")
+            writing.close(detector.episode, "another calibration map is active")
         changed[name] = promoted(detector, settings, in_force)
         writing.drop_cohort_results(name, detector.last, changed[name].last)
     writing.detectors(changed)

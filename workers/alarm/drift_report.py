@@ -74,7 +74,7 @@ def report_of(
         found[name] = interval_of(found[name], settings)
     passed = passed_over(detector)
     if found["status"] == "insufficient_data" and passed["n"]:
-        found["reason"] += f"; {passed['n']} were passed over: {passed['detail']}"
+        found["reason"] += f"; {passed['n']} were skipped: {passed['detail']}"
     who = who_alarms({name: alarm.detectors[name] for name in requested(alarm.detectors, settings)})
     if detector.in_alarm:
         found["recommendation"] = advised(found["recommendation"], who)

@@ -64,10 +64,10 @@ class Item:
         try:
             item.entry = IngestEntry.from_fields(entry_id, fields)
         except EntryError as error:
-            item.set_aside(str(error))
+            item.dead_letter(str(error))
         return item
 
-    def set_aside(self, why: str) -> None:
+    def dead_letter(self, why: str) -> None:
         """Dead-letter the entry."""
         self.status, self.why = records.DEAD_LETTERED, why
 
@@ -86,7 +86,7 @@ class Item:
         if found:
             self.status, self.errors = records.REJECTED, found
         else:
-            self.set_aside(f"{type(error).__name__}: {error}"[:500])
+            self.dead_letter(f"{type(error).__name__}: {error}"[:500])
 
     @property
     def counts(self) -> bool:
@@ -303,7 +303,7 @@ class CommitGroup:
         """Write batch records and dead letters into a commit, and release the reservations."""
         for item in self.items:
             arrived(item, commit, keys)
-            set_aside(item, commit)
+            dead_letter(item, commit)
             if item.entry is not None and item.status is not None:
                 entry = item.entry
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
@@ -331,7 +331,7 @@ class CommitGroup:
         return sum(item.counts for item in self.items)
 
 
-def set_aside(item: Item, commit: Commit) -> None:
+def dead_letter(item: Item, commit: Commit) -> None:
     """Store, in a commit, an entry that is not merged and not rejected."""
     if item.status == records.DEAD_LETTERED:
         log.error("entry_dead_lettered entry_id=%s error=%s", item.id, item.why)

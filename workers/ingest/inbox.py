@@ -132,7 +132,7 @@ class Inbox:
         self.letters.close()
         await self.client.aclose()
 
-    async def hand_over(self, batch: IngestBatch) -> Receipt:
+    async def enqueue(self, batch: IngestBatch) -> Receipt:
         """Append a batch to its stream, unless its id is known.
 
         Raises
@@ -140,7 +140,7 @@ class Inbox:
         BatchConflict, BacklogFull, IdsFull, RecordsFull, ModelMismatch, StoreUnavailable
         """
         nonce = token_hex(4)
-        return await self._retried(lambda: self._hand_over_once(batch, nonce), writes=True)
+        return await self._retried(lambda: self._enqueue_once(batch, nonce), writes=True)
 
     async def record(self, model_key: str, batch_id: str) -> Receipt | None:
         """Return the receipt of a batch id, or None if there is no record of it."""
@@ -192,7 +192,7 @@ class Inbox:
         ------
         CalibrationInputError
             The result kind rejected the query.
-        AnswerTimeout, AnswerFailed, UnknownQuestion, StoreUnavailable
+        ResultTimeoutError, ResultFailedError, UnknownQueryError, StoreUnavailable
         """
         deadline = deadline_s or RESULT_DEADLINE_S
         return await self._retried(
@@ -263,7 +263,7 @@ class Inbox:
         return await self._retried(lambda: read_tallies(self.client, self.keys, configs), 0.0)
 
     async def check_writable(self) -> bool:
-        """Return whether the store takes batches: False if its memory is full, which ends by itself or by deletions.
+        """Return whether the store takes batches: False if its memory is full, which ends without action or by deletions.
 
         Raises
         ------
@@ -316,7 +316,7 @@ class Inbox:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
-    async def _hand_over_once(self, batch: IngestBatch, nonce: str) -> Receipt:
+    async def _enqueue_once(self, batch: IngestBatch, nonce: str) -> Receipt:
         try:
             record, was_there = await self._appender.append(batch, nonce)
         except AcceptedBefore:

@@ -122,7 +122,7 @@ class DisposableReducer:
         ------
         EntryKills
             A process died of it, and a fresh one again.
-        EntryRefused
+        EntryRejected
             It raised an ordinary error.
         OSError
             The machine rejected a process or a pipe, here or in the process: no verdict.

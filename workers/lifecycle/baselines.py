@@ -11,7 +11,7 @@ from typing import Any
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES, Sample
 from calibrant_server.workers.ingest.baseline_samples import START_S
-from calibrant_server.workers.ingest.commit_group import Item, set_aside
+from calibrant_server.workers.ingest.commit_group import Item, dead_letter
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day, merged_sample
@@ -114,7 +114,7 @@ def write_outcome(item: Item, commit: Commit, keys: PartitionKeys, ttl_s: int) -
     """Write the outcome of an entry that is alone in its commit into that commit."""
     if item.entry is None or item.status is None:
         return
-    set_aside(item, commit)
+    dead_letter(item, commit)
     entry = item.entry
     key = keys.record(entry.model, entry.generation, entry.batch_id)
     commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 REASK_S = 3.0
 # Number of waiting queries above which reads respond 503: by then the first ones have waited for seconds.
 MAX_QUERIES = 512
-# Of them, queries of one tenant from one process: the others of the tenant wait in the process, and delay nobody else's.
+# Of them, queries of one tenant from one process: the others of the tenant wait in the process, and do not delay other tenants.
 MAX_QUEUED_OF_TENANT = 16
 OK, REJECTED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 DAMAGED = "damaged"

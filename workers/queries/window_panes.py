@@ -20,7 +20,7 @@ from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
-from calibrant_server.workers.ingest.stored_panes import divided, whole_pane
+from calibrant_server.workers.ingest.stored_panes import complete_pane, divided
 from calibrant_server.workers.queries.stored_merges import StoredMerges
 from calibrant_server.workers.queries.versions import name_state, panes_in
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
@@ -314,7 +314,7 @@ class WindowPanes:
                 for name, value in zip(place.parts, reply, strict=True)
                 if value is not None
             }
-        pane = whole_pane(self._numerics, place.config, place.slice, parts, tail, place.wanted)
+        pane = complete_pane(self._numerics, place.config, place.slice, parts, tail, place.wanted)
         # A pane is stored sparsely: a window has many. A merge stays dense, to which others are added faster.
         return LoadedPane.of(pane.compact())
 

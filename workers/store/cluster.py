@@ -1,7 +1,7 @@
 """Clients of a Redis or Valkey Cluster: each command goes to the node of its key.
 
 The clients are those of one server, one per node, with retries off. The cluster clients of redis-py repeat writes
-silently and refuse transactions over a few of our keys, so they are not used.
+silently and reject transactions over a few of our keys, so they are not used.
 
 A map from slots to nodes says where a key is. It is read again after an error that a change of the cluster explains. The
 command itself is not repeated here: callers repeat what is safe to repeat. A key that moves to another node (ASK) is
@@ -70,7 +70,7 @@ class SlotMap:
             self._failed_at = time.monotonic()
 
     def learn(self, reply: Iterable[Sequence[Any]], requested: Node) -> None:
-        """Take over the reply to CLUSTER SLOTS. A node that does not know its own address leaves it empty."""
+        """Read the reply to CLUSTER SLOTS. A node that does not know its own address leaves it empty."""
         nodes: list[Node | None] = [None] * N_SLOTS
         for low, high, master, *_ in reply:
             name = master[0].decode() if isinstance(master[0], bytes) else master[0]

@@ -54,7 +54,7 @@ def surface_report(
     ------
     CalibrationInputError
         Another number of classes.
-    NotAnswerable
+    NoResultError
         No labelled prediction, plain histograms, predictions without logits (`logits_not_kept`), or an unknown case.
     """
     reject_other_than_two(view.spec.n_classes)
@@ -118,7 +118,7 @@ def _reject_missing(view: View, part: Logits) -> None:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As described.
     """
     rows, n = part.n_rows(), view.counts["n_labelled"]
@@ -138,7 +138,7 @@ def _table_of_case(view: View, part: Logits, case: str) -> LogitCells:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No such case is stored, or not with the logits of all of its predictions.
     """
     cases = view.pane["cases"]

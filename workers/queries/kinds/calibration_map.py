@@ -163,7 +163,7 @@ def read_method(text: str) -> tuple[str, dict[str, Value]]:
 
 
 def accumulators(query: CalibrationMapQuery) -> Iterable[str]:
-    """Everything that some map reads, as far as the model's panes store it."""
+    """Everything that some map reads, where the model's panes store it."""
     return _READ
 
 
