@@ -84,6 +84,13 @@ class Destination(ctypes.Structure):
     _fields_ = [(name, _Pointer) for name in ("places", "counts", "sums")] + [("stride", _Int)]
 
 
+class Gains(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("n_rows", "n", "weight_stride")),
+        *((name, _Pointer) for name in ("weights", "rates", "score")),
+    ]
+
+
 def shapes_of(spec: PaneSpec) -> dict[KernelBlock, int]:
     """Return the blocks that the kernel fills in panes of a specification, with their sizes.
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 1
+#define KERNEL_ABI 2
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -92,6 +92,12 @@ typedef struct {
     double *sums;
     int64_t stride; /* cells from one column to the next */
 } Destination;
+
+/* Rates of the same cells in several rows, with their weights and scores; weights may be the same in all rows. */
+typedef struct {
+    int64_t n_rows, n, weight_stride;   /* from the weights of a row to those of the next; 0 where they are the same */
+    const double *weights, *rates, *score; /* (n_rows, n) or (n,); (n_rows, n), in [0, 1]; (n,) */
+} Gains;
 
 typedef struct Workspace Workspace;
 
