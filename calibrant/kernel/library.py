@@ -93,3 +93,4 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_numbers.restype = None
     found.calibrant_kernel_gains.argtypes = [pointer, pointer]
     found.calibrant_kernel_gains.restype = whole
+    found.calibrant_kernel_json.argtypes, found.calibrant_kernel_json.restype = [pointer], whole

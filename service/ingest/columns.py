@@ -1,8 +1,8 @@
 """Form of a posted batch: bytes to columns, before their meaning is checked.
 
 JSON holds columns, NDJSON one record a line under the same names in the singular. Columns of plain
-numbers become arrays here, by way of `array.fromlist`, which is faster than numpy's own reading and
-rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
+numbers become arrays here: those of a JSON document in the kernel (`plain_columns.py`), others by way of `array.fromlist`, which is
+faster than numpy's own reading and rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
 is wrong and why.
 """
 
@@ -23,6 +23,7 @@ from calibrant_server.service.http.errors import BodyTooLarge, escaped
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.ingest.arrow_stream import read_arrow
 from calibrant_server.service.ingest.offsets import OFFSET_FIELDS, offsets_of
+from calibrant_server.service.ingest.plain_columns import read_document
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest.entries import Places, SourceOffsets
 
@@ -146,8 +147,11 @@ def read_columns(
         return _from_arrow(body, settings)
     if body.media_type == NDJSON:
         posted = _from_records(*read_ndjson(body.data, max_objects), more, head)
-    else:
+    elif more:
         posted = _from_document(read_json(body.data, max_objects), more, head)
+    else:
+        document = read_document(body.data, max_objects, settings.max_rows)
+        posted = _from_document(document, more, head)
     longest = max((len(column) for column in _lists(posted.columns)), default=0)
     if longest > settings.max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
@@ -170,7 +174,12 @@ def _from_arrow(body: Body, settings: Settings) -> ParsedBatch:
 def _unflattened(columns: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return a flat list of `probabilities` as `confidences`, which it means, and whether it was one."""
     rows = columns.get("probabilities")
-    if not rows or "confidences" in columns or type(rows[0]) not in (int, float):
+    if (
+        isinstance(rows, np.ndarray)
+        or not rows
+        or "confidences" in columns
+        or type(rows[0]) not in (int, float)
+    ):
         return columns, False
     names = {"probabilities": "confidences"}
     return {names.get(name, name): each for name, each in columns.items()}, True
@@ -317,7 +326,7 @@ def _check_column(name: str, value: Any) -> None:
 
 
 def _check_list(pointer: str, value: Any) -> None:
-    if not isinstance(value, list):
+    if not isinstance(value, list | np.ndarray | Column):
         detail = f"Received another type for {pointer[1:]}; expected a list with one entry per prediction."
         raise CalibrationInputError([Violation(pointer, "list", detail)])
 
@@ -406,7 +415,10 @@ def _arrays(columns: dict[str, Any], may_hold_booleans: bool = True) -> dict[str
         "weights": _vector,
         "label_counts": _counts,
     }
-    return {name: reading.get(name, _as_it_is)(value) for name, value in columns.items()}
+    return {
+        name: reading.get(name, _as_it_is)(value) if isinstance(value, list) else value
+        for name, value in columns.items()
+    }
 
 
 def _as_it_is(column: Any) -> Any:

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "isotonic.c"
+#include "json_columns.c"
 #include "workspace.h"
 
 #if defined(_WIN32)
@@ -266,4 +267,10 @@ EXPORTED int64_t calibrant_kernel_gains(const Gains *rows, double *gain)
     isotonic_gains(rows, gain, pools);
     free(pools);
     return 0;
+}
+
+/* Read columns of numbers of a JSON object. Returns 1, or 0 where the text is not plain. */
+EXPORTED int64_t calibrant_kernel_json(JsonText *text)
+{
+    return read_columns(text);
 }
