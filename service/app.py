@@ -23,6 +23,7 @@ from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.process_board import Board
 from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.model_statuses import StatusCache
 from calibrant_server.service.reads.service import ReadService
@@ -36,15 +37,24 @@ from calibrant_server.service.settings import Settings
 from calibrant_server.service.version import API_VERSION
 
 
-def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:
-    """Return the service; without a `connection` it starts or joins the engine itself."""
+def create_app(
+    settings: Settings | None = None,
+    connection: Connection | None = None,
+    board: Board | None = None,
+) -> FastAPI:
+    """Return the service; without a `connection` it starts or joins the engine itself.
+
+    Parameters
+    ----------
+    board : of the processes of the service, if this is one of several
+    """
     settings = settings or Settings()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if connection is None:
-                furnish(app, settings, await stack.enter_async_context(connected(settings)))
+                furnish(app, settings, await stack.enter_async_context(connected(settings, board)))
             await stack.enter_async_context(refreshed(app.state.key_refresh))
             stack.push_async_callback(app.state.rates.close)
             yield
@@ -63,8 +73,11 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
     app.state.settings = settings
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
-    app.state.served = ServedRequests(max(1, int(SERVED_SHARE * connection_limit())))
+    app.state.served = ServedRequests(
+        max(1, int(SERVED_SHARE * connection_limit(settings.processes)))
+    )
     app.state.streams = Streams()
+    app.state.board = board
     app.state.meters = ServiceMetrics(app.state.admission)
     if connection is not None:
         furnish(app, settings, connection)
@@ -100,7 +113,8 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     app.state.statuses = StatusCache(app.state.reads)
     app.state.model_series = ModelSeries(app.state.reads, app.state.statuses)
     path = None if settings.keys else settings.keys_file
-    app.state.rates = Rates(connection.inbox.rates, settings.tenant_rate, settings.key_rate)
+    limits = settings.tenant_rate, settings.key_rate
+    app.state.rates = Rates(connection.inbox.rates, *limits, n_processes=settings.processes)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
 
 

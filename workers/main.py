@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
@@ -42,14 +43,25 @@ def _exit_stuck(partition: int) -> None:
     os._exit(EXIT_STUCK)
 
 
-def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
-    """Run the engine until `stop` is set."""
+def run(
+    settings: EngineSettings,
+    stop: threading.Event,
+    on_start: Callable[[], None] = lambda: None,
+    **parts: Any,
+) -> None:
+    """Run the engine until `stop` is set.
+
+    Parameters
+    ----------
+    on_start : called once all threads run
+    """
     with store_of(settings) as stored:
         crew = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
         if not _started(crew, STORE_WAIT_S, stop):
             return
         log.info("engine_started n_partitions=%d", settings.partitions)
         log.info("panes_filled_by kernel=%s", kernel.status())
+        on_start()
         stop.wait()
         crew.stop()
         if crew.mismatch is not None:
@@ -78,8 +90,15 @@ def main(**parts: Any) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     settle()
+    return run_reported(EngineSettings, stop, **parts)
+
+
+def run_reported(
+    settings: Callable[[], EngineSettings], stop: threading.Event, **parts: Any
+) -> int:
+    """Run the engine until `stop` is set; log why it cannot run, and return the exit code."""
     try:
-        run(EngineSettings(), stop, **parts)
+        run(settings(), stop, **parts)
     except SettingsError as error:
         log.critical("worker_not_started error=%s", error)
         return EXIT_SETTINGS

@@ -65,12 +65,18 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def connection_limit() -> int:
-    """Return how many connections this process may have: fewer than its descriptors, with a reserve."""
+def connection_limit(n_processes: int = 1) -> int:
+    """Return how many connections this process may have: fewer than its descriptors, with a reserve.
+
+    Parameters
+    ----------
+    n_processes : processes on the same port; together they have at most `MAX_CONNECTIONS`
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(1, MAX_CONNECTIONS // n_processes)
     if soft == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(1, min(MAX_CONNECTIONS, soft - min(RESERVED_DESCRIPTORS, soft // 2)))
+        return most
+    return max(1, min(most, soft - min(RESERVED_DESCRIPTORS, soft // 2)))
 
 
 def backlog() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.input.arrow import Column, Lists
+from calibrant.input.arrow_column import Column, Lists
 from calibrant.kernel import json_columns
 from calibrant_server.service.http.errors import Problem
 from calibrant_server.service.http.json_bodies import read_json

@@ -19,7 +19,9 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.commit import StaleTokenError
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE
-from calibrant_server.workers.store.windows import Watermarks, Window, fields_of, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
+from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL, delivery, totals
 from tests.workers.ledger import LedgerHistogram
 from tests.workers.test_late_labels import assert_same, deliveries, final_panes, stored_panes

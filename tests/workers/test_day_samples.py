@@ -25,7 +25,7 @@ from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.windows import baseline_slice, sealed_slice
+from calibrant_server.workers.store.slice_names import baseline_slice, sealed_slice
 from tests.workers.driving import MODEL, SUMS, Bench
 from tests.workers.test_tails import (
     EVER,

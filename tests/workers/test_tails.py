@@ -192,7 +192,7 @@ def test_a_fold_restores_no_pane_that_is_removed(bench, loop):
     bench.deliver(predictions(MODEL, "b0", rows_at()))
     loop.step()
     removed = PaneKey(MODEL.key, MODEL.generation, "site:A", START)
-    loop._housekeeping._remove([removed])
+    loop._housekeeping._removal._remove([removed])
     folding = TailFolding(bench.client, loop.keys, loop._fencing, bench.numerics)
     assert folding.fold(MODEL, [START], lambda: None) == (1, None)
     assert not bench.client.exists(loop.keys.pane(removed))
