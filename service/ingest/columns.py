@@ -36,6 +36,8 @@ from calibrant_server.service.settings import Settings
 
 COLUMNS = tuple(SINGULAR)
 NO_MORE: Mapping[str, str] = {}
+# In smaller bodies the calls of the kernel cost more than the numbers.
+MIN_KERNEL_BYTES = 4096
 
 
 def read_columns(
@@ -60,7 +62,7 @@ def read_columns(
         return _from_arrow(body, settings)
     if body.media_type == NDJSON:
         posted = from_records(*read_ndjson(body.data, max_objects), more, head)
-    elif more:
+    elif more or len(body.data) < MIN_KERNEL_BYTES:
         posted = _from_document(read_json(body.data, max_objects), more, head)
     else:
         document = read_document(body.data, max_objects, settings.max_rows)

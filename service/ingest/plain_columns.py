@@ -16,13 +16,10 @@ from calibrant.kernel import json_columns
 from calibrant_server.service.http.errors import Problem
 from calibrant_server.service.http.json_bodies import read_json
 
-# In smaller bodies the calls cost more than the numbers.
-MIN_BYTES = 4096
-
 
 def read_document(data: bytes, max_objects: int, max_rows: int) -> Any:
     """Return a JSON document, with its plain columns of numbers as arrays."""
-    found = json_columns.read(data) if len(data) >= MIN_BYTES else None
+    found = json_columns.read(data)
     document = None if found is None else _document(found, max_objects, max_rows)
     return read_json(data, max_objects) if document is None else document
 

@@ -14,7 +14,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.kernel import json_columns, status
 from calibrant_server.service.http.bodies import JSON, Body
 from calibrant_server.service.http.errors import Problem
-from calibrant_server.service.ingest import plain_columns
+from calibrant_server.service.ingest import columns
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.settings import Settings
 
@@ -38,9 +38,9 @@ def outcome(data):
 
 def both(data):
     """The outcome with the kernel, and without."""
-    with patch.object(plain_columns, "MIN_BYTES", 0):
+    with patch.object(columns, "MIN_KERNEL_BYTES", 0):
         kernel = outcome(data)
-    with patch.object(plain_columns, "MIN_BYTES", 1 << 40):
+    with patch.object(columns, "MIN_KERNEL_BYTES", 1 << 40):
         return kernel, outcome(data)
 
 
