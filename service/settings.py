@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from calibrant_server.workers.store.registry import SERVE, Mode
+
 MIB = 1024 * 1024
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
@@ -37,6 +39,10 @@ class Settings(BaseSettings):
     create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
 
     create_models: bool = Field(True, description="A first batch creates an unknown model.")
+    mode: Mode = Field(
+        SERVE,
+        description="observe: maps of all models are advice and cannot be promoted or applied.",
+    )
     max_body_bytes: int = Field(32 * MIB, gt=0, description="Request body as sent.")
     max_decoded_bytes: int = Field(64 * MIB, gt=0, description="Request body once decompressed.")
     max_import_bytes: int = Field(128 * MIB, gt=0, description="Lines of an imported model.")
