@@ -136,7 +136,7 @@ bench-drift: $(VENV)/dev.stamp
 guarantees: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.guarantees.run $(ARGS)
 
-wheels: $(VENV)/wheels.stamp
+wheels: $(VENV)/wheels.stamp docs
 	@sh scripts/wheels $(BIN)/python dist all
 
 openapi: $(VENV)/dev.stamp

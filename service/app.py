@@ -34,6 +34,7 @@ from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.security.keys import Keyring
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
+from calibrant_server.service.store_wait import joined
 from calibrant_server.service.version import API_VERSION
 
 
@@ -52,11 +53,19 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
+        async def join(reached: Connection, stack: AsyncExitStack) -> None:
             if connection is None:
-                furnish(app, settings, await stack.enter_async_context(connected(settings, board)))
+                furnish(app, settings, reached)
             await stack.enter_async_context(refreshed(app.state.key_refresh))
             stack.push_async_callback(app.state.rates.close)
+
+        async with AsyncExitStack() as stack:
+            if connection is None:
+                await stack.enter_async_context(
+                    joined(app, lambda: connected(settings, board), join)
+                )
+            else:
+                await join(connection, stack)
             yield
 
     app = FastAPI(
@@ -71,6 +80,9 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.settings = settings
+    app.state.connection = None
+    app.state.waits_for_store = False
+    app.state.start_error = None
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
     app.state.served = ServedRequests(
@@ -106,7 +118,6 @@ def create_app(
 
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
-    app.state.connection = connection
     keyring: Keyring = app.state.keyring
     app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)
     app.state.reads = ReadService(connection)
@@ -116,6 +127,7 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     limits = settings.tenant_rate, settings.key_rate
     app.state.rates = Rates(connection.inbox.rates, *limits, n_processes=settings.processes)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
+    app.state.connection = connection  # last: the app serves from now on
 
 
 def _document_once(app: FastAPI) -> dict[str, Any]:

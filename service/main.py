@@ -116,7 +116,9 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
     signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
     with suppress(KeyboardInterrupt):
         server.run(sockets)
-    if not server.started:
+    if app.state.start_error is not None:
+        print(f"calibrant: {sentence(app.state.start_error)}", file=sys.stderr)
+    if not server.started or app.state.start_error is not None:
         sys.exit(EXIT_NOT_STARTED)
 
 

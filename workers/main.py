@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,15 +23,14 @@ from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.embedded import store_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
-from calibrant_server.workers.store.transient_errors import is_worth_repeating
+from calibrant_server.workers.store.transient_errors import is_worth_repeating, store_message
 from calibrant_server.workers.supervisor import Supervisor
 
 __all__ = ["Engine", "main", "run"]
 
 log = logging.getLogger(__name__)
 
-# A store that starts together with this worker loads its file first.
-STORE_WAIT_S = 30.0
+PAUSE_S = 0.5
 # EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE of sysexits.h.
 EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
 
@@ -57,7 +55,7 @@ def run(
     """
     with store_of(settings) as stored:
         crew = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
-        if not _started(crew, STORE_WAIT_S, stop):
+        if not _started(crew, stop):
             return
         log.info("engine_started n_partitions=%d", settings.partitions)
         log.info("panes_filled_by kernel=%s", kernel.status())
@@ -68,18 +66,24 @@ def run(
             raise crew.mismatch
 
 
-def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool:
-    """Start the threads, waiting for a store that is starting; return False if stopped first."""
-    deadline = time.monotonic() + patience_s
+def _started(crew: Supervisor, stop: threading.Event) -> bool:
+    """Start the threads, waiting for a store that is away; return False if stopped first.
+
+    Without a limit: a worker that ended would only be started again. Until it has reached the store, health is red.
+    """
+    is_new = True
     while not stop.is_set():
         try:
             crew.start()
             return True
         except RedisError as error:
-            if not is_worth_repeating(error) or time.monotonic() > deadline:
+            if not is_worth_repeating(error):
                 raise
             crew.store.state.failed(error)
-            stop.wait(0.2)
+            if is_new:
+                log.warning("worker_waits_for_store error=%s", store_message(error))
+            is_new = False
+            stop.wait(PAUSE_S)
     return False
 
 
