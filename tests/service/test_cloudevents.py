@@ -274,7 +274,7 @@ async def test_a_slow_store_has_a_deadline(client, inbox, declare, monkeypatch):
 
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(inbox, "hand_over", never)
+    monkeypatch.setattr(inbox, "enqueue", never)
     response = await client.post(URL, content=json.dumps(V2).encode(), headers=headers())
     problem(response, 503, "store-unavailable")
 
