@@ -76,8 +76,9 @@ demo: $(VENV)/dev.stamp $(KERNEL)
 run: $(VENV)/run.stamp $(KERNEL)
 	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
 
+# Compiled modules are stored, because tests start many processes.
 test: $(VENV)/dev.stamp $(KERNEL)
-	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
@@ -132,7 +133,7 @@ bench-drift: $(VENV)/dev.stamp
 guarantees: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.guarantees.run $(ARGS)
 
-wheels: $(VENV)/wheels.stamp
+wheels: $(VENV)/wheels.stamp docs
 	@sh scripts/wheels $(BIN)/python dist all
 
 openapi: $(VENV)/dev.stamp

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from tests.stores import SERVERS, StoreServer
 
 # Read when numpy is first imported, for tests that are run without make; see the Makefile.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Some images forbid compiled files. Each process of the tests would then compile every module that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # On a busy machine neither an example nor its making is too slow.
 hypothesis_settings.register_profile(

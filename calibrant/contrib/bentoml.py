@@ -87,7 +87,7 @@ class Columns:
         return found
 
 
-class CalibrantMonitor(MonitorBase[Any]):  # type: ignore[misc]
+class CalibrantMonitor(MonitorBase[Any]):
     """A monitor that logs each request's rows in the background: it never waits for the service.
 
     Parameters

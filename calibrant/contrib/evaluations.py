@@ -169,7 +169,7 @@ def _probability(judge: Judge, each: Evaluation) -> float:
 
 def _class(judge: Judge, each: Evaluation) -> int:
     if judge.labels:
-        if each.label not in judge.labels:
+        if each.label is None or each.label not in judge.labels:
             expected = ", ".join(judge.labels)
             raise ValueError(f"Received label {each.label!r} of {each.name}; expected {expected}.")
         return judge.labels[each.label]

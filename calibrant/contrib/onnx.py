@@ -175,7 +175,7 @@ def _values(map_: Any) -> dict[str, Any]:
 
 def _saved(values: dict[str, Any]) -> dict[str, Any]:
     kept = {name: values.get(name) for name in SAVED}
-    kept["input"] = kept["input"] or methods()[kept["method"]].input
+    kept["input"] = kept["input"] or methods()[str(kept["method"])].input
     versions = {name: values[name] for name in ("version",) if values.get(name) is not None}
     return kept | versions | {"digest": digest(kept)}
 

@@ -135,7 +135,7 @@ def _beta(graph: Graph, parameters: Parameters, score: str) -> str:
     return graph.logistic(graph.node("Add", odds, graph.constant(parameters["c"])))
 
 
-def _isotonic(graph: Graph, parameters: Parameters, score: str) -> str:
+def _polygon(graph: Graph, parameters: Parameters, score: str) -> str:
     """Return the polygon as first value plus, for each piece, its slope times the covered part of its length."""
     x, y = (np.asarray(parameters[name], np.float64) for name in ("x", "y"))
     if len(x) == 1:
@@ -167,7 +167,8 @@ ROWS: dict[str, Formula] = {
 SCORES: dict[str, Formula] = {
     "platt": _platt,
     "beta": _beta,
-    "isotonic": _isotonic,
+    "isotonic": _polygon,
+    "spline": _polygon,
     "histogram": _bins,
     "scaling_binning": _bins,
 }

@@ -92,7 +92,7 @@ class CalibrationMetrics:
         return Pane.fill(logits=logits[has_label], labels=labels[has_label], spec=self.spec)
 
 
-class CalibrationCallback(TrainerCallback):  # type: ignore[misc]
+class CalibrationCallback(TrainerCallback):
     """Sends the pane of each evaluation to the service, from the first process.
 
     Parameters

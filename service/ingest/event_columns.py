@@ -12,8 +12,8 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.ingest.cloudevents import Event
-from calibrant_server.service.ingest.columns import ParsedBatch, some_of
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch, some_of
 from calibrant_server.service.settings import Settings
 
 Inputs = Mapping[str, list[str]]

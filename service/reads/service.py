@@ -28,7 +28,8 @@ from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Watermarks, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks
 
 JSON = "application/json"
 # Pause between two checks of a waiting read: each costs one round trip to the store; a commit takes longer.

@@ -37,7 +37,7 @@ from calibrant_server.service.http.parameters import (
     preferred_wait,
 )
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
-from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.recommendations import Recommendation

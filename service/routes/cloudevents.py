@@ -28,10 +28,10 @@ from calibrant_server.service.http.parameters import Name, check_name
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.cloudevents import FEEDBACK, RESPONSE, Event, read_event
-from calibrant_server.service.ingest.columns import ParsedBatch
 from calibrant_server.service.ingest.event_columns import Inputs, event_columns, event_inputs
 from calibrant_server.service.ingest.event_feedback import feedback_labels
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.prediction_batch import prediction_batch
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import (

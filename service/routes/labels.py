@@ -13,13 +13,13 @@ from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.parameters import Name, PredictionId
 from calibrant_server.service.ingest.arrow_stream import read_arrow_lists
-from calibrant_server.service.ingest.columns import (
+from calibrant_server.service.ingest.model_rules import refuse_too_many
+from calibrant_server.service.ingest.parsed_batch import (
     ParsedBatch,
     batch_id_of,
     object_of,
     refuse_unknown,
 )
-from calibrant_server.service.ingest.model_rules import refuse_too_many
 from calibrant_server.service.ingest.schemas import IngestQuery, IngestResponse, Label
 from calibrant_server.service.ingest.service import (
     IngestAccess,

@@ -180,12 +180,21 @@ def caller_of(request: Request) -> Caller:
         return OPEN_CALLER
     signed_in: Caller | None = request.scope.get(SIGNED_IN)
     caller = signed_in or _bearer(request, keyring)
+    spend_request(request, caller)
+    return caller
+
+
+def spend_request(request: Request, caller: Caller) -> None:
+    """Count a request against the rates of its tenant and key, once: a conditional GET asks for its caller twice.
+
+    Raises
+    ------
+    RateExceeded
+    """
     if "rate_limit" not in request.scope:
-        # Once per request: a conditional GET asks for its caller twice.
         rates: Rates = request.app.state.rates
         request.scope["rate_policy"] = rates.policy()
         request.scope["rate_limit"] = rates.spend(caller.tenant, caller.key_id)
-    return caller
 
 
 def _bearer(request: Request, keyring: Keyring) -> Caller:

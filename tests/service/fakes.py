@@ -24,7 +24,7 @@ from calibrant_server.workers.store.registry import (
     RevisionConflict,
 )
 from calibrant_server.workers.store.tenant_usage import PartitionUsage
-from calibrant_server.workers.store.windows import Watermarks
+from calibrant_server.workers.store.watermarks import Watermarks
 
 
 class FakeRegistry:

@@ -49,11 +49,13 @@ from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
+from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.webhook_tests import WebhookTests
-from calibrant_server.workers.store.windows import Watermarks, Window, is_live
+from calibrant_server.workers.store.windows import Window
 
 __all__ = [
     "BacklogFull",

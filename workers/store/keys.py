@@ -296,6 +296,9 @@ class Keys:
     def page_session(self, digest: str) -> str:
         return f"{self.namespace}:ps:{digest}"
 
+    def page_sessions_of(self, key_digest: str) -> str:
+        return f"{self.namespace}:pk:{key_digest}"
+
     def webhook_tests(self, name: str) -> str:
         """Return the key of a tenant, or of one of its models: one transaction reads both, so they share a slot."""
         tenant, slash, model = name.partition("/")

@@ -12,6 +12,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from calibrant.calibrators.registry import found as methods  # noqa: E402
 from calibrant.contrib.onnx import append_map, from_onnx, to_onnx  # noqa: E402
 from calibrant.core.errors import CalibrationInputError  # noqa: E402
 from tests.adapters.examples import run_example  # noqa: E402
@@ -31,10 +32,15 @@ MAPS = [
     ("beta", 2, "positive"),
     ("isotonic", 2, "positive"),
     ("isotonic", 3, "class:1"),
+    ("spline", 2, "positive"),
     ("histogram", 2, "positive"),
     ("histogram", 3, "top_label"),
     ("scaling_binning", 2, "positive"),
 ]
+
+
+def test_every_method_is_tested():
+    assert {method for method, _, _ in MAPS} == set(methods())
 
 
 def data(n_classes: int, n: int = 1500, seed: int = 0):
