@@ -31,6 +31,7 @@ from calibrant_server.service.ingest.cloudevents import FEEDBACK, RESPONSE, Even
 from calibrant_server.service.ingest.event_columns import Inputs, event_columns, event_inputs
 from calibrant_server.service.ingest.event_feedback import feedback_labels
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
+from calibrant_server.service.ingest.label_batch import load_labels
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.prediction_batch import prediction_batch
 from calibrant_server.service.ingest.schemas import IngestResponse
@@ -41,7 +42,6 @@ from calibrant_server.service.ingest.service import (
     receipt_body,
 )
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.service.routes.labels import load_labels
 from calibrant_server.service.security.admission import EVERYONE, Hold
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.entries import IngestBatch
