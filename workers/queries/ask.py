@@ -193,13 +193,15 @@ class QueryClient:
         slice_: str,
         deadline_s: float,
         other: Other | None = None,
+        version: str | None = None,
     ) -> QueryResult:
-        """Return the result of one query."""
-        version = await self._versions.state_version(model, slice_, window, query.needs)
+        """Return the result of one query; `version` is the name of the state, where the caller has just read it."""
         against = None if other is None else other.against
-        if other is not None:
-            theirs = await self._versions.state_version(other.model, other.slice, other.window)
-            version = joined(version, theirs)
+        if version is None:
+            version = await self._versions.state_version(model, slice_, window, query.needs)
+            if other is not None:
+                theirs = await self._versions.state_version(other.model, other.slice, other.window)
+                version = joined(version, theirs)
         fields = query.to_dict()
         digest = result_digest(version, query.kind, fields, against)
         stored = await self._client.get(self._keys.cached_result(digest))
