@@ -77,13 +77,11 @@ class Supervisor:
         self._last_beat_at = time.monotonic()
         for partition in range(self.settings.partitions):
             self._start_loop(partition)
-        for number in range(self.settings.compute_threads):
-            self._start_other(f"compute-{number}", lambda: self._serving.run(self._stop))
-        if self.settings.compute_threads:
-            self._start_other("compute-first", lambda: self._serving.run_first(self._stop))
-            self._start_other("compute-slow", lambda: self._serving.run_slow(self._stop))
+        for thread in self._serving.threads(self._stop):
+            self._others.append(thread)
+            thread.start()
         webhook_sender = WebhookSender(self.store, lambda: self.partitions)
-        self._start_other("webhooks", lambda: webhook_sender.run(self._stop))
+        self._start_other("courier", lambda: webhook_sender.run(self._stop))
         self._start_other("heartbeat", self._beat)
 
     def stop(self, timeout_s: float = 10.0) -> bool:

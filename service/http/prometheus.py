@@ -68,7 +68,7 @@ class ServiceMetrics:
         )
         self.events = Counter(
             "calibrant_cloudevents",
-            "CloudEvents: accepted, skipped, waiting for the other half, rejected, or shed.",
+            "CloudEvents: accepted, skipped, waiting for the other half, refused, or shed.",
             ("outcome",),
             registry=self.registry,
         )
