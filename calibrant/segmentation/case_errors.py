@@ -240,7 +240,7 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
 
     own = view.spec.n_classes
     classes = options.counted(own)
-    if options.classes == "composites":
+    if options.regions == "composites":
         classes = _declared(view, cases)
     other = binned([OTHER]) if OTHER in cases.tables else None
     class_names = [*(str(k) for k in range(own)), *(name for name, _ in view.spec.composites)]
@@ -253,7 +253,7 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
     """Bin raw rows: any number of bins is exact, and classes may be united."""
     filling, bins = view.filling, view.question.bins
     assert filling is not None
-    if options.classes == "composites" and not options.composites:
+    if options.regions == "composites" and not options.composites:
         raise NotAnswerable(
             "no_composites", "posted rows have no model: name the unions in options.composites"
         )

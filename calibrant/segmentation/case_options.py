@@ -27,8 +27,8 @@ MEMBERSHIP = Option(
     (*MEMBERSHIPS, *KERNELS),
 )
 BACKGROUND = Option("background", "out", "Whether to include class 0.", BACKGROUNDS)
-CLASSES = Option(
-    "classes",
+REGIONS = Option(
+    "regions",
     "own",
     "The model's own classes, or the composites that it declares.",
     ("own", "composites"),
@@ -39,7 +39,7 @@ MISSING_CLASS = Option(
     "Handling of a class without ratings in a case: kept with 0, class left out, or case left out.",
     MISSING,
 )
-CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS, CLASSES)
+CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS, REGIONS)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CaseOptions:
     background : whether to include class 0: "in" or "out"
     missing : handling of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves
         out that class of that case, "skip_case" the whole case
-    classes : "own", or "composites" for those that the model declares
+    regions : "own", or "composites" for those that the model declares
     composites : name to classes, instead of the model's own classes; from raw rows only
     """
 
@@ -61,7 +61,7 @@ class CaseOptions:
     membership: str = "hard"
     background: str = "out"
     missing: str = "include"
-    classes: str = "own"
+    regions: str = "own"
     composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @classmethod

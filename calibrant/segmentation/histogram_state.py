@@ -79,7 +79,7 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
 
 def complete_rows(pane: Pane, bins: int) -> Batch | None:
     """Return the rows of a pane whose cells do not give these bins and whose sample has every labelled prediction; else None."""
-    if bins in pane.spec.class_grid.exact_bins or not pane.keeps("sample"):
+    if bins in pane.spec.class_grid.exact_bins or "sample" not in pane.names:
         return None
     sample = pane.sample
     is_complete = 0 < sample.n == pane.counts["n_labelled"]

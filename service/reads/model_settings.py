@@ -184,7 +184,7 @@ class ModelSettings(BaseModel):
     ) = Field(
         None,
         description="Unions of classes, by index or name, that tables of cases store too: "
-        '{"whole": [1, 2]}. Requested as `ml1_ace(classes=composites)`.',
+        '{"whole": [1, 2]}. Requested as `ml1_ace(regions=composites)`.',
     )
     alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
     cloudevents: CloudEventSettings | None = Field(

@@ -44,7 +44,7 @@ def values(view: View, metrics: list[str]) -> dict[str, float]:
 
 def declared(names: list[str]) -> list[str]:
     plain = [name if "(" in name else f"{name}()" for name in names]
-    return [name.replace("(", "(classes=composites,").replace(",)", ")") for name in plain]
+    return [name.replace("(", "(regions=composites,").replace(",)", ")") for name in plain]
 
 
 def test_stored_composites_are_those_of_the_rows() -> None:
@@ -64,7 +64,7 @@ def test_one_composite_by_hand() -> None:
         place = np.clip(np.ceil(union[own] * 20) - 1, 0, 19)
         gaps = [(hit[own] - union[own])[place == m].sum() for m in range(20)]
         total.append(np.abs(gaps).sum() / own.sum())
-    options = {"classes": "composites"}
+    options = {"regions": "composites"}
     report = cases_of(View(pane, PaneQuery(bins=20, options=options)))
     whole = report["classes"].index("whole")
     assert report["classes"] == ["core", "whole"]
@@ -100,7 +100,7 @@ def test_they_merge_subtract_and_travel() -> None:
 def test_what_cannot_be_had_says_why() -> None:
     plain = Pane(PaneSpec("segmentation", 3))
     plain.fill_batch(scans())
-    name = "ml1_ace(classes=composites)"
+    name = "ml1_ace(regions=composites)"
     found = compute_metrics(View(plain, PaneQuery(bins=20)), [name])[name]
     assert (found["value"], found["reason"]) == (None, "no_composites")
     pane = stored(scans())

@@ -73,7 +73,7 @@ def test_every_call_with_a_body_is_named_by_a_row() -> None:
 def value_of(deployment: Any, request: str, posted: dict[str, Any]) -> None:
     (asked,) = requested(request)
     model = SCANS if "cases" in asked.metric.needs else VOTED
-    if dict(asked.options).get("classes") == "composites":
+    if dict(asked.options).get("regions") == "composites":
         model = UNITED
     answer = deployment.get(f"{model}/metrics", metrics=request)["metrics"][asked.key]
     if answer["value"] is None:
@@ -170,7 +170,7 @@ def test_declared_composites_are_stored(united, scanned):  # noqa: F811
     for case in sorted(set(columns["cases"])):
         own = batch.cases.astype(str) == case
         errors.append(pooled_ece(p[own], hit[own], n[own], 20))
-    name = "ml1_ece(classes=composites)"
+    name = "ml1_ece(regions=composites)"
     found = deployment.get(f"{url}/metrics", metrics=name, bins=20)["metrics"][name]
     assert found["value"] == pytest.approx(np.mean(errors), abs=1e-9)
     cases = deployment.get(f"{url}/cases", metric=name, bins=20)
