@@ -80,6 +80,7 @@ class Supervisor:
         for number in range(self.settings.compute_threads):
             self._start_other(f"compute-{number}", lambda: self._serving.run(self._stop))
         if self.settings.compute_threads:
+            self._start_other("compute-first", lambda: self._serving.run_first(self._stop))
             self._start_other("compute-slow", lambda: self._serving.run_slow(self._stop))
         courier = WebhookSender(self.store, lambda: self.partitions)
         self._start_other("courier", lambda: courier.run(self._stop))

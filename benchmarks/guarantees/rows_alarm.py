@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.drift_table import (
+from benchmarks.drift_simulation import (
     N_DAYS,
     Day,
     Pending,
@@ -16,8 +16,8 @@ from benchmarks.drift_table import (
     clusters,
     day_effects,
     pending_labels,
-    play,
     records,
+    simulate,
 )
 from benchmarks.guarantees.block import Block
 from benchmarks.guarantees.checks import Check, Counts
@@ -69,7 +69,7 @@ def false_alarms(year: Year, slugs: tuple[str, ...], seed: int, runs: range) -> 
     """Count calibrated years with an alarm."""
     counts: Counts = defaultdict(float)
     own = int(np.random.SeedSequence([seed, runs.start]).generate_state(1)[0])
-    found = play(year.days(own, len(runs)), len(runs), year.tolerance)
+    found = simulate(year.days(own, len(runs)), len(runs), year.tolerance)
     counts[f"{slugs[0]}/runs"] = counts[f"{slugs[0]}/given"] = len(runs)
     counts[f"{slugs[0]}/held"] = round(found.false_rate() * len(runs))
     return counts

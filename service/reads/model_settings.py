@@ -30,7 +30,7 @@ from calibrant_server.service.reads.durations import duration_of
 from calibrant_server.service.reads.queries import duration
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.registry import SERVE, Mode, ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
 GENERATION = re.compile(r"[0-9a-f]{12}")
@@ -191,6 +191,10 @@ class ModelSettings(BaseModel):
         None, description="How CloudEvents become predictions. Default: they are refused."
     )
 
+    mode: Mode = Field(
+        SERVE, description="observe: maps are advice and cannot be promoted or applied."
+    )
+
     @model_validator(mode="after")
     def _agree(self) -> "ModelSettings":
         if self.n_classes is None:
@@ -258,6 +262,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         listed_classes=settings.listed_classes,
         composites=_composites(settings),
         cloudevents=None if settings.cloudevents is None else settings.cloudevents.model_dump(),
+        mode=settings.mode,
     )
     config.spec()  # raises if no panes can be made of this
     return config
@@ -299,6 +304,7 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "composites": config.composites,
         "alarm": _named_classes(config),
         "cloudevents": config.cloudevents,
+        "mode": config.mode,
     }
 
 
@@ -375,6 +381,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "slices",
         "unit",
         "cloudevents",
+        "mode",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
     return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))

@@ -420,7 +420,9 @@ class FakeInbox:
         known = self.registry.configs.get((model.tenant, model.model)) == model
         return await self.state(model, slice_, needs) if known else None
 
-    async def ask(self, query, model, window, deadline_s=None, slice_="", against=None):
+    async def ask(
+        self, query, model, window, deadline_s=None, slice_="", against=None, version=None
+    ):
         self._stumble()
         self.asked.append((query.kind, model.key, query.to_dict(), window, slice_))
         if query.kind in self.failing:
