@@ -88,6 +88,9 @@ class FakeAlarms:
     async def numbers(self):
         return [max((each.number for each in self.held), default=0)]
 
+    async def recent_numbers(self, age_s):
+        return await self.numbers()
+
     async def changed_since(self, tenant, numbers):
         return [
             (0, each) for each in self.held if each.tenant == tenant and each.number > numbers[0]

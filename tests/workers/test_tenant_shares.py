@@ -212,6 +212,24 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
     assert not any(each.locked() for each in client._turns.values())
 
 
+def test_all_streams_of_a_process_share_a_read(bench, monkeypatch):
+    book, n_reads, read = bench.inbox.alarms, [], bench.inbox.alarms.numbers
+
+    async def counted() -> list[int]:
+        n_reads.append(1)
+        return await read()
+
+    monkeypatch.setattr(book, "numbers", counted)
+
+    async def streams(age_s: float) -> list[list[int]]:
+        return await asyncio.gather(*(book.recent_numbers(age_s) for _ in range(40)))
+
+    assert bench.run(streams(60.0)) == [bench.run(read())] * 40
+    assert len(n_reads) == 1
+    bench.run(book.recent_numbers(0.0))
+    assert len(n_reads) == 2
+
+
 def message(tenant: str, i: int):
     return delivery_of(f"{tenant}/m", "g", "https://x.example.org", "t", f"{i}", {}, 1.0 + i, "at")
 

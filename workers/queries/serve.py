@@ -49,6 +49,17 @@ class QueryServer:
         self._keys = store.keys
         self._compute = compute
 
+    def threads(self, stop: threading.Event) -> list[threading.Thread]:
+        """Return the threads that serve all queues until stopped, not started."""
+        n = self._store.settings.compute_threads
+        works = {f"compute-{i}": self.run for i in range(n)}
+        if n:
+            works |= {"compute-first": self.run_first, "compute-slow": self.run_slow}
+        return [
+            threading.Thread(target=work, args=(stop,), name=name, daemon=True)
+            for name, work in works.items()
+        ]
+
     def run(self, stop: threading.Event) -> None:
         """Serve fast queries until stopped, further ones before first ones, and move slow ones to their own queue."""
         queues = [self._keys.more_questions, self._keys.first_questions]
