@@ -314,6 +314,34 @@ def test_separable_clusters_allow_more():
     assert few["reason"] == "separable" and few["at_most"] is None
 
 
+def test_limit_of_units_that_weigh_differently():
+    """A unit with half of the rows is one unit: the window's limit is at least the rows'."""
+    logits = np.zeros((2000, 2))
+    logits[:, 0] = np.where(np.arange(2000) < 1000, 0.5, 8.0)
+    units = ["large"] * 1000 + [f"u{i}" for i in range(1000)]
+    batch = batch_of({"logits": logits, "labels": [0] * 2000, "units": units})
+    exact = fit_temperature_exact(batch)["at_most"]
+    pane = pane_of(batch)
+    found = fit_temperature(pane)
+    assert (found["method"], found["reason"], found["at_most_of"]) == (
+        "profile",
+        "separable",
+        "sample",
+    )
+    assert found["at_most"] >= exact * (1 - 1e-9)
+    bare = Pane(pane.spec, {"counts", "histograms", "temperature"})
+    bare.fill_batch(batch)
+    unknown = fit_temperature(bare)
+    assert (unknown["at_most"], unknown["at_most_reason"]) == (None, "unequal_units")
+    alone = batch_of({"logits": logits, "labels": [0] * 2000})
+    equal = fit_temperature(pane_of(alone))
+    assert "at_most_of" not in equal
+    assert equal["at_most"] == pytest.approx(fit_temperature_exact(alone)["at_most"], rel=1e-4)
+    heavy = {"weights": [9.0] * 9 + [1.0] * 1991, "units": [f"u{i}" for i in range(2000)]}
+    weighted = fit_temperature(pane_of(batch_of({"logits": logits, "labels": [0] * 2000} | heavy)))
+    assert weighted["at_most_of"] == "sample"
+
+
 def test_intervals_need_units_and_incorrect_ones():
     for n, wrong, reason in (
         (29, 8, "too_few_units"),
