@@ -14,6 +14,7 @@ ADAPTERS ?= $(sort $(patsubst requirements/adapters-%.txt,%,$(wildcard requireme
 TORCH ?= torch==2.13.0
 UNLOCKED_torch = $(TORCH) torchmetrics==1.9.0 monai==1.6.1 pytorch-ignite==0.5.5
 UNLOCKED_peers = $(TORCH)
+UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
 .PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-drift guarantees openapi names dashboards page-image docs lock clean
@@ -103,7 +104,7 @@ fuzz: .venv-fuzz/stamp
 
 test-adapters: $(ADAPTERS:%=.venv-adapters/%/stamp) $(KERNEL)
 	@set -e; for name in $(ADAPTERS); do echo "adapters: $$name"; \
-		.venv-adapters/$$name/bin/python -m pytest -q -m "not soak" --confcutdir=tests/adapters tests/adapters/$$name $(ARGS); done
+		CALIBRANT_ADAPTERS=required .venv-adapters/$$name/bin/python -m pytest -q -m "not soak" --confcutdir=tests/adapters tests/adapters/$$name $(ARGS); done
 
 study-lambda: .venv-adapters/torch/stamp
 	@.venv-adapters/torch/bin/python -m benchmarks.lambda_study $(ARGS)
