@@ -1,7 +1,7 @@
 """`python -m benchmarks.drift_table [--scale 0.1]`: false-alarm rates and delays of the alarm.
 
 Seeded simulated years of a model with scores from Beta(0.7, 2.2), evaluated daily, with a 10-year run length.
-`--scale` runs a part of them. `make bench ARGS=drift` measures the cost of one step.
+`--scale` runs a part of them. `make bench-details ARGS=drift` measures the cost of one step.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
@@ -27,7 +26,7 @@ from calibrant_server.service.http.connections import (
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.http.telemetry import TelemetryUnavailable
 from calibrant_server.service.process_board import Board
-from calibrant_server.service.processes import Processes, divides_connections, run_engine
+from calibrant_server.service.processes import Processes, divides_connections, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.settings import Settings
@@ -143,9 +142,7 @@ def serve_together(settings: Settings, bound: list[socket.socket]) -> int:
         share_metrics(number)
         serve(part, own, board, number)
 
-    engine: Callable[[], None] | None = None
-    if board.has_engine:
-        engine = lambda: run_engine(of_engine, board)  # noqa: E731
+    engine = engine_works(of_engine, board) if board.has_engine else {}
     settle()
     with shared_files():
         return Processes(work, n, engine, board, every, forget_gauges).run()

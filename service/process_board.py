@@ -23,12 +23,12 @@ class Board:
     Parameters
     ----------
     n : processes that serve
-    has_engine : whether one more process has the engine; its number is n
+    has_engine : whether two more processes have the engine, of the numbers n (merging) and n + 1 (queries)
     """
 
     def __init__(self, n: int, has_engine: bool) -> None:
         self.n, self.has_engine = n, has_engine
-        memory = mmap.mmap(-1, 8 * (_FIRST_BEAT + n + 1))
+        memory = mmap.mmap(-1, 8 * (_FIRST_BEAT + n + 2))
         self._numbers = memoryview(memory).cast("d")
 
     def beat(self, number: int) -> None:
@@ -45,8 +45,8 @@ class Board:
 
     @property
     def is_engine_alive(self) -> bool:
-        """Whether the process of the engine runs, if there is one."""
-        return not self.has_engine or self.beat_at(self.n) > 0
+        """Whether the processes of the engine run, if this service has them."""
+        return not self.has_engine or min(self.beat_at(self.n), self.beat_at(self.n + 1)) > 0
 
     @property
     def n_alive(self) -> int:

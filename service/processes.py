@@ -1,8 +1,9 @@
 """Several processes on one port: a parent that starts, watches, restarts and stops them, and serves nothing itself.
 
 The parent has loaded the code and has no threads, so a process is a fork of it: it starts in a fraction of a second, and
-shares the loaded code's memory. With the embedded store, one more process has the engine, and with it the store and the
-webhooks. It starts first and is stopped last.
+shares the loaded code's memory. With the embedded store, two more processes have the engine: one manages the store, merges and
+sends webhooks, the other computes queries, so that a result does not wait for the interpreter of the one that merges. They
+start first and are stopped last.
 
 Each process has sockets of its own on the port (SO_REUSEPORT; the system divides connections among them). The parent
 holds them too: connections to a process that died wait in its queue until it is restarted. Without that option of the
@@ -19,14 +20,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
 from calibrant_server.service.process_board import Board
-from calibrant_server.workers.main import run_reported
+from calibrant_server.workers.main import run, run_queries, run_reported
 from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.embedded import running_store_of
 
 POLL_S = 0.1
 HUNG_S = 60.0  # without a heartbeat of the event loop; it beats each second
@@ -93,7 +95,7 @@ class Processes:
     ----------
     serve : serves as the process of a number, from 0
     n : how many serve
-    engine : what one more process does; None: the engine runs elsewhere
+    engine : what further processes do, by name; empty: the engine runs elsewhere. They start one after the other
     board : what parent and processes tell each other
     sockets : of each process that serves; closed at the stop
     on_end : called with the number of a process that has ended
@@ -103,12 +105,12 @@ class Processes:
         self,
         serve: Callable[[int], None],
         n: int,
-        engine: Callable[[], None] | None,
+        engine: Mapping[str, Callable[[], None]],
         board: Board,
         sockets: Sequence[socket.socket],
         on_end: Callable[[int], None] = lambda number: None,
     ) -> None:
-        self._engine = None if engine is None else Child("engine", n, engine)
+        self._engine = [Child(name, n + i, work) for i, (name, work) in enumerate(engine.items())]
         self._serving = [Child(f"http-{i}", i, lambda i=i: serve(i)) for i in range(n)]  # type: ignore[misc]
         self._board, self._sockets, self._on_end = board, sockets, on_end
         self._stops = False
@@ -130,15 +132,14 @@ class Processes:
 
     @property
     def _children(self) -> list[Child]:
-        return [*([self._engine] if self._engine else []), *self._serving]
+        return [*self._engine, *self._serving]
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stops = True
 
     def _start_all(self) -> bool:
         """Start the engine, then the others; return whether all run."""
-        engine = [self._engine] if self._engine else []
-        for group in (engine, self._serving):
+        for group in (*([child] for child in self._engine), self._serving):
             for child in group:
                 child.start(self._board)
             if not self._are_ready(group):
@@ -165,7 +166,7 @@ class Processes:
         """Restart a process that has ended, after a pause; end one that hangs."""
         now = time.monotonic()
         if child.exit_code is None:
-            if child is not self._engine and self._hangs(child, now):
+            if child in self._serving and self._hangs(child, now):
                 log.error("service_process_hangs process=%s seconds=%g", child.name, HUNG_S)
                 child.send(signal.SIGKILL)
         elif child.restart_at is None:
@@ -190,8 +191,8 @@ class Processes:
         """Stop those that serve, then the engine; return whether all ended by themselves."""
         for each in self._sockets:
             each.close()
-        stopped = self._end(self._serving)
-        return self._end([self._engine] if self._engine else []) and stopped
+        groups = [self._serving, *([child] for child in reversed(self._engine))]
+        return all([self._end(group) for group in groups])
 
     def _end(self, group: Sequence[Child]) -> bool:
         for child in group:
@@ -212,8 +213,21 @@ def divides_connections() -> bool:
     return sys.platform.startswith("linux") and hasattr(socket, "SO_REUSEPORT")
 
 
-def run_engine(settings: EngineSettings, board: Board) -> None:
-    """Run the engine in this process until SIGTERM, or until the parent has died."""
+def engine_works(settings: EngineSettings, board: Board) -> dict[str, Callable[[], None]]:
+    """Return what the processes of the engine do, by name."""
+    merging = settings.replace(compute_threads=0)
+    return {
+        "engine": lambda: _run_engine(run, lambda: merging, lambda: board.beat(board.n)),
+        "queries": lambda: _run_engine(
+            run_queries, lambda: running_store_of(settings), lambda: board.beat(board.n + 1)
+        ),
+    }
+
+
+def _run_engine(
+    work: Callable[..., None], settings: Callable[[], EngineSettings], on_start: Callable[[], None]
+) -> None:
+    """Do this work until SIGTERM, or until the parent has died."""
     stop, parent = threading.Event(), os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
@@ -223,4 +237,4 @@ def run_engine(settings: EngineSettings, board: Board) -> None:
                 stop.set()
 
     threading.Thread(target=watch_parent, name="parent-watch", daemon=True).start()
-    sys.exit(run_reported(lambda: settings, stop, on_start=lambda: board.beat(board.n)))
+    sys.exit(run_reported(settings, stop, work, on_start=on_start))

@@ -32,6 +32,24 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("calibrant")
 
 
+# Files of whole deployments take longest and wait most: they come first, and many short files share the end.
+FIRST = ("tests/end_to_end", "tests", "tests/workers")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # xdist would begin with the files of most tests, which are the quickest.
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        folder = item.nodeid.partition("::")[0].rpartition("/")[0]
+        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+
+    items.sort(key=rank)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

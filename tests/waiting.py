@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 # No test measures speed: on a machine with twenty processes for each core, this limit must not be reached.
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 PAUSE_S = 0.01
 # A longer wait is polled less often: looks cost CPU that what is waited for needs.
 PAUSE_GROWTH, MAX_PAUSES = 1.1, 6

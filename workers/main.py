@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
@@ -17,9 +18,13 @@ from redis.exceptions import RedisError
 
 from calibrant import kernel
 from calibrant_server.workers.engine import Engine
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import store_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
@@ -31,6 +36,7 @@ __all__ = ["Engine", "main", "run"]
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.5
+STOP_QUERIES_S = 10.0  # for queries in progress
 # EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE of sysexits.h.
 EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
 
@@ -66,6 +72,33 @@ def run(
             raise crew.mismatch
 
 
+def run_queries(
+    settings: EngineSettings, stop: threading.Event, on_start: Callable[[], None] = lambda: None
+) -> None:
+    """Only compute queries until `stop` is set; the engine runs in another process, with `compute_threads` 0.
+
+    Parameters
+    ----------
+    settings : with a store that runs
+    """
+    with closing(Store(settings)) as store:
+        store.check_properties()
+        threads = QueryServer(store, Compute(store, Numerics())).threads(stop)
+        for thread in threads:
+            thread.start()
+        on_start()
+        while not stop.wait(settings.lease_s):
+            try:
+                store.check_properties()
+            except StoreMismatch:
+                stop.set()
+                raise
+            except RedisError as error:
+                store.state.failed(error)
+        for thread in threads:
+            thread.join(STOP_QUERIES_S)
+
+
 def _started(crew: Supervisor, stop: threading.Event) -> bool:
     """Start the threads, waiting for a store that is away; return False if stopped first.
 
@@ -98,11 +131,14 @@ def main(**parts: Any) -> int:
 
 
 def run_reported(
-    settings: Callable[[], EngineSettings], stop: threading.Event, **parts: Any
+    settings: Callable[[], EngineSettings],
+    stop: threading.Event,
+    work: Callable[..., None] | None = None,
+    **parts: Any,
 ) -> int:
-    """Run the engine until `stop` is set; log why it cannot run, and return the exit code."""
+    """Run the engine, or a part of it, until `stop` is set; log why it cannot run, and return the exit code."""
     try:
-        run(settings(), stop, **parts)
+        (work or run)(settings(), stop, **parts)
     except SettingsError as error:
         log.critical("worker_not_started error=%s", error)
         return EXIT_SETTINGS

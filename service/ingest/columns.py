@@ -1,8 +1,8 @@
 """Form of a posted batch: bytes to columns, before their meaning is checked.
 
 JSON holds columns, NDJSON one record a line under the same names in the singular. Columns of plain
-numbers become arrays here, by way of `array.fromlist`, which is faster than numpy's own reading and
-rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
+numbers become arrays here: those of a JSON document in the kernel (`plain_columns.py`), others by way of `array.fromlist`, which is
+faster than numpy's own reading and rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
 is wrong and why.
 """
 
@@ -30,11 +30,14 @@ from calibrant_server.service.ingest.parsed_batch import (
     object_of,
     refuse_unknown,
 )
+from calibrant_server.service.ingest.plain_columns import read_document
 from calibrant_server.service.ingest.records import RECORDS, from_list, from_records
 from calibrant_server.service.settings import Settings
 
 COLUMNS = tuple(SINGULAR)
 NO_MORE: Mapping[str, str] = {}
+# In smaller bodies the calls of the kernel cost more than the numbers.
+MIN_KERNEL_BYTES = 4096
 
 
 def read_columns(
@@ -59,8 +62,11 @@ def read_columns(
         return _from_arrow(body, settings)
     if body.media_type == NDJSON:
         posted = from_records(*read_ndjson(body.data, max_objects), more, head)
-    else:
+    elif more or len(body.data) < MIN_KERNEL_BYTES:
         posted = _from_document(read_json(body.data, max_objects), more, head)
+    else:
+        document = read_document(body.data, max_objects, settings.max_rows)
+        posted = _from_document(document, more, head)
     longest = max((len(column) for column in _lists(posted.columns)), default=0)
     if longest > settings.max_rows:
         raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
@@ -83,7 +89,12 @@ def _from_arrow(body: Body, settings: Settings) -> ParsedBatch:
 def _unflattened(columns: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return a flat list of `probabilities` as `confidences`, which it means, and whether it was one."""
     rows = columns.get("probabilities")
-    if not rows or "confidences" in columns or type(rows[0]) not in (int, float):
+    if (
+        isinstance(rows, np.ndarray)
+        or not rows
+        or "confidences" in columns
+        or type(rows[0]) not in (int, float)
+    ):
         return columns, False
     names = {"probabilities": "confidences"}
     return {names.get(name, name): each for name, each in columns.items()}, True
@@ -156,7 +167,10 @@ def _arrays(columns: dict[str, Any], may_hold_booleans: bool = True) -> dict[str
         "weights": _vector,
         "label_counts": _counts,
     }
-    return {name: reading.get(name, _as_it_is)(value) for name, value in columns.items()}
+    return {
+        name: reading.get(name, _as_it_is)(value) if isinstance(value, list) else value
+        for name, value in columns.items()
+    }
 
 
 def _as_it_is(column: Any) -> Any:

@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.input.value_checks import MAX_VIOLATIONS
@@ -162,6 +164,6 @@ def has_offsets(document: dict[str, Any]) -> bool:
 
 
 def check_list(pointer: str, value: Any) -> None:
-    if not isinstance(value, list):
+    if not isinstance(value, list | np.ndarray | Column):
         detail = f"Received another type for {pointer[1:]}; expected a list with one entry per prediction."
         raise CalibrationInputError([Violation(pointer, "list", detail)])

@@ -202,7 +202,7 @@ def test_false_alarms_are_rare():
 
 
 def test_a_slope_is_found_within_a_fortnight_and_dated_within_a_week():
-    early, delay, error = simulation.slope_change(40, 0.0)
+    early, delay, error = simulation.slope_change(20, 0.0)
     assert early <= 0.05
     assert delay <= 14
     assert error <= 7

@@ -248,6 +248,32 @@ async def test_usage_names_every_limit(tmp_path, inbox, registry):
     assert found["requests_per_second_of_a_key"]["limit"] is None
 
 
+async def test_among_other_tenants_work_that_blocks_takes_one_thread(monkeypatch):
+    monkeypatch.setattr(threads, "_last_requests", {})
+    release, began = threading.Event(), []
+
+    def block(name: str) -> None:
+        began.append(name)
+        release.wait(PATIENCE_S)
+
+    async def work(tenant: str, name: str) -> None:
+        threads.note_tenant(tenant)
+        await threads.aside(block, name)
+
+    threads.note_tenant("b")
+    tasks = [asyncio.create_task(work("a", f"a{i}")) for i in range(4)]
+    while not began:
+        await asyncio.sleep(0.01)
+    tasks.append(asyncio.create_task(work("b", "b0")))
+    while "b0" not in began:
+        await asyncio.sleep(0.01)
+    assert began == ["a0", "b0"]
+    release.set()
+    await asyncio.gather(*tasks)
+    monkeypatch.setattr(threads, "ACTIVE_S", -1.0)
+    assert not threads._has_others("a") and not threads._last_requests
+
+
 async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own():
     """Work of one tenant that blocks takes half of the threads, however much of it there is."""
     release, began = threading.Event(), []

@@ -42,7 +42,7 @@ def parent_of_idle(folder: str) -> int:
             time.sleep(0.02)
 
     board = Board(2, has_engine=True)
-    return Processes(serve, 2, lambda: idle(board, 2), board, []).run()
+    return Processes(serve, 2, {"engine": lambda: idle(board, 2)}, board, []).run()
 
 
 def pids(folder: Path, number: int) -> list[int]:
@@ -65,7 +65,7 @@ def test_a_process_that_hangs_is_restarted(tmp_path):
 
 def parent_of_failing() -> int:
     board = Board(2, has_engine=False)
-    return Processes(lambda number: sys.exit(number), 2, None, board, []).run()
+    return Processes(lambda number: sys.exit(number), 2, {}, board, []).run()
 
 
 def test_a_process_that_cannot_start_ends_the_service():
@@ -82,7 +82,7 @@ def parent_of_stubborn(folder: str) -> int:
         time.sleep(PATIENCE_S)
 
     board = Board(1, has_engine=False)
-    return Processes(serve, 1, None, board, []).run()
+    return Processes(serve, 1, {}, board, []).run()
 
 
 def test_a_process_that_does_not_stop_is_killed(tmp_path):
@@ -120,8 +120,9 @@ def test_each_process_has_a_socket_of_its_own_on_the_port():
 
 def test_the_board_is_truthful():
     board = Board(2, has_engine=True)
-    assert not board.is_engine_alive
     board.beat(2)
+    assert not board.is_engine_alive, "one of its two processes"
+    board.beat(3)
     board.n_alive, board.n_restarts = 2, 1
     assert board.is_engine_alive
     values = {m.name: m.samples[0].value for m in ProcessMeters(board).collect()}

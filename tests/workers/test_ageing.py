@@ -87,7 +87,9 @@ def by_day():
     return days
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))]
+)
 def test_labels_for_a_merged_day_go_to_its_pane(bench, seed):
     """Days are merged at any moment between predictions and their labels, and the worker dies of it now and then."""
     bench.settings = bench.settings.replace(compact_after_s=3600)

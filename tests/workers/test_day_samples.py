@@ -63,7 +63,8 @@ def random_rows(rng, n, hour=0, **more):
     return columns | {"probabilities": rng.dirichlet(np.ones(3), n).tolist()}
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.one_server
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_sample_does_not_depend_on_when_rows_become_sums(bench, seed):
     """Units over batches, delayed labels, corrections, deletions, slices, two hours: the samples are equal to the bit."""
     other = replace(MODEL, model="sums")

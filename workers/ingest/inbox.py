@@ -180,6 +180,7 @@ class Inbox:
         deadline_s: float | None = None,
         slice_: str = "",
         against: Other | None = None,
+        version: str | None = None,
     ) -> QueryResult:
         """Have a query computed from the panes of a window.
 
@@ -187,6 +188,7 @@ class Inbox:
         ----------
         query : with the state version it is the identity of the result
         against : what the result is compared with
+        version : name of the state, of both sides, where the caller has just read it
 
         Raises
         ------
@@ -196,7 +198,8 @@ class Inbox:
         """
         deadline = deadline_s or ANSWER_DEADLINE_S
         return await self._kept_up(
-            lambda: self._asking.ask(query, model, window, slice_, deadline, against), deadline
+            lambda: self._asking.ask(query, model, window, slice_, deadline, against, version),
+            deadline,
         )
 
     async def state_version(
