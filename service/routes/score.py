@@ -101,6 +101,10 @@ class SectionOptions(BaseModel):
     case: str | None = Field(
         None, max_length=200, description="Of `cases`: one whose table is added."
     )
+    packed: bool = Field(
+        False,
+        description="Of `confidence_histogram`: return its 2^14 bins, packed as `POST /v1/models/{model}/histograms` takes them.",
+    )
     sensitivity: bool = Field(
         False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too."
     )
