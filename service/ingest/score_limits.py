@@ -73,11 +73,9 @@ def reject_costly_score(
     row += sum(_ROW_OF_SECTION.get(each, 0) for each in sections)
     case = sum(_CASE.get(each, 0) + _CLASS_OF_CASE.get(each, 0) * n_classes for each in sections)
     n_bins = sum(
-        int(dict(each.options).get("bins", bins))
-        for each in found
-        if "bins" in each.metric.options
+        int(dict(each.options).get("bins", bins)) for each in found if "bins" in each.metric.options
     )
-    fixed = _METRIC * len(requested) + _BIN * n_bins + _RATER * n_raters * len(metrics)
+    fixed = _METRIC * len(found) + _BIN * n_bins + _RATER * n_raters * len(metrics)
     fixed += _SLOW_METRIC * sum(each.metric.slug in _SLOW for each in found)
     fixed += case * n_cases + _SECTION * len(sections)
     allowed = MAX_WORK + WORK_PER_BYTE * max(0, sent_bytes - SMALL_BYTES)
