@@ -301,9 +301,10 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
     n_ratings = 0 if names is None else int(checked.batch.row_total.sum())
-    cases = checked.batch.cases if "stability_by_case" in params["include"] else None
+    cases = checked.batch.cases
     refuse = partial_of(
         refuse_costly_score, checked.batch.n, params["metrics"], body.sent_bytes,
+        bins=params["bins"], sections=params["include"], n_classes=checked.batch.n_classes,
         n_ratings=n_ratings, n_cases=0 if cases is None else len(set(cases)),
     )  # fmt: skip
     refuse()
