@@ -1,7 +1,7 @@
 """The alarm's state: five numbers per bet, advanced by one sealed cohort at a time.
 
 The evidence is tempered by the dispersion of earlier cohorts, and counts labels that have not arrived at their least favourable value.
-The plain statistic is kept beside it: if it alone reaches the threshold, an assumption is in doubt, and that is a watch.
+The plain statistic is stored with it: if it alone reaches the threshold, an assumption is in doubt, and that is a watch.
 
 Cohorts are numbered in order of time (for example start divided by length), and each counts once. The number
 of the last one is a watermark; cohorts at or below it are closed. A replay therefore changes nothing and gives
@@ -285,10 +285,10 @@ def unpack_state(data: bytes) -> DetectorState:
         raise PackingError(f"this is not a detector in format 1 to {FORMAT} with bets {GRID}")
     try:
         return _read(arrays, about)
-    except (KeyError, ValueError, IndexError, AttributeError) as fault:
-        if isinstance(fault, PackingError):
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, PackingError):
             raise
-        raise PackingError(f"not a detector: {fault}") from fault
+        raise PackingError(f"not a detector: {error}") from error
 
 
 def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> DetectorState:
