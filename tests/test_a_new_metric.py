@@ -25,7 +25,7 @@ SIGN = Option("sign", "over", "Which sign counts.", allowed=("over", "under"))
 
 
 def widest(view, seed):
-    gap = view.table().cells.gap * (1.0 if SIGN.of(view.question) == "under" else -1.0)
+    gap = view.table().cells.gap * (1.0 if SIGN.of(view.pane_query) == "under" else -1.0)
     return Estimate(float(max(gap, default=0.0)))
 
 
