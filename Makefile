@@ -14,9 +14,10 @@ ADAPTERS ?= $(sort $(patsubst requirements/adapters-%.txt,%,$(wildcard requireme
 TORCH ?= torch==2.13.0
 UNLOCKED_torch = $(TORCH) torchmetrics==1.9.0 monai==1.6.1 pytorch-ignite==0.5.5
 UNLOCKED_peers = $(TORCH)
+UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-drift guarantees openapi names dashboards page-image docs lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-drift guarantees openapi names dashboards page-image docs lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -26,7 +27,8 @@ help:
 	@echo "make study-lambda  train with several weights of the average calibration loss; print the paper's table"
 	@echo "make fuzz       send 20,000 requests made of the API document; an interrupted run continues"
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
-	@echo "make bench      the benchmarks   make openapi    write openapi/openapi.json from the app"
+	@echo "make bench      every target of speed and memory, in one table   make bench-details  the benchmarks of single steps"
+	@echo "make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
 	@echo "make kernel     build the kernel that fills panes, with the system's C compiler"
@@ -75,8 +77,9 @@ demo: $(VENV)/dev.stamp $(KERNEL)
 run: $(VENV)/run.stamp $(KERNEL)
 	@CALIBRANT_PORT="$${CALIBRANT_PORT:-$(PORT)}" CALIBRANT_DATA_DIR="$${CALIBRANT_DATA_DIR:-$(DATA_DIR)}" exec $(BIN)/python -m service
 
+# Compiled modules are stored, because tests start many processes.
 test: $(VENV)/dev.stamp $(KERNEL)
-	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m pytest -m slow $(ARGS)
@@ -101,7 +104,7 @@ fuzz: .venv-fuzz/stamp
 
 test-adapters: $(ADAPTERS:%=.venv-adapters/%/stamp) $(KERNEL)
 	@set -e; for name in $(ADAPTERS); do echo "adapters: $$name"; \
-		.venv-adapters/$$name/bin/python -m pytest -q -m "not soak" --confcutdir=tests/adapters tests/adapters/$$name $(ARGS); done
+		CALIBRANT_ADAPTERS=required .venv-adapters/$$name/bin/python -m pytest -q -m "not soak" --confcutdir=tests/adapters tests/adapters/$$name $(ARGS); done
 
 study-lambda: .venv-adapters/torch/stamp
 	@.venv-adapters/torch/bin/python -m benchmarks.lambda_study $(ARGS)
@@ -120,6 +123,9 @@ format: $(VENV)/dev.stamp
 	@$(BIN)/ruff format .
 
 bench: $(VENV)/dev.stamp $(KERNEL)
+	@$(BIN)/python -m benchmarks.targets $(ARGS)
+
+bench-details: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 	@$(BIN)/python -m benchmarks.retained 1e5
 	@$(BIN)/python -m benchmarks.end_to_end
@@ -131,7 +137,7 @@ bench-drift: $(VENV)/dev.stamp
 guarantees: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.guarantees.run $(ARGS)
 
-wheels: $(VENV)/wheels.stamp
+wheels: $(VENV)/wheels.stamp docs
 	@sh scripts/wheels $(BIN)/python dist all
 
 openapi: $(VENV)/dev.stamp

@@ -98,7 +98,7 @@ def served(data: str | None = None) -> Iterator[Served]:
 
 
 def _wait_ready(client: httpx.Client) -> None:
-    for _ in range(400):
+    for _ in range(2400):
         try:
             if client.get("/readyz").status_code == 200:
                 return

@@ -9,35 +9,20 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.end_to_end import Served, children, columns, served
+from benchmarks.end_to_end import columns
+from benchmarks.requests import Service, served
 
 PATHS = ("metrics", "metrics?metrics=ece", "temperature")
 A_BATCH = 10_000
-
-
-def processor_s(service: Served) -> float:
-    """CPU seconds of all threads so far, to the nanosecond; `Served.processor_s` counts hundredths of a second."""
-    pids = [service.process.pid, *children(service.process.pid)]
-    return sum(_of_threads(Path(f"/proc/{pid}/task")) for pid in pids)
-
-
-def _of_threads(tasks: Path) -> float:
-    spent = 0
-    for task in tasks.iterdir():
-        try:
-            spent += int((task / "schedstat").read_text().split()[0])
-        except OSError:
-            continue
-    return spent / 1e9
 
 
 def fill(client: httpx.Client, model: str, n_panes: int, rows: int) -> datetime:
@@ -65,53 +50,55 @@ def changed(client: httpx.Client, model: str, newest: datetime, seed: int) -> No
     _post(client, model, columns(1, seed) | {"event_times": [at]})
 
 
-def spent(service: Served, call: Callable[[], httpx.Response]) -> float:
-    """CPU seconds of one request."""
-    before = processor_s(service)
-    call().raise_for_status()
-    return processor_s(service) - before
+def spent(service: Service, call: Callable[[], httpx.Response]) -> float:
+    """CPU seconds until one request has its response; on a busy machine the first one may be 503."""
+    before = service.processor_s()
+    while (response := call()).status_code == 503:
+        time.sleep(1.0)
+    response.raise_for_status()
+    return service.processor_s() - before
 
 
-def warm(service: Served, table: Table, n_panes: int, rows: int, repeats: int) -> None:
-    """Measure queries of a window of which one pane has changed."""
+def warm_s(service: Service, n_panes: int, rows: int, repeats: int) -> dict[str, list[float]]:
+    """Return CPU seconds of queries of a window of which one pane has changed, and of `livez`."""
     client, model = service.client, f"warm-{n_panes}"
     newest = fill(client, model, n_panes, rows)
-    least = np.median([spent(service, lambda: client.get("/livez")) for _ in range(repeats)])
-    table.add_row("GET /livez", "", f"{1e3 * least:.2f}", "", "1")
+    found = {"livez": [spent(service, lambda: client.get("/livez")) for _ in range(repeats)]}
     for path in PATHS:
         times = []
         for seed in range(repeats + 2):
             changed(client, model, newest, seed)
             times.append(spent(service, lambda: client.get(f"/v1/models/{model}/{path}")))  # noqa: B023
-        _report(table, path, f"{n_panes} panes, one changed", times[2:], float(least))
+        found[path] = times[2:]
+    return found
 
 
-def cold(directory: str, table: Table, n_panes: int, rows: int, repeats: int) -> None:
-    """Measure the first query after a start, for each path."""
+def cold_s(
+    directory: str, n_panes: int, rows: int, starts: int, paths: tuple[str, ...] = PATHS
+) -> dict[str, list[float]]:
+    """Return CPU seconds of the first query after each start, for each path, and of `livez`."""
     with served(directory) as service:
         newest = fill(service.client, "cold", n_panes, rows)
-    times: dict[str, list[float]] = {path: [] for path in PATHS}
-    least = []
-    for seed in range(repeats):
-        for path, found in times.items():
+    times: dict[str, list[float]] = {path: [] for path in ("livez", *paths)}
+    for seed in range(starts):
+        for path in paths:
             with served(directory) as service:
                 client = service.client
                 # The first query of all loads what every later one shares.
-                columns_of_another = columns(100, seed)
-                _post(client, "other", columns_of_another)
-                client.get(f"/v1/models/other/{path}").raise_for_status()
+                _post(client, "other", columns(100, seed))
+                spent(service, lambda: client.get(f"/v1/models/other/{path}"))  # noqa: B023
                 changed(client, "cold", newest, seed)
-                least.append(spent(service, lambda: client.get("/livez")))  # noqa: B023
-                found.append(spent(service, lambda: client.get(f"/v1/models/cold/{path}")))  # noqa: B023
-    for path, found in times.items():
-        _report(table, path, f"{n_panes} panes, cold", found, float(np.median(least)))
+                times["livez"].append(spent(service, lambda: client.get("/livez")))  # noqa: B023
+                times[path].append(spent(service, lambda: client.get(f"/v1/models/cold/{path}")))  # noqa: B023
+    return times
 
 
-def _report(table: Table, path: str, state: str, times: list[float], least: float) -> None:
-    p50, p99 = np.quantile(times, [0.5, 0.99])
-    table.add_row(
-        f"GET {path}", state, f"{1e3 * p50:.1f}", f"{1e3 * p99:.1f}", f"{p50 / least:.1f}"
-    )
+def _report(table: Table, state: str, found: dict[str, list[float]]) -> None:
+    least = float(np.median(found["livez"]))
+    for path, times in found.items():
+        p50, p99 = np.quantile(times, [0.5, 0.99])
+        row = f"{1e3 * p50:.1f}", f"{1e3 * p99:.1f}", f"{p50 / least:.1f}"
+        table.add_row(f"GET {path}", state, *row)
 
 
 def main(panes: int, cold_panes: int, rows: int, repeats: int, starts: int) -> None:
@@ -120,10 +107,10 @@ def main(panes: int, cold_panes: int, rows: int, repeats: int, starts: int) -> N
         "read", "state", "CPU ms p50", "p99", "p50 / livez", title=f"Reads, {rows} rows a pane"
     )
     with served() as service:
-        warm(service, table, panes, rows, repeats)
+        _report(table, f"{panes} panes, one changed", warm_s(service, panes, rows, repeats))
     if cold_panes:
         with tempfile.TemporaryDirectory() as directory:
-            cold(directory, table, cold_panes, rows, starts)
+            _report(table, f"{cold_panes} panes, cold", cold_s(directory, cold_panes, rows, starts))
     Console(width=110).print(table)
 
 

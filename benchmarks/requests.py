@@ -41,11 +41,22 @@ class Service:
 
     port: int
     process: subprocess.Popen[bytes]
+    client: httpx.Client
 
     def processor_s(self) -> float:
         """Return the CPU seconds of service, workers and store so far, to the nanosecond."""
         pids = [self.process.pid, *children(self.process.pid)]
         return sum(_thread_s(task) for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
+
+    def memory_bytes(self) -> int:
+        """Return the memory of service, workers and store that is in use; shared pages count once."""
+        pids = [self.process.pid, *children(self.process.pid)]
+        return sum(_memory_bytes(Path(f"/proc/{pid}/smaps_rollup")) for pid in pids)
+
+
+def _memory_bytes(file: Path) -> int:
+    lines = file.read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def _thread_s(task: Path) -> float:
@@ -56,27 +67,33 @@ def _thread_s(task: Path) -> float:
 
 
 @contextmanager
-def served() -> Iterator[Service]:
-    """Start a service with a key and with high limits on a free port, with its own empty store."""
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as directory:
+def served(data: str | None = None, **settings: str) -> Iterator[Service]:
+    """Start a service with a key and with high limits on a free port, with its own empty store or on the state in a directory."""
+    with socket.socket() as probe, tempfile.TemporaryDirectory() as empty:
+        directory = data or empty
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
-        environment = os.environ | {
-            "PORT": str(port),
-            "DATA_DIR": directory,
-            "OPENBLAS_NUM_THREADS": "1",
-            "CALIBRANT_KEYS": orjson.dumps(KEYS).decode(),
-            "CALIBRANT_TENANT_RATE": "1000000",
-            "CALIBRANT_KEY_RATE": "1000000",
-        }
-        with (Path(directory) / "log").open("wb") as log:
+        environment = (
+            os.environ
+            | {
+                "PORT": str(port),
+                "DATA_DIR": directory,
+                "OPENBLAS_NUM_THREADS": "1",
+                "CALIBRANT_KEYS": orjson.dumps(KEYS).decode(),
+                "CALIBRANT_TENANT_RATE": "1000000",
+                "CALIBRANT_KEY_RATE": "1000000",
+            }
+            | settings
+        )
+        with (Path(empty) / "log").open("wb") as log:
             command = [sys.executable, "-m", "service"]
             process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=log)
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            base, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {KEY}"}
+            with httpx.Client(base_url=base, headers=headers, timeout=120) as client:
                 _wait_ready(client)
-            yield Service(port, process)
+                yield Service(port, process, client)
         finally:
             process.terminate()
             process.wait()

@@ -102,7 +102,7 @@ def _readable(seconds: float) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make bench-details", description=__doc__)
     parser.add_argument("words", nargs="*", help="only modules whose names contain one of these")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

@@ -1,18 +1,25 @@
-"""`python -m benchmarks.two_tenants [SECONDS] [PAIRS]`: what one tenant's worst costs another tenant's 99th percentile.
+"""`python -m benchmarks.two_tenants`: what one tenant's worst costs another tenant's 99th percentile.
 
-A pair is one run without and one with the attacker, in changing order, each on a new service with its embedded store. The other
-tenant posts two rows, waits for nothing, and asks for metrics. The attacker is a process of its own, at the lowest
-priority and, where there are two cores, on one core while the other tenant's client and the service use the rest. Printed is
-the median over the pairs of the ratio of both 99th percentiles; the goal is at most 2.
+A pair is a new service with its embedded store, on which segments without and with the attack alternate: both see the same
+state and the same load of the machine. The other tenant posts two rows, waits for nothing, and asks for metrics. The attacker is
+a process of its own, at the lowest priority and, where there are two cores, on one core while the other tenant's client
+and the service use the rest; it is stopped (SIGSTOP) in the segments without it. Printed is the median over the pairs of the ratio
+of both 99th percentiles; the goal is at most 2.
+
+The ratio is printed by the clock, and by the CPU time that service, engine and store used between request and response:
+where the service has one core, that is the duration on a machine without other programs. The attacker's share of
+its core in the segments with it is printed too: a starved attacker attacks little.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import hashlib
 import json
 import multiprocessing
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -20,9 +27,13 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import httpx
+import orjson
+
+from benchmarks.end_to_end import children
 
 PORT = 18734
 URL = f"http://127.0.0.1:{PORT}"
@@ -40,8 +51,8 @@ def key(name: str) -> dict[str, str]:
 
 
 @contextmanager
-def service(cores: set[int]) -> Iterator[None]:
-    """Run a service with keys of two tenants."""
+def service(cores: set[int], n_processes: int) -> Iterator[list[int]]:
+    """Run a service with keys of two tenants on these cores; yield the ids of its processes."""
     entries = [
         {"sha256": hashlib.sha256(name.encode()).hexdigest(), "name": name, "tenant": name}
         for name in ("attacker", "other")
@@ -50,6 +61,7 @@ def service(cores: set[int]) -> Iterator[None]:
         environment = os.environ | {
             "CALIBRANT_KEYS": json.dumps({"keys": entries}),
             "CALIBRANT_PORT": str(PORT),
+            "CALIBRANT_PROCESSES": str(n_processes),
             "CALIBRANT_DATA_DIR": folder,
             "CALIBRANT_LOG_REQUESTS": "false",
         }
@@ -62,7 +74,7 @@ def service(cores: set[int]) -> Iterator[None]:
             )
         try:
             wait_until_ready()
-            yield
+            yield [process.pid, *children(process.pid)]
         finally:
             process.terminate()
             process.wait(START_S)
@@ -79,21 +91,25 @@ def wait_until_ready() -> None:
     raise TimeoutError("the service did not start")
 
 
-def attack(core: int | None) -> None:
+def attack(core: int | None, nice: int, begun: Event) -> None:
     """Do the worst until killed: large bodies, retained records, queries, streams, half-sent requests."""
-    os.nice(19)
+    os.nice(nice)
     if core is not None:
         os.sched_setaffinity(0, {core})
-    asyncio.run(_attack())
+    asyncio.run(_attack(begun))
 
 
-async def _attack() -> None:
+async def _attack(begun: Event) -> None:
     async with httpx.AsyncClient(base_url=URL, headers=key("attacker"), timeout=60) as client:
 
         async def rows(i: int) -> None:
             n = 2000
             body = {"probabilities": [[0.7, 0.2, 0.1]] * n, "ids": [f"{i}-{j}" for j in range(n)]}
-            await client.post("/v1/models/a/predictions", json=body)
+            headers = {"Content-Type": "application/json"}
+            await client.post(
+                "/v1/models/a/predictions", content=orjson.dumps(body), headers=headers
+            )
+            begun.set()
 
         async def ask(i: int) -> None:
             query = {"metrics": "ece,kde_ece,smooth_ece", "ci": str(0.5 + i % 400 / 1000)}
@@ -119,53 +135,128 @@ async def _attack() -> None:
         await asyncio.gather(*(again(kind, number) for number, kind in enumerate(kinds)))
 
 
-def percentile_99(seconds: float) -> float:
-    """Return the 99th percentile of the other tenant's requests, in seconds; fail if one is rejected."""
-    durations: list[float] = []
-    end = time.monotonic() + seconds
-    with httpx.Client(base_url=URL, headers=key("other"), timeout=60) as client:
+class Measured:
+    """Durations of the other tenant's requests, in seconds, and CPU seconds of these processes meanwhile."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.pids = pids
+        self.of: dict[str, list[float]] = {method: [] for method, _, _ in REQUESTS}
+        self.cpu_of: dict[str, list[float]] = {method: [] for method, _, _ in REQUESTS}
+
+    def send(self, client: httpx.Client, seconds: float) -> None:
+        """Send requests for so long; fail if one is rejected."""
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             for method, path, body in REQUESTS:
-                started = time.perf_counter()
+                cpu_s, started = _cpu_s(self.pids), time.perf_counter()
                 response = client.request(method, path, json=body)
-                durations.append(time.perf_counter() - started)
+                self.of[method].append(time.perf_counter() - started)
+                self.cpu_of[method].append(_cpu_s(self.pids) - cpu_s)
                 if response.status_code >= 400:
                     raise SystemExit(f"rejected: {response.status_code} {response.text}")
-    return statistics.quantiles(durations, n=100)[98]
+
+    @property
+    def p99(self) -> tuple[float, float]:
+        """By the clock and by CPU time."""
+        return tuple(  # type: ignore[return-value]
+            _percentile([each for found in of.values() for each in found], 99)
+            for of in (self.of, self.cpu_of)
+        )
+
+    def text(self) -> str:
+        """Return percentiles of each kind of request, in ms."""
+        parts = []
+        for method, found in self.of.items():
+            clock = [_percentile(found, percent) * 1000 for percent in (50, 99)]
+            cpu = [_percentile(self.cpu_of[method], percent) * 1000 for percent in (50, 99)]
+            parts.append(
+                f"{method} p50 {clock[0]:.1f} p99 {clock[1]:.1f} ms, "
+                f"CPU p50 {cpu[0]:.1f} p99 {cpu[1]:.1f} ms (n {len(found)})"
+            )
+        return "; ".join(parts)
 
 
-def run(seconds: float, is_attacked: bool) -> float:
-    """Return the 99th percentile of one run."""
+def _percentile(found: list[float], percent: int) -> float:
+    return statistics.quantiles(found, n=100)[percent - 1]
+
+
+def _cpu_s(pids: list[int]) -> float:
+    """Return the CPU seconds of processes so far; see clock_getcpuclockid(3)."""
+    return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
+
+
+def pair(
+    seconds: float, segment_s: float, n_processes: int, nice: int, with_attack_first: bool
+) -> tuple[float, float]:
+    """Run one pair; print the percentiles and return the ratios by the clock and by CPU time."""
     cores = sorted(os.sched_getaffinity(0))
     own, others = (cores[-1], set(cores[:-1])) if len(cores) > 1 else (None, set(cores))
-    with service(others):
-        attacker = multiprocessing.get_context("spawn").Process(target=attack, args=(own,))
-        if is_attacked:
-            httpx.put(f"{URL}/v1/models/a", json={"classes": 3}, headers=key("attacker"))
-            attacker.start()
-            time.sleep(2)
+    attack_s = attack_cpu_s = 0.0
+    with (
+        service(others, n_processes) as pids,
+        httpx.Client(base_url=URL, headers=key("other"), timeout=60) as client,
+    ):
+        alone, attacked = Measured(pids), Measured(pids)
+        httpx.put(f"{URL}/v1/models/a", json={"classes": 3}, headers=key("attacker"), timeout=60)
+        httpx.put(f"{URL}/v1/models/b", json={"classes": 3}, headers=key("other"), timeout=60)
+        context = multiprocessing.get_context("spawn")
+        begun = context.Event()
+        attacker = context.Process(target=attack, args=(own, nice, begun))
+        attacker.start()
+        assert attacker.pid is not None
+        begun.wait(START_S)
+        own_cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, others)
         try:
-            return percentile_99(seconds)
+            for i in range(2 * round(seconds / segment_s)):
+                is_attacked = (i % 2 == 0) == with_attack_first
+                os.kill(attacker.pid, signal.SIGCONT if is_attacked else signal.SIGSTOP)
+                Measured(pids).send(client, 1.0)  # until what was sent before is done
+                started, before_s = time.monotonic(), _cpu_s([attacker.pid])
+                (attacked if is_attacked else alone).send(client, segment_s)
+                if is_attacked:
+                    attack_s += time.monotonic() - started
+                    attack_cpu_s += _cpu_s([attacker.pid]) - before_s
         finally:
-            if is_attacked:
-                attacker.kill()
-                attacker.join()
+            os.sched_setaffinity(0, own_cores)
+            attacker.kill()
+            attacker.join()
+    print(f"  alone:    {alone.text()}\n  attacked: {attacked.text()}")
+    print(f"  the attacker used {attack_cpu_s / attack_s:.0%} of a core")
+    by_clock, by_cpu = (
+        with_it / without for with_it, without in zip(attacked.p99, alone.p99, strict=True)
+    )
+    return by_clock, by_cpu
 
 
 def main() -> None:
     """Print each pair and the median ratio."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
-    pairs = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="of attack, for each pair")
+    parser.add_argument("--segment", type=float, default=5.0, help="seconds of one segment")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=1, help="CALIBRANT_PROCESSES")
+    parser.add_argument(
+        "--nice",
+        type=int,
+        default=19,
+        help="of the attacker; less on a busy machine, where 19 would starve it",
+    )
+    given = parser.parse_args()
     ratios = []
-    for number in range(pairs):
-        order = (False, True) if number % 2 == 0 else (True, False)
-        found = {is_attacked: run(seconds, is_attacked) for is_attacked in order}
-        ratios.append(found[True] / found[False])
-        alone, attacked = found[False] * 1000, found[True] * 1000
-        print(
-            f"pair {number + 1}: p99 {alone:.1f} ms alone, {attacked:.1f} ms attacked", flush=True
+    for number in range(given.pairs):
+        ratios.append(
+            pair(given.seconds, given.segment, given.processes, given.nice, number % 2 == 1)
         )
-    print(f"median ratio {statistics.median(ratios):.2f} of {pairs} pairs of {seconds:g} s")
+        by_clock, by_cpu = ratios[-1]
+        print(
+            f"pair {number + 1}: ratio of p99 {by_clock:.2f} by the clock, {by_cpu:.2f} by CPU time"
+        )
+    by_clock, by_cpu = (statistics.median(found) for found in zip(*ratios, strict=True))
+    print(
+        f"median ratio of {given.pairs} pairs of {given.seconds:g} s: "
+        f"{by_clock:.2f} by the clock, {by_cpu:.2f} by CPU time"
+    )
 
 
 if __name__ == "__main__":

@@ -228,6 +228,8 @@ def fit_map(
     binning: str | None = None,
     centred: bool | None = None,
     regularisation: float | None = None,
+    knots: int | None = None,
+    shrunk: bool | None = None,
     raters: str = "pooled",
     ci: float = 0.95,
     logits: Any = None,
@@ -242,12 +244,13 @@ def fit_map(
 
     Parameters
     ----------
-    method : "temperature", "platt", "beta", "isotonic", "histogram", "scaling_binning", "vector", "dirichlet", ...
+    method : "temperature", "platt", "beta", "isotonic", "spline", "histogram", "scaling_binning", "vector", "dirichlet", ...
     scope : the probability to map: "top_label", "positive" or "class:INDEX". Methods that map all classes do so for
         "top_label".
     bins, binning : of methods that bin. Default: 15, "equal_width".
     centred : of `isotonic`: one point per block, so that distinct probabilities stay distinct. Default: False.
     regularisation : of `dirichlet`. Default: 0.01.
+    knots, shrunk : of `spline`. Default: 6, True; the publication's map is not shrunk.
     probabilities, labels, raters, ci, logits, label_counts, weights, units, ids, cases, classes : as in `evaluate`
 
     Returns
@@ -266,7 +269,9 @@ def fit_map(
     [0.8, 0.0]
     """
     batch = _batch(locals())
-    given = {"bins": bins, "binning": binning, "centred": centred, "regularisation": regularisation}
+    given = {
+        "bins": bins, "binning": binning, "centred": centred, "regularisation": regularisation, "knots": knots, "shrunk": shrunk,
+    }  # fmt: skip
     options = _map_options(
         method, {name: value for name, value in given.items() if value is not None}
     )

@@ -1,4 +1,4 @@
-"""Write the dashboards in deploy/grafana: one for operators, one for owners of models.
+"""Write the dashboards in deploy/grafana: one for operators and two for owners of models, with and without Prometheus.
 
 `make dashboards` runs it. Each panel is one line below: title, unit and expressions. The tests compare the committed
 files with this script and every series with those that the service exposes.
@@ -16,6 +16,8 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent.parent / "deploy" / "grafana"
 COLUMNS, WIDTH, HEIGHT = 2, 12, 8
 SOURCE = {"type": "prometheus", "uid": "${source}"}
+INFINITY = "yesoreyeram-infinity-datasource"
+SERVICE = {"type": INFINITY, "uid": "${source}"}
 OF_MODEL = '{tenant=~"$tenant",model=~"$model"}'
 
 
@@ -137,6 +139,73 @@ MODELS = (
 )
 
 
+@dataclass(frozen=True)
+class ServicePanel:
+    """One time series panel that reads the service itself, through the data source Infinity.
+
+    Attributes
+    ----------
+    metrics : slugs of the request
+    columns : legend to selector in an element of `series`
+    """
+
+    title: str
+    unit: str
+    metrics: str
+    columns: dict[str, str]
+    description: str = ""
+
+    def to_json(self, number: int) -> dict[str, Any]:
+        """Return Grafana's form of the panel at its place in the grid."""
+        query = f"metrics={self.metrics}&every=P1D&window=P${{days}}D"
+        columns = [{"selector": "window.from", "text": "time", "type": "timestamp"}]
+        columns += [
+            {"selector": selector, "text": legend, "type": "number"}
+            for legend, selector in self.columns.items()
+        ]
+        target = {
+            "refId": "A",
+            "datasource": SERVICE,
+            "type": "json",
+            # Evaluated by Grafana's server, so that alerts can use it.
+            "parser": "backend",
+            "source": "url",
+            "format": "timeseries",
+            "url": f"/v1/models/${{model}}/metrics?{query}",
+            "url_options": {"method": "GET", "data": ""},
+            "root_selector": "series",
+            "columns": columns,
+            "filters": [],
+        }
+        found = Panel(self.title, self.unit, {}, self.description).to_json(number)
+        return found | {"datasource": SERVICE, "targets": [target]}
+
+
+def _estimate(slug: str) -> dict[str, str]:
+    parts = {"": "value", " calibrated, mean": "null_mean", " calibrated, 95 %": "null_q95"}
+    bounds = {" lower": "interval[0]", " upper": "interval[1]"}
+    return {f"{slug}{text}": f"metrics.{slug}.{each}" for text, each in (parts | bounds).items()}
+
+
+SERVICE_PANELS = (
+    ServicePanel(
+        "Expected calibration error per day, with interval and null reference",
+        "none",
+        "ece",
+        _estimate("ece"),
+        "A value below the 95 % line can be due to chance.",
+    ),
+    ServicePanel("Brier score per day", "none", "brier", {"brier": "metrics.brier.value"}),
+    ServicePanel("Negative log-likelihood per day", "none", "nll", {"nll": "metrics.nll.value"}),
+    ServicePanel(
+        "Labels per day",
+        "none",
+        "ece",
+        {"labelled predictions": "metrics.ece.n", "ratings": "metrics.ece.n_ratings"},
+    ),
+)
+
+
 def dashboards() -> dict[str, dict[str, Any]]:
     """Return the dashboards by name of file."""
     return {
@@ -146,7 +215,27 @@ def dashboards() -> dict[str, dict[str, Any]]:
         "models.json": _dashboard(
             "calibrant-models", "Calibrant: models", MODELS, ("tenant", "model")
         ),
+        "calibration.json": _service_dashboard(),
     }
+
+
+def _service_dashboard() -> dict[str, Any]:
+    found = _dashboard("calibrant-calibration", "Calibrant: one model", (), ())
+    source = {"name": "source", "label": "Source", "type": "datasource", "query": INFINITY}
+    texts = (("model", "Model", "triage"), ("days", "Days", "30"))
+    boxes = [
+        {
+            "name": name,
+            "label": label,
+            "type": "textbox",
+            "query": text,
+            "current": {"text": text, "value": text},
+        }
+        for name, label, text in texts
+    ]
+    panels = [panel.to_json(number) for number, panel in enumerate(SERVICE_PANELS)]
+    days = {"from": "now-30d", "to": "now"}
+    return found | {"time": days, "templating": {"list": [source, *boxes]}, "panels": panels}
 
 
 def _dashboard(

@@ -36,6 +36,7 @@ def main(folder: Path) -> None:
         "library": library_page(),
         "operations": operations_page(),
         "errors": errors_page(),
+        "settings": settings_page(),
     }.items():
         (reference / f"{name}.md").write_text(text)
 
@@ -132,6 +133,23 @@ def errors_page() -> str:
         f"| {kind.status} | `{kind.slug}` | {_cell(' '.join((kind.__doc__ or '').split()))} |"
         for kind in kinds
     ]
+    return "\n".join(lines) + "\n"
+
+
+def settings_page() -> str:
+    """Return the settings by name: rows of the table in docs/operations.md, whose names and defaults are tested against the code."""
+    section = (DOCS / "operations.md").read_text().split("## Settings\n")[1].split("\n## ")[0]
+    rows = sorted(line for line in section.splitlines() if line.startswith("| `CALIBRANT_"))
+    lines = [
+        "# Settings",
+        "",
+        "By name. [Operation](../operations.md#settings) has them by subject.",
+        "",
+    ]
+    lines += ["| Variable | Default | Who | Meaning |", "|---|---|---|---|"]
+    for row in rows:
+        row = re.sub(r"\]\(#", "](../operations.md#", row)
+        lines.append(re.sub(r"\]\(([a-z]+\.md)", r"](../\1", row))
     return "\n".join(lines) + "\n"
 
 

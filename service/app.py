@@ -23,6 +23,7 @@ from calibrant_server.service.http.telemetry import telemetry
 from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
+from calibrant_server.service.process_board import Board
 from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.model_statuses import StatusCache
 from calibrant_server.service.reads.service import ReadService
@@ -33,20 +34,38 @@ from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.security.keys import Keyring
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
+from calibrant_server.service.store_wait import joined
 from calibrant_server.service.version import API_VERSION
 
 
-def create_app(settings: Settings | None = None, connection: Connection | None = None) -> FastAPI:
-    """Return the service; without a `connection` it starts or joins the engine itself."""
+def create_app(
+    settings: Settings | None = None,
+    connection: Connection | None = None,
+    board: Board | None = None,
+) -> FastAPI:
+    """Return the service; without a `connection` it starts or joins the engine itself.
+
+    Parameters
+    ----------
+    board : of the processes of the service, if this is one of several
+    """
     settings = settings or Settings()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
+        async def join(reached: Connection, stack: AsyncExitStack) -> None:
             if connection is None:
-                furnish(app, settings, await stack.enter_async_context(connected(settings)))
+                furnish(app, settings, reached)
             await stack.enter_async_context(refreshed(app.state.key_refresh))
             stack.push_async_callback(app.state.rates.close)
+
+        async with AsyncExitStack() as stack:
+            if connection is None:
+                await stack.enter_async_context(
+                    joined(app, lambda: connected(settings, board), join)
+                )
+            else:
+                await join(connection, stack)
             yield
 
     app = FastAPI(
@@ -61,10 +80,16 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
         lifespan=lifespan,
     )
     app.state.settings = settings
+    app.state.connection = None
+    app.state.waits_for_store = False
+    app.state.start_error = None
     app.state.keyring = load_keyring(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
-    app.state.served = ServedRequests(max(1, int(SERVED_SHARE * connection_limit())))
+    app.state.served = ServedRequests(
+        max(1, int(SERVED_SHARE * connection_limit(settings.processes)))
+    )
     app.state.streams = Streams()
+    app.state.board = board
     app.state.meters = ServiceMetrics(app.state.admission)
     if connection is not None:
         furnish(app, settings, connection)
@@ -93,15 +118,16 @@ def create_app(settings: Settings | None = None, connection: Connection | None =
 
 def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
-    app.state.connection = connection
     keyring: Keyring = app.state.keyring
     app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)
     app.state.reads = ReadService(connection)
     app.state.statuses = StatusCache(app.state.reads)
     app.state.model_series = ModelSeries(app.state.reads, app.state.statuses)
     path = None if settings.keys else settings.keys_file
-    app.state.rates = Rates(connection.inbox.rates, settings.tenant_rate, settings.key_rate)
+    limits = settings.tenant_rate, settings.key_rate
+    app.state.rates = Rates(connection.inbox.rates, *limits, n_processes=settings.processes)
     app.state.key_refresh = KeyRefresh(app.state.keyring, path, connection.inbox.access_keys)
+    app.state.connection = connection  # last: the app serves from now on
 
 
 def _document_once(app: FastAPI) -> dict[str, Any]:

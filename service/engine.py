@@ -27,6 +27,7 @@ from calibrant_server.service.http.errors import (
     RecordsFull,
     StoreUnavailable,
 )
+from calibrant_server.service.process_board import Board
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.engine import Engine
@@ -35,6 +36,7 @@ from calibrant_server.workers.ingest.errors import OffsetMismatch, SourcesFull
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.embedded import running_store_of
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig, Registry
 
 STORE_FULL = (
@@ -50,6 +52,7 @@ class Connection:
     inbox: Inbox
     registry: Registry
     engine: Engine | None = None
+    board: Board | None = None
 
     async def check(self) -> bool:
         """Return whether the store's memory is full: it then takes no batch, and serves reads and deletions.
@@ -63,6 +66,8 @@ class Connection:
             is_full = not await self.inbox.check_writable()
         if self.engine is not None and not self.engine.is_alive:
             raise StoreUnavailable("The engine of this process has stopped.")
+        if self.board is not None and not self.board.is_engine_alive:
+            raise StoreUnavailable("The engine of this service has stopped, and is restarted.")
         return is_full
 
 
@@ -76,10 +81,18 @@ def engine_settings(settings: Settings) -> EngineSettings:
 
 
 @asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[Connection]:
-    """Connect to the store, or start it with the engine; disconnect at the end."""
-    async with Engine(engine_settings(settings)) as engine:
-        yield Connection(engine.inbox, engine.registry, engine)
+async def connected(settings: Settings, board: Board | None = None) -> AsyncIterator[Connection]:
+    """Connect to the store, or start it with the engine; disconnect at the end.
+
+    Parameters
+    ----------
+    board : of the processes of this service; the engine then runs in another process than this one
+    """
+    of_engine = engine_settings(settings)
+    if board is not None:
+        of_engine = running_store_of(of_engine)
+    async with Engine(of_engine, works_here=None if board is None else False) as engine:
+        yield Connection(engine.inbox, engine.registry, engine, board)
 
 
 @contextmanager

@@ -23,11 +23,21 @@ from calibrant_server.service.http.connections import (
     protocol_in,
     raise_descriptor_limit,
 )
+from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.http.telemetry import TelemetryUnavailable
+from calibrant_server.service.process_board import Board
+from calibrant_server.service.processes import Processes, divides_connections, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
 from calibrant_server.service.settings import Settings
-from calibrant_server.service.startup import CannotListen, bound_to, report_start, sentence, unread
+from calibrant_server.service.startup import (
+    CannotListen,
+    bound_to,
+    copies_of,
+    report_start,
+    sentence,
+    unread,
+)
 from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import SettingsError
@@ -57,35 +67,82 @@ def main() -> None:
         log.warning("setting_unknown name=%s", name)
     try:
         sockets = bound_to(settings.host, settings.port)
+        if settings.processes > 1:
+            sys.exit(serve_together(settings, sockets))
     except CannotListen as error:
         sys.exit(f"calibrant: {error}")
     serve(settings, sockets)
 
 
-def serve(settings: Settings, sockets: list[socket.socket]) -> None:
-    """Serve on these sockets until stopped; exit with 3 if the store or the engine cannot be started."""
+def serve(settings: Settings, sockets: list[socket.socket], board: Board | None = None,
+          number: int = 0) -> None:  # fmt: skip
+    """Serve on these sockets until stopped; exit with 3 if the store or the engine cannot be started.
+
+    Parameters
+    ----------
+    board, number : of the processes of the service, and the number of this one; default: it is the only one
+    """
     raise_descriptor_limit()
     try:
-        app = create_app(settings)
+        app = create_app(settings, board=board)
     except TelemetryUnavailable as error:
         sys.exit(f"calibrant: {error}")
-    report_start(app, sockets)
+    report_start(app, sockets if number == 0 else [])
     settle()
     logging.getLogger("asyncio").addFilter(OnceAMinute())
+    parent = os.getppid()
+
+    async def beat() -> None:
+        """Report to the parent that the event loop runs; stop if there is no parent any more."""
+        if board is not None:
+            board.beat(number)
+            server.should_exit |= os.getppid() != parent
+
     config = uvicorn.Config(
         app,
-        http=protocol_in(Room(connection_limit())),
+        http=protocol_in(Room(connection_limit(settings.processes))),
         ws="none",
         access_log=False,
         server_header=False,
         log_config=None,
         backlog=backlog(),
         timeout_graceful_shutdown=SHUTDOWN_S,
+        callback_notify=beat,
+        timeout_notify=0,
     )
     server = uvicorn.Server(config)
     # uvicorn stops at a signal and raises it again afterwards, which would end a clean stop as a death by signal.
     signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
     with suppress(KeyboardInterrupt):
         server.run(sockets)
-    if not server.started:
+    if app.state.start_error is not None:
+        print(f"calibrant: {sentence(app.state.start_error)}", file=sys.stderr)
+    if not server.started or app.state.start_error is not None:
         sys.exit(EXIT_NOT_STARTED)
+
+
+def serve_together(settings: Settings, bound: list[socket.socket]) -> int:
+    """Serve with several processes until stopped; return the exit code.
+
+    Raises
+    ------
+    CannotListen
+    """
+    raise_descriptor_limit()
+    n, part, of_engine = settings.processes, settings.part_of_process(), engine_settings(settings)
+    sockets = copies_of(bound, n) if divides_connections() else [bound] * n
+    board = Board(n, has_engine=settings.redis_url is None)
+    every = [each for group in sockets for each in group]
+
+    def work(number: int) -> None:
+        own = sockets[number]
+        for each in every:
+            if each not in own:
+                each.close()  # else a process that stops later would keep it open
+        share_metrics(number)
+        serve(part, own, board, number)
+
+    engine = engine_works(of_engine, board) if board.has_engine else {}
+    settle()
+    with shared_files():
+        return Processes(work, n, engine, board, every, forget_gauges).run()

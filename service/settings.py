@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from calibrant_server.workers.store.registry import SERVE, Mode
+
 MIB = 1024 * 1024
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
@@ -27,6 +29,7 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         Path("data"), validation_alias=AliasChoices("CALIBRANT_DATA_DIR", "DATA_DIR", "data_dir")
     )
+    processes: int = Field(1, ge=1, le=64, description="Processes that serve on the port.")
     redis_url: str | None = Field(
         None, description="Redis or Valkey. Default: the service starts one."
     )
@@ -36,6 +39,10 @@ class Settings(BaseSettings):
     create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
 
     create_models: bool = Field(True, description="A first batch creates an unknown model.")
+    mode: Mode = Field(
+        SERVE,
+        description="observe: maps of all models are advice and cannot be promoted or applied.",
+    )
     max_body_bytes: int = Field(32 * MIB, gt=0, description="Request body as sent.")
     max_decoded_bytes: int = Field(64 * MIB, gt=0, description="Request body once decompressed.")
     max_import_bytes: int = Field(128 * MIB, gt=0, description="Lines of an imported model.")
@@ -60,6 +67,19 @@ class Settings(BaseSettings):
         None, description="Origins of pages that may read and embed responses, with commas between."
     )
     log_requests: bool = Field(True, description="One line a request on standard error.")
+
+    def part_of_process(self) -> "Settings":
+        """Return the settings of one process: an equal part of each bound of all processes together.
+
+        Each part of the body memory has room for one largest body, sent and decompressed: no body is rejected for ever.
+        """
+        n = self.processes
+        least = min(self.max_bytes_in_hand, self.max_body_bytes + self.max_decoded_bytes)
+        parts = {
+            "max_bytes_in_hand": max(self.max_bytes_in_hand // n, least),
+            "max_streams": -(-self.max_streams // n),
+        }
+        return self.model_copy(update=parts)
 
     @field_validator("allowed_origins", mode="before")
     @classmethod

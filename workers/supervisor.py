@@ -77,10 +77,9 @@ class Supervisor:
         self._last_beat_at = time.monotonic()
         for partition in range(self.settings.partitions):
             self._start_loop(partition)
-        for number in range(self.settings.compute_threads):
-            self._start_other(f"compute-{number}", lambda: self._serving.run(self._stop))
-        if self.settings.compute_threads:
-            self._start_other("compute-slow", lambda: self._serving.run_slow(self._stop))
+        for thread in self._serving.threads(self._stop):
+            self._others.append(thread)
+            thread.start()
         courier = WebhookSender(self.store, lambda: self.partitions)
         self._start_other("courier", lambda: courier.run(self._stop))
         self._start_other("heartbeat", self._beat)

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.drift_table import (
+from benchmarks.drift_simulation import (
     CHANGED_AT,
     N_DAYS,
-    Change,
     Day,
     Pending,
-    Played,
+    SimulatedAlarms,
     calibrated,
     changed,
     clusters,
     day_effects,
     pending_labels,
-    play,
     records,
+    simulate,
 )
 from benchmarks.guarantees.block import Block
 from benchmarks.guarantees.checks import Check, Counts
+from calibrant.drift.expected_delay import Change
 
 MOST_FALSE, MOST_WARNED, LEAST_FOUND = 0.10, 0.05, 0.90
 WARNINGS = ("over_dispersed", "cohorts_correlated")
@@ -79,9 +79,9 @@ class Year:
         return clusters(seed, n_runs, self.per_day, self.size, N_DAYS, weight, own_scores=True)
 
 
-def _played(year: Year, seed: int, runs: range) -> Played:
+def _played(year: Year, seed: int, runs: range) -> SimulatedAlarms:
     own = int(np.random.SeedSequence([seed, runs.start]).generate_state(1)[0])
-    return play(year.days(own, len(runs)), len(runs), year.tolerance)
+    return simulate(year.days(own, len(runs)), len(runs), year.tolerance)
 
 
 def _counted(slugs: tuple[str, ...], n_runs: int, held: Iterable[float]) -> Counts:

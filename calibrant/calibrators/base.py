@@ -46,6 +46,8 @@ class Options:
     regularisation : maps with parameters per class: factor of the mean square of their deviations from the common temperature;
         0: chosen by the data
     temperature : to which these maps shrink. Default: fitted to the rows.
+    knots : spline only: number of equidistant knots of the quantile
+    shrunk : spline only: whether the correction is multiplied by the factor of least estimated error; the publication does not
     """
 
     bins: int = 15
@@ -53,6 +55,8 @@ class Options:
     centred: bool = False
     regularisation: float = 0.0
     temperature: float | None = None
+    knots: int = 6
+    shrunk: bool = True
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from calibrant.client import operations
@@ -14,6 +15,7 @@ from calibrant.client.outbox import LogStatistics
 from calibrant.client.results import Alarm, Drift, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.client.synchronous import Model, address, once
+from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 
 if TYPE_CHECKING:
@@ -148,6 +150,20 @@ class AsyncModel:
         """
         return await self._client.run(
             operations.predictions(self.name, columns, batch_id, partial, wait)
+        )
+
+    async def send_pane(
+        self,
+        pane: Pane,
+        *,
+        event_time: datetime | None = None,
+        slice: Mapping[str, str] | None = None,
+        batch_id: str | None = None,
+        wait: float = 0,
+    ) -> Receipt:
+        """Send a filled pane now, as `Model.send_pane`."""
+        return await self._client.run(
+            operations.pane(self.name, pane, event_time, slice, batch_id, wait)
         )
 
     async def label(

@@ -24,8 +24,8 @@ class CurrentMap:
     """The map that is promoted now, read again every `refresh` seconds in a thread.
 
     Calls never wait for the service. A new map replaces the old one in one step: a call uses one map for all its rows. While
-    the service cannot be reached, the last map that was read stays in use. Before a first promotion, probabilities are
-    returned as they are, and `version` is None.
+    the service cannot be reached, the last map that was read stays in use. Before a first promotion and in observe mode,
+    probabilities are returned as they are, and `version` is None.
 
     Parameters
     ----------
@@ -101,7 +101,9 @@ class CurrentMap:
         try:
             received, values = self._transport.response(operation)
         except ServiceError as error:
-            if error.slug != "map-unknown" or self._map is not None:
+            if error.slug == "observe-only":
+                self._map, self._etag = None, None
+            elif error.slug != "map-unknown" or self._map is not None:
                 raise
             return
         if values is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,7 @@ from urllib.parse import quote
 from calibrant.client.results import Alarm, Drift, Maps, MapVersion, Receipt, report_of
 from calibrant.client.rows import body_of, pieces
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 
 T = TypeVar("T")
@@ -128,6 +130,27 @@ def labels(
         name: listed(column) for name, column in given.items() if column is not None
     }
     return batch(model, "labels", json.dumps(body, allow_nan=False).encode(), False, wait)
+
+
+def pane(
+    model: str,
+    filled: Pane,
+    event_time: datetime | None,
+    slice_: Mapping[str, str] | None,
+    batch_id: str | None,
+    wait: float,
+) -> Operation[Receipt]:
+    """Send a filled pane, under an id that is made here."""
+    at = event_time or datetime.now(UTC)
+    body: dict[str, Any] = {
+        "batch_id": batch_id or new_batch_id(),
+        "kind": "pane",
+        "packed": base64.b64encode(filled.to_bytes()).decode(),
+        "event_time": time_text(at),
+    }
+    if slice_:
+        body["slice"] = dict(slice_)
+    return batch(model, "histograms", json.dumps(body).encode(), False, wait)
 
 
 def batch(

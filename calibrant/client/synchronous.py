@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from calibrant.client import operations, processes
@@ -12,6 +13,7 @@ from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.results import Alarm, Drift, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
+from calibrant.core.pane import Pane
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
 
 if TYPE_CHECKING:
@@ -204,6 +206,26 @@ class Model:
         columns : as in `log`; rows without event time get the service's
         """
         return self._client.run(operations.predictions(self.name, columns, batch_id, partial, wait))
+
+    def send_pane(
+        self,
+        pane: Pane,
+        *,
+        event_time: datetime | None = None,
+        slice: Mapping[str, str] | None = None,
+        batch_id: str | None = None,
+        wait: float = 0,
+    ) -> Receipt:
+        """Send a filled pane now, and return the receipt. No label can join it later.
+
+        Parameters
+        ----------
+        pane : of the model's task, classes and grid
+        event_time : with a zone; the pane counts in the time slice around it. Default: now
+        slice : value per slice key, of all its predictions
+        batch_id, wait : as in `send`
+        """
+        return self._client.run(operations.pane(self.name, pane, event_time, slice, batch_id, wait))
 
     def label(
         self,

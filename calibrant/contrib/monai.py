@@ -15,13 +15,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from monai.handlers import IgniteMetricHandler
-from monai.metrics import CumulativeIterationMetric
 
+from calibrant.contrib.extras import missing
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 from calibrant.results import Report
+
+try:
+    import torch
+    from monai.handlers import IgniteMetricHandler
+    from monai.metrics import CumulativeIterationMetric
+except ModuleNotFoundError as error:
+    raise missing(error, "monai") from error
 
 Names = Sequence[Any] | None
 

@@ -1,9 +1,9 @@
-"""Bodies of inference servers as named arrays: KServe version 1, the Open Inference Protocol (version 2), Triton.
+"""Bodies of inference servers as named arrays: KServe version 1, the Open Inference Protocol (version 2), Triton, Seldon.
 
 Sources: `kserve/open-inference-protocol`, `specification/protocol/inference_rest.md`; `triton-inference-server/server`,
-`docs/protocol/extension_binary_data.md`. A version 2 body is JSON. In Triton's extension, bytes of tensors follow it:
-little endian, row major, in the order of the tensors. The length of the JSON is in a header that loggers do not forward,
-so its end is found here, and the sizes of the tensors must add up to the rest.
+`docs/protocol/extension_binary_data.md`; `SeldonIO/seldon-core`, `proto/prediction.proto`. A version 2 body is JSON. In Triton's
+extension, bytes of tensors follow it: little endian, row major, in the order of the tensors. The length of the JSON is in a header
+that loggers do not forward, so its end is found here, and the sizes of the tensors must add up to the rest.
 
 >>> from calibrant.contrib.open_inference import decode
 >>> body = b'{"outputs": [{"name": "p", "datatype": "FP32", "shape": [2, 2], "data": [0.9, 0.1, 0.4, 0.6]}]}'
@@ -42,8 +42,9 @@ class Inference:
 
     Attributes
     ----------
-    tensors : arrays by name; of version 1, `predictions` or `instances`, or the members of their entries
-    id, model_name, model_version : as the body has them; None if it has none
+    tensors : arrays by name; of version 1, `predictions` or `instances`, or the members of their entries; of Seldon, `data`
+    id : of Seldon, `meta.puid`
+    model_name, model_version : as the body has them; None if it has none
     """
 
     tensors: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -87,8 +88,30 @@ def decode(
     for member in ("predictions", "instances"):
         if member in document:
             return Inference(_entries(document[member], member), **names)
-    detail = "Received no outputs, inputs, predictions or instances; expected one of them."
+    if isinstance(document.get("data"), Mapping):
+        meta = document.get("meta")
+        names["id"] = _text(meta, "puid") if isinstance(meta, Mapping) else None
+        return Inference({"data": seldon_array(document["data"])}, **names)
+    detail = "Received no outputs, inputs, predictions, instances or data; expected one of them."
     raise _error("", "missing", detail)
+
+
+def seldon_array(data: Mapping[str, Any], pointer: str = "/data") -> np.ndarray[Any, Any]:
+    """Return the array in the member `data` of Seldon's protocol: `ndarray`, or `tensor` with shape and values.
+
+    Raises
+    ------
+    CalibrationInputError
+        It has none of them.
+    """
+    tensor = data.get("tensor")
+    if isinstance(tensor, Mapping):
+        shape = _shape(tensor, f"{pointer}/tensor")
+        values = _array(tensor.get("values"), f"{pointer}/tensor/values").reshape(-1)
+        return _shaped(values, shape, f"{pointer}/tensor")
+    if "ndarray" in data:
+        return _array(data["ndarray"], f"{pointer}/ndarray")
+    raise _error(pointer, "missing", "Received no ndarray or tensor; expected one of them.")
 
 
 def _error(pointer: str, rule: str, detail: str) -> CalibrationInputError:
@@ -135,10 +158,7 @@ def _tensor(
     each: Mapping[str, Any], pointer: str, binary: bytes
 ) -> tuple[np.ndarray[Any, Any], int]:
     """Return the array of a tensor, and how many of the following bytes are its own."""
-    shape = each.get("shape")
-    if not isinstance(shape, list) or not 0 < len(shape) <= MAX_RANK or not _are_sizes(shape):
-        detail = f"Received no list of 1 to {MAX_RANK} sizes; expected the shape of the tensor."
-        raise _error(f"{pointer}/shape", "shape", detail)
+    shape = _shape(each, pointer)
     datatype = each.get("datatype")
     parameters = each.get("parameters")
     size = parameters.get("binary_data_size") if isinstance(parameters, Mapping) else None
@@ -157,6 +177,14 @@ def _tensor(
         )
         raise _error(f"{pointer}/datatype", "datatype", detail)
     return _shaped(np.frombuffer(binary[:size], dtype), shape, pointer), size
+
+
+def _shape(each: Mapping[str, Any], pointer: str) -> list[int]:
+    shape = each.get("shape")
+    if not isinstance(shape, list) or not 0 < len(shape) <= MAX_RANK or not _are_sizes(shape):
+        detail = f"Received no list of 1 to {MAX_RANK} sizes; expected the shape of the tensor."
+        raise _error(f"{pointer}/shape", "shape", detail)
+    return shape
 
 
 def _are_sizes(shape: list[Any]) -> bool:

@@ -15,12 +15,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torchmetrics import Metric
 
+from calibrant.contrib.extras import missing
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 from calibrant.results import Report
+
+try:
+    import torch
+    from torchmetrics import Metric
+except ModuleNotFoundError as error:
+    raise missing(error, "torchmetrics") from error
 
 
 class CalibrationMetric(Metric):

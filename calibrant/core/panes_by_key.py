@@ -17,7 +17,8 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.pane import Pane
 from calibrant.core.routing import MICROSECONDS, apart, rows_by_pane
 from calibrant.core.spec import PaneSpec
-from calibrant.input.arrow import Column, Lists, is_arrow, plain, read_table
+from calibrant.input.arrow import is_arrow, plain, read_table
+from calibrant.input.arrow_column import Column, Lists
 
 _SCORES = ("probabilities", "logits", "confidences")
 _LABELS = ("labels", "label_counts")

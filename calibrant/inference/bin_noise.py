@@ -10,6 +10,7 @@ Source: Kish (Survey Sampling, 1965) for effective sizes and design effects.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,9 +103,16 @@ def noisy_gaps(
     needed = effect.within * _label_variance(bins)
     missing = np.maximum(needed - noise.var(axis=0), 0.0)
     missing[missing < _MIN_MISSING * needed] = 0.0
-    extra = np.random.default_rng([seed, len(drawn)]).standard_normal(noise.shape)
-    noise += extra * np.sqrt(missing)
+    noise += _extra(noise.shape, seed) * np.sqrt(missing)
     return along_ray(bins.weight, bins.gap, weight, noise)
+
+
+@lru_cache(maxsize=16)
+def _extra(shape: tuple[int, ...], seed: int) -> Floats:
+    """Return standard normal draws, (n_resamples, ...); they depend on shape and seed only, so that queries share them."""
+    draws = np.random.default_rng([seed, shape[0]]).standard_normal(shape)
+    draws.setflags(write=False)
+    return draws
 
 
 def _label_variance(bins: BinMoments) -> Floats:

@@ -14,7 +14,8 @@ import numpy as np
 from calibrant.core.batch import Batch, Votes
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.spec import PaneSpec
-from calibrant.input.arrow import Column, plain
+from calibrant.input.arrow import plain
+from calibrant.input.arrow_column import Column
 
 # The columns of a batch that go by another name here.
 ARGUMENTS = {"confidences": "probabilities"}

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.input.arrow import Column, Lists, plain
+from calibrant.input.arrow import plain
+from calibrant.input.arrow_column import Column, Lists
 from calibrant.input.name_columns import NameColumns, names_or_times
 from calibrant.input.rating_columns import RatingColumns
 from calibrant.input.timestamps import event_times

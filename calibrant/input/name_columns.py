@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.input.arrow import Column, Lists, plain
+from calibrant.input.arrow import plain
+from calibrant.input.arrow_column import Column, Lists
 from calibrant.input.value_checks import ViolationCollector
 
 # Names are part of paths, where . and .. are folders: a client would change the path of a name that ends in them.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.input.arrow import Lists
+from calibrant.input.arrow_column import Lists
 from calibrant.input.value_checks import ViolationCollector, as_array, as_list, has_bools, is_whole
 
 MAX_RATINGS = 1_000_000

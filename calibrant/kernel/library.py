@@ -16,7 +16,7 @@ from pathlib import Path
 VARIABLE = "CALIBRANT_KERNEL"
 OFF, BASELINE = "off", "baseline"
 # Raised with `KERNEL_ABI` in `source/kernel.h`.
-ABI = 1
+ABI = 2
 NAME = "libcalibrant_kernel" + (".dylib" if sys.platform == "darwin" else ".so")
 PATH = Path(os.environ.get(f"{VARIABLE}_LIBRARY") or Path(__file__).with_name(NAME))
 
@@ -91,3 +91,6 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_flush.restype = None
     found.calibrant_kernel_numbers.argtypes = [pointer, pointer, pointer, whole]
     found.calibrant_kernel_numbers.restype = None
+    found.calibrant_kernel_gains.argtypes = [pointer, pointer]
+    found.calibrant_kernel_gains.restype = whole
+    found.calibrant_kernel_json.argtypes, found.calibrant_kernel_json.restype = [pointer], whole

@@ -84,6 +84,34 @@ class Destination(ctypes.Structure):
     _fields_ = [(name, _Pointer) for name in ("places", "counts", "sums")] + [("stride", _Int)]
 
 
+class Gains(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("n_rows", "n", "weight_stride")),
+        *((name, _Pointer) for name in ("weights", "rates", "score")),
+    ]
+
+
+class JsonMember(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("kind", "n", "width", "first", "first_end")),
+        *((name, _Int) for name in ("name", "name_end", "value", "value_end")),
+    ]
+
+
+class JsonText(ctypes.Structure):
+    _fields_ = [
+        ("text", ctypes.c_char_p),
+        ("length", _Int),
+        ("powers", _Pointer),
+        ("values", _Pointer),
+        ("max_values", _Int),
+        ("ends", _Pointer),
+        ("max_ends", _Int),
+        ("members", _Pointer),
+        *((name, _Int) for name in ("max_members", "n_members", "n_lists")),
+    ]
+
+
 def shapes_of(spec: PaneSpec) -> dict[KernelBlock, int]:
     """Return the blocks that the kernel fills in panes of a specification, with their sizes.
 

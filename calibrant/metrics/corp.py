@@ -33,6 +33,7 @@ from calibrant.inference.null_reference import (
     quantiles_of,
 )
 from calibrant.inference.replication import tables_for
+from calibrant.kernel.isotonic import brier_gains
 from calibrant.metrics.formula_metric import (
     JACKKNIFE,
     FormulaMetric,
@@ -219,6 +220,10 @@ def _miscalibrations(cells: Cells, hits: Floats, kind: str) -> Floats:
 
 def _lost(weight: Floats, rate: Floats, score: Floats, kind: str) -> Floats:
     """Return what recalibration would gain on each row of rates, float64 (n_rows,)."""
+    if kind == "brier":
+        gains = brier_gains(weight, rate, score)
+        if gains is not None:
+            return gains
     own = mean_score(weight, rate, score, kind)
     return np.maximum(own - mean_score(weight, rate, each_recalibrated(weight, rate), kind), 0.0)
 

@@ -14,6 +14,7 @@ import logging
 import resource
 import time
 from collections import deque
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,6 +35,7 @@ MAX_DESCRIPTORS = 65_536
 # With httptools: bytes of a head or of trailers, and requests that a connection may send before earlier responses.
 MAX_HEAD_BYTES, MAX_PIPELINED = 64 * 1024, 64
 _PART_BYTES = 32 * 1024
+_INVALID = "Invalid HTTP request received."
 QUIET_S = 60.0  # between two log lines about the same lack of descriptors
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -65,12 +67,18 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def connection_limit() -> int:
-    """Return how many connections this process may have: fewer than its descriptors, with a reserve."""
+def connection_limit(n_processes: int = 1) -> int:
+    """Return how many connections this process may have: fewer than its descriptors, with a reserve.
+
+    Parameters
+    ----------
+    n_processes : processes on the same port; together they have at most `MAX_CONNECTIONS`
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(1, MAX_CONNECTIONS // n_processes)
     if soft == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(1, min(MAX_CONNECTIONS, soft - min(RESERVED_DESCRIPTORS, soft // 2)))
+        return most
+    return max(1, min(most, soft - min(RESERVED_DESCRIPTORS, soft // 2)))
 
 
 def backlog() -> int:
@@ -195,22 +203,44 @@ class BoundedProtocol(_Protocol):
         self._writing = self.loop.call_later(WRITE_PERIOD_S, self._check_writing)
 
 
+def check_head(headers: Sequence[tuple[bytes, bytes]], version: str) -> None:
+    """Raise ValueError unless a head has one host, and a body whose end every server finds at the same place.
+
+    Parameters
+    ----------
+    headers : names in lower case, and values
+    version : `1.0` or `1.1`
+    """
+    hosts = [value for name, value in headers if name == b"host"]
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    if len(hosts) > 1 or (not hosts and version != "1.0"):
+        raise ValueError(f"received {len(hosts)} Host headers; expected 1")
+    if codings and (codings != [b"chunked"] or version == "1.0"):
+        raise ValueError("received a transfer coding other than chunked")
+
+
 class BoundedHead:
-    """Bound of what httptools collects before a request reaches the app: its head, trailers, and requests behind it."""
+    """What h11 does and httptools does not: bounds of a head, trailers and waiting requests; rules for heads; order of errors."""
 
     # Of the protocol that this class is mixed into.
     transport: asyncio.Transport
     pipeline: deque[Any]
+    headers: list[tuple[bytes, bytes]]
+    parser: Any
+    cycle: Any
     _n_head = 0
+    _is_broken = False  # what follows on this connection cannot be parsed
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, a part at a time: where a head begins in it is only known to its part."""
+        if self._is_broken:
+            return
         for start in range(0, len(data), _PART_BYTES):
             part = data[start : start + _PART_BYTES]
             self._n_head += len(part)
             super().data_received(part)  # type: ignore[misc]
             self._end_if_too_large()
-            if self.transport.is_closing():
+            if self.transport.is_closing() or self._is_broken:
                 return
 
     def _end_if_too_large(self) -> None:
@@ -219,6 +249,31 @@ class BoundedHead:
             self.transport.close()
         elif self._n_head > MAX_HEAD_BYTES or len(self.pipeline) > MAX_PIPELINED:
             self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        """Reject a head that another server on the way could read differently."""
+        check_head(self.headers, self.parser.get_http_version())
+        super().on_headers_complete()  # type: ignore[misc]
+
+    def send_400_response(self, msg: str) -> None:
+        """Reject what cannot be parsed, after the responses to the requests before it."""
+        self._is_broken = True
+        cycle = self.cycle
+        if cycle is not None and cycle.more_body and not cycle.response_complete:
+            # The broken part is the body of this request: it is not served.
+            if not (self.pipeline and self.pipeline[0][0] is cycle):
+                super().send_400_response(msg)  # type: ignore[misc]
+                return
+            self.pipeline.popleft()
+        elif cycle is None or cycle.response_complete:
+            super().send_400_response(msg)  # type: ignore[misc]
+
+    def on_response_complete(self) -> None:
+        """Begin the next request that waits; behind the last one, reject what could not be parsed."""
+        is_last = not self.pipeline
+        super().on_response_complete()  # type: ignore[misc]
+        if self._is_broken and is_last and not self.transport.is_closing():
+            super().send_400_response(_INVALID)  # type: ignore[misc]
 
     def on_message_begin(self) -> None:
         """Count the next head from its beginning."""

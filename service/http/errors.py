@@ -9,7 +9,7 @@
       405  MethodNotAllowed
       406  NotAcceptable
       408  BodyTooSlow
-      409  BatchConflict, OffsetConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished, AlarmClosed, MapNotBetter,
+      409  BatchConflict, OffsetConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished, AlarmClosed, MapNotBetter, ObserveOnly,
            MapsFull, WebhooksMissing, KeyConfigured
       412  PreconditionFailed
       413  BodyTooLarge
@@ -272,6 +272,12 @@ class AlarmClosed(Problem):
 
 class MapNotBetter(Problem):
     """This version was not shown to be better than the current one; send `override: true` to promote it anyway."""
+
+    status = 409
+
+
+class ObserveOnly(Problem):
+    """The model or the service is in observe mode: maps are advice, and none is promoted or applied."""
 
     status = 409
 

@@ -26,11 +26,16 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import InternalError, InvalidName, Problem
+from calibrant_server.service.http.errors import (
+    InternalError,
+    InvalidName,
+    Problem,
+    StoreUnavailable,
+)
 from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit_record import record
-from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.ingest import inbox
 
 log = logging.getLogger("service.access")
 
@@ -56,6 +61,9 @@ CORS_REQUEST_HEADERS = (
 CORS_RESPONSE_HEADERS = (
     "Content-Disposition", "ETag", "Link", "Location", "Preference-Applied", "Retry-After", "Traceparent", "X-Request-Id",
 )  # fmt: skip
+# Served before the store was reached for the first time.
+WITHOUT_STORE = frozenset(("/livez", "/version"))
+NOT_REACHED = "The service has started and waits for the store, which cannot be reached yet."
 CONDITION, PREFERENCE = b"if-none-match", b"prefer"
 
 # Tags of routes that return a result.
@@ -92,7 +100,9 @@ class RequestMiddleware:
         if response.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
-            if _hides_slash(scope):
+            if scope["app"].state.connection is None and scope["path"] not in WITHOUT_STORE:
+                await _refuse(StoreUnavailable(NOT_REACHED, retry_after_s=2), scope, response)
+            elif _hides_slash(scope):
                 await _refuse(_slash(), scope, response)
             else:
                 is_read = scope["method"] == "GET"
@@ -220,7 +230,7 @@ async def not_modified(scope: Scope) -> ASGIApp | None:
     reads: ReadService = scope["app"].state.reads
     try:
         return await reads.unchanged(Request(scope))
-    except (Problem, StoreUnavailable):
+    except (Problem, inbox.StoreUnavailable):
         return None
 
 

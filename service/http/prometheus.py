@@ -1,15 +1,47 @@
-"""Prometheus metrics of the HTTP service; they are only returned on request."""
+"""Prometheus metrics of the HTTP service; they are only returned on request.
 
+Several processes of one service write them to files that all of them read (the multiprocess mode of prometheus_client):
+each process returns the sums. A process that is restarted continues the counters of its predecessor.
+"""
+
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.workers.ingest.troubles import Troubles
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # of prometheus_client
+
+
+@contextmanager
+def shared_files() -> Iterator[None]:
+    """Provide a folder for the counters of the processes that are forked in the block."""
+    with TemporaryDirectory(prefix="calibrant-metrics-") as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER_VARIABLE]
+
+
+def share_metrics(number: int) -> None:
+    """Make this process count in files of its number, in the folder of `shared_files`."""
+    values.ValueClass = values.MultiProcessValue(lambda: f"p{number}")  # type: ignore[no-untyped-call]
+
+
+def forget_gauges(number: int) -> None:
+    """Remove the gauges of a process that has ended; its counters stay."""
+    mark_process_dead(f"p{number}")  # type: ignore[no-untyped-call]
 
 
 class ServiceMetrics:
@@ -51,9 +83,21 @@ class ServiceMetrics:
             )
         )
         in_hand = Gauge(
-            "calibrant_body_bytes_in_hand", "Request bodies being read.", registry=self.registry
+            "calibrant_body_bytes_in_hand",
+            "Request bodies being read.",
+            registry=self.registry,
+            multiprocess_mode="livesum",
         )
-        in_hand.set_function(lambda: admission.bytes_in_hand)
+        in_hand.set(0)
+        admission.on_change = in_hand.set
+
+    def collected(self) -> CollectorRegistry:
+        """Return the metrics of this process, or of all processes that share theirs."""
+        if not values.ValueClass._multiprocess:
+            return self.registry
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return registry
 
 
 OPERATION = {
@@ -88,6 +132,13 @@ class OperationMeters(Collector):
         """Yield every family."""
         for name, (text, field) in OPERATION.items():
             yield GaugeMetricFamily(name, text, value=getattr(self.troubles, field))
+
+
+def registry_of_processes(meters: Collector) -> CollectorRegistry:
+    """Return the metrics about the processes of this instance."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(meters)
+    return registry
 
 
 def registry_of_operation(troubles: Troubles) -> CollectorRegistry:

@@ -2,9 +2,11 @@
 
 Parsing a large body takes several times its size. More threads would not be faster, since most of the
 work holds the interpreter's lock. One of several tenants has at most half of the threads: the work of another
-never waits behind all that the first has sent.
+never waits behind all that the first has sent. While others use the service too, it has one: the interpreter is then shared
+by as many threads as there are tenants, however much one of them sends.
 """
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -15,11 +17,29 @@ from anyio import CapacityLimiter, to_thread
 T = TypeVar("T")
 N_THREADS = 4
 AT_ONCE = CapacityLimiter(N_THREADS)
-OF_TENANT = N_THREADS // 2
+OF_TENANT, OF_TENANT_AMONG_OTHERS = N_THREADS // 2, 1
+ACTIVE_S = 10.0  # how long a tenant counts as active after a request
 
 # The tenant of the request that runs, if there are several.
 tenant_of_request: ContextVar[str | None] = ContextVar("tenant_of_request", default=None)
 _turns: dict[str, CapacityLimiter] = {}
+_last_requests: dict[str, float] = {}
+
+
+def note_tenant(tenant: str | None) -> None:
+    """Note the tenant of the request that runs; None if there is only one."""
+    tenant_of_request.set(tenant)
+    if tenant is not None:
+        _last_requests.pop(tenant, None)
+        _last_requests[tenant] = time.monotonic()  # the latest is last
+
+
+def _has_others(tenant: str) -> bool:
+    """Return whether another tenant is active; forget those that are not."""
+    since = time.monotonic() - ACTIVE_S
+    while _last_requests and next(iter(_last_requests.values())) < since:
+        del _last_requests[next(iter(_last_requests))]
+    return any(each != tenant for each in _last_requests)
 
 
 async def aside(work: Callable[..., T], *arguments: object) -> T:
@@ -35,6 +55,7 @@ async def aside(work: Callable[..., T], *arguments: object) -> T:
 async def _turn(tenant: str) -> AsyncIterator[None]:
     """Wait until the tenant has fewer than its part of the threads."""
     limiter = _turns.setdefault(tenant, CapacityLimiter(OF_TENANT))
+    limiter.total_tokens = OF_TENANT_AMONG_OTHERS if _has_others(tenant) else OF_TENANT
     owner = object()
     await limiter.acquire_on_behalf_of(owner)
     try:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.arrow import Column, read_table
+from calibrant.input.arrow import read_table
+from calibrant.input.arrow_column import Column
 from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
 
 SLICES = "slices"

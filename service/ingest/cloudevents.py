@@ -16,7 +16,6 @@ from urllib.parse import unquote
 import orjson
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.name_columns import NAME
 from calibrant_server.service.http.bodies import decoded_limit, decompressed
 from calibrant_server.service.http.errors import MediaTypeUnsupported
 from calibrant_server.service.http.json_bodies import read_json
@@ -24,13 +23,13 @@ from calibrant_server.service.settings import Settings
 
 STRUCTURED = "application/cloudevents+json"
 PREFIX = "ce-"
-REQUEST, RESPONSE = "request", "response"
+REQUEST, RESPONSE, FEEDBACK = "request", "response", "feedback"
 # Of KServe and of Seldon.
 TYPES = {
     f"{beginning}.inference.{kind}": kind
     for beginning in ("org.kubeflow.serving", "io.seldon.serving")
     for kind in (REQUEST, RESPONSE)
-}
+} | {"io.seldon.serving.feedback": FEEDBACK}
 PREDICTOR = "predictor"
 GZIP = b"\x1f\x8b"
 MAX_ATTRIBUTE = 8192  # characters; KServe puts headers of the request into one
@@ -54,7 +53,7 @@ class Event:
 
     @property
     def kind(self) -> str | None:
-        """Return `request` or `response`; None for other types."""
+        """Return `request`, `response` or `feedback`; None for other types."""
         return TYPES.get(self.attributes["type"])
 
     @property
@@ -75,15 +74,10 @@ class Event:
     @property
     def batch_id(self) -> str:
         """Return the same id for every delivery of an event: source and id identify it."""
-        parts = orjson.dumps([self.attributes["source"], self.attributes["id"]])
+        identity = [self.attributes["source"], self.attributes["id"]]
+        # Seldon's feedback may have the id of the request that it is about.
+        parts = orjson.dumps([*identity, FEEDBACK] if self.kind == FEEDBACK else identity)
         return f"ce.{blake2b(parts, digest_size=16).hexdigest()}"
-
-
-def fitted(name: str) -> str:
-    """Return a name, or `h.` and 32 digits of its BLAKE2b hash if it does not fit the rule for ids."""
-    if NAME.fullmatch(name):
-        return name
-    return f"h.{blake2b(name.encode(), digest_size=16).hexdigest()}"
 
 
 def media_type_of(content_type: str) -> str:

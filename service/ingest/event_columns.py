@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.contrib.ids import fitted
 from calibrant.contrib.open_inference import Inference, decode
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.ingest.cloudevents import Event, fitted
-from calibrant_server.service.ingest.columns import ParsedBatch, some_of
+from calibrant_server.service.ingest.cloudevents import Event
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch, some_of
 from calibrant_server.service.settings import Settings
 
 Inputs = Mapping[str, list[str]]

@@ -12,7 +12,7 @@ from calibrant.core.batch import Batch, Checked
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.routing import MICROSECONDS, pane_start
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
-from calibrant_server.service.ingest.columns import ParsedBatch, some_of
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch, some_of
 from calibrant_server.workers.store.registry import ModelConfig
 
 SEGMENTATION = "segmentation"

@@ -3,13 +3,13 @@
 from calibrant.core.batch import Batch, Checked
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
-from calibrant_server.service.ingest.columns import ParsedBatch
 from calibrant_server.service.ingest.model_rules import (
     check_panes,
     checked_batch,
     refuse_too_many,
     rows_of_model,
 )
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.service import IngestContext, digest_of_all
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch, SourceOffsets
 from calibrant_server.workers.store.registry import ModelConfig

@@ -80,6 +80,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         "query": query,
         "windows": WINDOWS,
         **found,
+        "is_observed": str(found["current"].document.get("type", "")).endswith("/observe-only"),
         "verdict": metrics.problem or verdict(metrics.document, reliability.document),
         "error": error,
         "status": shown_status(drift.get("status"), settings.document["label_horizon"] is not None),

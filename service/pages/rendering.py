@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.errors import Problem
 from calibrant_server.service.http.problem_responses import problem_of
-from calibrant_server.service.pages import numbers
+from calibrant_server.service.pages import help_site, numbers
 from calibrant_server.service.pages.visitors import (
     SignInNeeded,
     StaleForm,
@@ -74,7 +74,12 @@ def page(
     name : the template
     visitor : None on pages that need no session
     """
-    common = {"visitor": visitor, "version": API_VERSION, "page": name.partition(".")[0]}
+    common = {
+        "visitor": visitor,
+        "version": API_VERSION,
+        "page": name.partition(".")[0],
+        "has_help": bool(help_site.files()),
+    }
     text = templates().get_template(name).render({**common, **values})
     return Response(text, status, HEADERS, "text/html; charset=utf-8")
 

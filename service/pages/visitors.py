@@ -19,7 +19,7 @@ from calibrant_server.service.http.bodies import read_body
 from calibrant_server.service.http.errors import KeyUnknown, MalformedBody
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.pages.api import Api
-from calibrant_server.service.security.keys import Caller, Keyring, caller_of
+from calibrant_server.service.security.keys import Caller, Keyring, caller_of, spend_request
 from calibrant_server.workers.store.page_sessions import SESSION_S
 
 COOKIE = "calibrant_session"
@@ -113,9 +113,11 @@ async def begin_session(request: Request, key: str) -> str:
     ------
     KeyUnknown
         There is no such key, or it has expired.
+    RateExceeded
+        Its tenant or the key has sent too many requests. A key that is unknown belongs to none.
     """
     keyring: Keyring = request.app.state.keyring
-    keyring.caller(key)
+    spend_request(request, keyring.caller(key))
     with engine_errors():
         digest = hashlib.sha256(key.encode()).hexdigest()
         token: str = await request.app.state.connection.inbox.page_sessions.begin(digest)

@@ -11,13 +11,8 @@ from calibrant_server.workers.queries.ask import Other
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import (
-    LAST_SECOND,
-    Window,
-    baseline_slice,
-    plain_slice,
-    sealed_slice,
-)
+from calibrant_server.workers.store.slice_names import baseline_slice, plain_slice, sealed_slice
+from calibrant_server.workers.store.windows import LAST_SECOND, Window
 
 EVER = Window(0, LAST_SECOND)
 

@@ -16,7 +16,7 @@ from calibrant_server.service.http.errors import (
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
-from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import ProblemError
 from calibrant_server.service.reads.map_questions import MapResponse

@@ -30,7 +30,7 @@ from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.keys import LAST_CHANGE
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.registry import SERVE, Mode, ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
 STATUS_WINDOW = "P7D"
@@ -68,6 +68,7 @@ class ModelResponse(BaseModel):
         description="Alarm settings; secrets are hidden. Keys without the scope `admin` receive scheme and host of receivers' URLs only."
     )
     cloudevents: CloudEventSettings | None = None
+    mode: Mode = SERVE
     revision: int
     created_at: str | None
     records: dict[str, int] | None = Field(

@@ -22,14 +22,14 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.input.name_columns import NAME, NAME_RULE
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
-from calibrant_server.service.ingest.columns import refuse_unknown
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
+from calibrant_server.service.ingest.parsed_batch import refuse_unknown
 from calibrant_server.service.reads.alarms import AlarmBody, hidden, kept_alarm, newly_made
 from calibrant_server.service.reads.durations import duration_of
 from calibrant_server.service.reads.queries import duration
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.registry import SERVE, Mode, ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
 GENERATION = re.compile(r"[0-9a-f]{12}")
@@ -172,6 +172,10 @@ class ModelSettings(BaseModel):
         None, description="How CloudEvents become predictions. Default: they are refused."
     )
 
+    mode: Mode = Field(
+        SERVE, description="observe: maps are advice and cannot be promoted or applied."
+    )
+
     @model_validator(mode="after")
     def _agree(self) -> "ModelSettings":
         if self.n_classes is None:
@@ -238,6 +242,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         unit=settings.unit,
         listed_classes=settings.listed_classes,
         cloudevents=None if settings.cloudevents is None else settings.cloudevents.model_dump(),
+        mode=settings.mode,
     )
     config.spec()  # raises if no panes can be made of this
     return config
@@ -261,6 +266,7 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "listed_classes": config.listed_classes,
         "alarm": _named_classes(config),
         "cloudevents": config.cloudevents,
+        "mode": config.mode,
     }
 
 
@@ -337,6 +343,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "slices",
         "unit",
         "cloudevents",
+        "mode",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes")}
     return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))

@@ -23,6 +23,7 @@ from calibrant_server.workers.store.windows import rfc3339
 # Each is a query of its own.
 MAX_SUBGROUPS = 40
 SUBGROUP = "subgroup "
+OBSERVED = "observe: maps are advice; none is promoted or applied"
 # Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
 ANY_TOLERANCE = 1.0
 
@@ -98,8 +99,9 @@ def contents_of(
     results: Mapping[str, Any],
     active_map: Mapping[str, Any] | None,
     n_subgroups_left_out: int,
+    is_observed: bool = False,
 ) -> ReportContents:
-    """Return the contents of the report from the results of `queries`."""
+    """Return the contents of the report from the results of `queries`; in observe mode no map is in use."""
     metrics, window = results["metrics"], results["metrics"]["window"]
     about = {"ci": parameters.ci, "bins": results["reliability"].get("bins")}
     return ReportContents(
@@ -110,6 +112,7 @@ def contents_of(
             ("Window", f"{window['from']} to {window['to']}, {parameters.clock} time"),
             ("Subgroup", parameters.slice or "all predictions"),
             *([("Classes", ", ".join(config.classes))] if config.classes else []),
+            *([("Mode", OBSERVED)] if is_observed else []),
         ],
         generated_at=rfc3339(datetime.now(UTC).replace(microsecond=0)),
         reliability=results["reliability"],
@@ -128,7 +131,7 @@ def contents_of(
             if name.startswith(SUBGROUP)
         ],
         drift=results["drift"],
-        active_map=active_map,
+        active_map=None if is_observed else active_map,
         versions=[
             ("calibrant", version("calibrant")),
             ("Code", CODE_VERSION),

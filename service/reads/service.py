@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from cachetools import LRUCache
@@ -28,7 +28,8 @@ from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import joined
 from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Watermarks, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks
 
 JSON = "application/json"
 # Pause between two checks of a waiting read: each costs one round trip to the store; a commit takes longer.
@@ -96,6 +97,15 @@ class ResponseCache:
         return caller_of(request), scope["path"], scope["query_string"], accept
 
 
+class _Current(NamedTuple):
+    """What a response depends on now: window, name of the state, ETag, and the other side of a comparison."""
+
+    window: windows.Window
+    version: str
+    etag: str
+    other: Other | None
+
+
 Render = Callable[[bytes], Awaitable[bytes]]
 
 
@@ -128,14 +138,14 @@ class ReadService:
         with engine_errors():
             if ask.view.slice is not None:
                 await self._refuse_undeclared(ask.config, ask.view.slice)
-            window, etag, other = await self._awaited(ask, media_type, known, wait)
+            state = await self._awaited(ask, media_type, known, wait)
             if ask.comparison is None:
                 self.responses.keep(request, ask, media_type)
-            if names(known, etag):
-                return Response(status_code=304, headers={**headers, "ETag": etag})
-            result = await self._ask(ask, window, other)
+            if names(known, state.etag):
+                return Response(status_code=304, headers={**headers, "ETag": state.etag})
+            result = await self._ask(ask, state.window, state.other, state.version)
         # The state may have changed since the check: the tag names the state that the response depends on.
-        headers["ETag"] = etag_of(ask, media_type, window, result.state_version)
+        headers["ETag"] = etag_of(ask, media_type, state.window, result.state_version)
         body = await render(result.body) if render else result.body
         return Response(body, 200, headers, media_type)
 
@@ -171,7 +181,7 @@ class ReadService:
     ) -> Response:
         """Respond to several queries in one document, which `join` makes of the results by name."""
         with engine_errors():
-            tags = [(await self._etag(ask, media_type))[1] for ask in asks.values()]
+            tags = [(await self._state(ask, media_type)).etag for ask in asks.values()]
             etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
             headers = {**HEADERS, "ETag": etag}
             if names(entity_tags(request, "if-none-match"), etag):
@@ -213,11 +223,20 @@ class ReadService:
         return await self._ask(ask, window, await self._other(ask, window))
 
     async def _ask(
-        self, ask: ReadQuery, window: windows.Window, other: Other | None
+        self,
+        ask: ReadQuery,
+        window: windows.Window,
+        other: Other | None,
+        version: str | None = None,
     ) -> QueryResult:
         try:
             return await self.inbox.ask(
-                ask.query, ask.config, window, slice_=ask.slice_name, against=other
+                ask.query,
+                ask.config,
+                window,
+                slice_=ask.slice_name,
+                against=other,
+                version=version,
             )
         except CalibrationInputError as error:
             raise invalid_query(error) from error
@@ -245,18 +264,16 @@ class ReadService:
 
     async def _awaited(
         self, ask: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
-    ) -> tuple[windows.Window, str, Other | None]:
-        """Return window, ETag and other side at once; for a long poll, when they have changed or time is over."""
-        found = await self._etag(ask, media_type)
+    ) -> _Current:
+        """Return the current state at once; for a long poll, when it has changed or time is over."""
+        found = await self._state(ask, media_type)
         deadline = asyncio.get_running_loop().time() + (wait or 0)
-        while names(known, found[1]) and asyncio.get_running_loop().time() < deadline:
+        while names(known, found.etag) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(POLL_INTERVAL_S)
-            found = await self._etag(ask, media_type)
+            found = await self._state(ask, media_type)
         return found
 
-    async def _etag(
-        self, ask: ReadQuery, media_type: str
-    ) -> tuple[windows.Window, str, Other | None]:
+    async def _state(self, ask: ReadQuery, media_type: str) -> _Current:
         state = await self.inbox.state(ask.config, ask.slice_name, ask.query.needs)
         window = resolved(ask, state.marks)
         version = state.name(window)
@@ -265,7 +282,7 @@ class ReadService:
             version = joined(
                 version, await self.inbox.state_version(other.model, other.slice, other.window)
             )
-        return window, etag_of(ask, media_type, window, version), other
+        return _Current(window, version, etag_of(ask, media_type, window, version), other)
 
 
 def etag_of(ask: ReadQuery, media_type: str, window: windows.Window, state_version: str) -> str:

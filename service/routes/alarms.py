@@ -37,7 +37,7 @@ from calibrant_server.service.http.parameters import (
     preferred_wait,
 )
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
-from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.recommendations import Recommendation
@@ -192,8 +192,8 @@ async def _events(
     yield b"retry: %d\n\n" % RETRY_MS
     said_at = time.monotonic()
     while True:
-        now = await book.numbers()
-        if now != after:
+        now = await book.recent_numbers(pause_s)
+        if any(new > old for new, old in zip(now, after, strict=True)):
             # Numbers first, then what changed: a change in between is sent now, and its number passed next time.
             for partition, each in await book.changed_since(caller.tenant, after):
                 after[partition] = max(after[partition], each.number)

@@ -30,7 +30,7 @@ from calibrant_server.service.http.lists import (
 )
 from calibrant_server.service.http.parameters import BaselineName, IfNoneMatch, ModelId
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
-from calibrant_server.service.ingest.columns import object_of
+from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.estimates import WindowShown

@@ -30,6 +30,7 @@ from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
 from calibrant_server.service.reads.map_questions import ApplyFit, MapParameters, MapResponse
+from calibrant_server.service.reads.observe_mode import refuse_observed
 from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
@@ -116,7 +117,7 @@ async def get_calibration_map(
     operation_id="applyCalibrationMap",
     responses={
         200: answers(ApplyResponse, "The recalibrated batch"),
-        **problems(408, 413, 415, 422),
+        **problems(408, 409, 413, 415, 422),
     },
     openapi_extra=takes(
         "Predictions", json=(PredictionsBody, RecordsBody), ndjson=PredictionRecord
@@ -137,6 +138,7 @@ async def apply_calibration_map(
     if query.is_frozen:
         query.check_frozen()
     config = await model_of(connection, caller, model)
+    refuse_observed(settings, config)
     with ingest.admission.hold() as hold, engine_errors(), map_errors():
         body = await read_body(request, settings, hold)
         if query.is_frozen:

@@ -1,4 +1,4 @@
-"""CloudEvents of inference servers: requests and responses that a logger or a broker delivers.
+"""CloudEvents of inference servers: requests, responses and feedback that a logger or a broker delivers.
 
 KServe's logger sends an event once. Its queue holds 100, and then inference waits: so the store has a short deadline here, and
 only the status 200 counts as a success there. An event that cannot be stored now is refused with 429 or 503 at once, which a
@@ -27,10 +27,12 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.http.parameters import Name, check_name
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import aside
-from calibrant_server.service.ingest.cloudevents import RESPONSE, Event, read_event
-from calibrant_server.service.ingest.columns import ParsedBatch
+from calibrant_server.service.ingest.cloudevents import FEEDBACK, RESPONSE, Event, read_event
 from calibrant_server.service.ingest.event_columns import Inputs, event_columns, event_inputs
+from calibrant_server.service.ingest.event_feedback import feedback_labels
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
+from calibrant_server.service.ingest.label_batch import load_labels
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.prediction_batch import prediction_batch
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import (
@@ -43,6 +45,7 @@ from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.security.admission import EVERYONE, Hold
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.entries import IngestBatch
+from calibrant_server.workers.ingest.inbox import Receipt
 from calibrant_server.workers.store.event_halves import MAX_HALF_BYTES, HalvesFull
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -102,7 +105,7 @@ async def ingest_cloud_event(
     query: Annotated[EventQuery, Query()],
     ingest: TheIngest,
 ) -> Response:
-    """Accept a request or response of an inference server (KServe, Knative) as CloudEvent 1.0.
+    """Accept a request, response or feedback of an inference server (KServe, Knative, Seldon) as CloudEvent 1.0.
 
     The model declares in its setting `cloudevents` which output holds the scores and what they are. Id and source make
     the batch id, so a repeated event counts once. Valid rows are accepted although others are not. The data may be gzip,
@@ -142,6 +145,8 @@ class _Delivery:
             access = IngestAccess(
                 self.service, self.request, self.caller, model, deadline_s=STORE_DEADLINE_S
             )
+            if event.kind == FEEDBACK:
+                return await self._labelled(access, event)
             config, declared = await self._declared(access)
             inputs: Inputs | None = {}
             if declared.inputs:
@@ -197,6 +202,14 @@ class _Delivery:
             return event, None
         return (event, orjson.loads(other)) if inputs is None else (_unpacked(other), inputs)
 
+    async def _labelled(self, access: IngestAccess, event: Event) -> dict[str, Any]:
+        """Append the labels in an event of feedback."""
+        found = feedback_labels(event, self.service.settings)
+        if found is None:
+            return {"outcome": "skipped", "reason": "the feedback has no truth"}
+        receipt = await access.append(found, load_labels)
+        return _accepted(access, receipt)
+
     async def _appended(
         self, access: IngestAccess, event: Event, inputs: Inputs, body: Body
     ) -> dict[str, Any]:
@@ -208,12 +221,11 @@ class _Delivery:
             return prediction_batch(posted, context)
 
         data = event.data if isinstance(event.data, bytes) else body.data
-        receipt = await access.append(Body("", data), prepare)
-        return {
-            "outcome": "accepted",
-            "reason": None,
-            "batch": receipt_body(access.model, receipt),
-        }
+        return _accepted(access, await access.append(Body("", data), prepare))
+
+
+def _accepted(access: IngestAccess, receipt: Receipt) -> dict[str, Any]:
+    return {"outcome": "accepted", "reason": None, "batch": receipt_body(access.model, receipt)}
 
 
 def _declared_by(config: ModelConfig) -> CloudEventSettings:

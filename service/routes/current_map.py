@@ -1,7 +1,7 @@
 """The current calibration map: the frozen version that clients should use, and its replacement.
 
-The complete map is in one field of the store, so clients may poll it at any rate: an unchanged map is 304 after a
-single read. `stale-if-error` lets a client continue with its copy while the service is unavailable.
+The complete map is in one field of the store, so clients may poll it at any rate: an unchanged map is 304 after two
+small reads. `stale-if-error` lets a client continue with its copy while the service is unavailable.
 """
 
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import (
     Admin,
+    AppSettings,
     MapReader,
     TheConnection,
     TheIngest,
@@ -45,6 +46,7 @@ from calibrant_server.service.reads.frozen_maps import (
     valid,
     who_is,
 )
+from calibrant_server.service.reads.observe_mode import refuse_observed
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.alarm.settings import AlarmSettings
@@ -52,7 +54,8 @@ from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQ
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Window, rfc3339, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.windows import Window, rfc3339
 
 router = APIRouter(tags=["maps"], default_response_class=Response)
 
@@ -95,7 +98,7 @@ class CurrentMapResponse(MapVersion):
             Cache_Control="How long it may be used while the service is unavailable.",
         ),
         304: {"description": "The promotion is the one that If-None-Match names"},
-        **problems(422),
+        **problems(409, 422),
     },
 )
 async def get_current_map(
@@ -103,13 +106,15 @@ async def get_current_map(
     request: Request,
     caller: MapReader,
     connection: TheConnection,
+    settings: AppSettings,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return the current map, which clients should use."""
+    config = await model_of(connection, caller, model)
+    refuse_observed(settings, config)
     with engine_errors():
-        current = await connection.inbox.maps.current(f"{caller.tenant}/{model}")
+        current = await connection.inbox.maps.current(config.key)
     if current is None:
-        await model_of(connection, caller, model)
         raise MapUnknown("No map of this model was promoted yet.")
     if names(entity_tags(request, "if-none-match"), current.etag):
         return Response(status_code=304, headers={**CURRENT_HEADERS, "ETag": current.etag})
@@ -132,12 +137,14 @@ async def promote_map(
     connection: TheConnection,
     reads: TheReads,
     ingest: TheIngest,
+    settings: AppSettings,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Make a version the current map; the same call returns to an earlier one."""
     wanted = valid(Promotion, await document(request, ingest))
     config = await model_of(connection, caller, model)
+    refuse_observed(settings, config)
     with engine_errors(), map_errors():
         now = await connection.inbox.maps.current(config.key)
         _check_preconditions(request, now)

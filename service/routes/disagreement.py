@@ -22,13 +22,9 @@ from calibrant_server.service.http.dependencies import (
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import ModelId, Name
 from calibrant_server.service.http.threads import aside
-from calibrant_server.service.ingest.columns import (
-    ParsedBatch,
-    object_of,
-    posted_columns,
-    refuse_unknown,
-)
+from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, refuse_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.dependencies import TheRead

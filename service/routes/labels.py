@@ -6,39 +6,21 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.input.labels import read_labels
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
-from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
-from calibrant_server.service.http.json_bodies import read_json, read_ndjson
+from calibrant_server.service.http.errors import ModelUnknown
 from calibrant_server.service.http.parameters import Name, PredictionId
-from calibrant_server.service.ingest.arrow_stream import read_arrow_lists
-from calibrant_server.service.ingest.columns import (
-    ParsedBatch,
-    batch_id_of,
-    object_of,
-    refuse_unknown,
-)
-from calibrant_server.service.ingest.model_rules import refuse_too_many
+from calibrant_server.service.ingest.label_batch import load_labels
 from calibrant_server.service.ingest.schemas import IngestQuery, IngestResponse, Label
 from calibrant_server.service.ingest.service import (
     IngestAccess,
     IngestContext,
     TheIngestAccess,
     digest_of,
-    digest_of_all,
 )
 from calibrant_server.service.openapi.schema import answers, problems, takes
-from calibrant_server.workers.ingest.entries import LABELS, REMOVAL, IngestBatch
-from calibrant_server.workers.ingest.payloads import pack_labels
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.ingest.entries import REMOVAL, IngestBatch
 
 router = APIRouter(default_response_class=Response)
-SINGULAR = {"ids": "id", "labels": "label", "raters": "rater", "revision": "revision"}
-PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {
-    "labels": "labels",
-    "raters": "raters",
-}
 
 
 class LabelsBody(BaseModel):
@@ -127,84 +109,3 @@ async def delete_prediction(access: TheIngestAccess, prediction_id: PredictionId
         )
 
     return await access.take(False, load, has_body=False)
-
-
-def load_labels(body: Body, context: IngestContext) -> IngestBatch:
-    """Return the labels that a body holds, or raise every rule that they break."""
-    config = _known(context)
-    posted = read_label_columns(body, context.settings.max_rows)
-    try:
-        checked = read_labels(posted.columns, config.n_classes, config.classes, context.partial)
-    except CalibrationInputError as error:
-        raise error.each(lambda found: _placed(posted, found)) from error
-    violations = [_placed(posted, violation) for violation in checked.violations]
-    refuse_too_many(len(checked.rows), violations, checked.n_violations)
-    payload = pack_labels(checked.rows)
-    bad = {int(each.pointer.split("/")[2]) for each in checked.violations}
-    accepted = [row for row in range(len(posted.columns["ids"])) if row not in bad]
-    rejected = posted.rows_but(accepted)
-    digest = digest_of_all(digest_of(payload), rejected)
-    return context.batch(
-        config,
-        LABELS,
-        payload,
-        digest,
-        len(checked.rows),
-        batch_id=posted.batch_id,
-        violations=violations,
-        retains=True,
-        places=posted.places(accepted),
-        ids=tuple(row.id for row in checked.rows),
-    )
-
-
-def read_label_columns(body: Body, max_rows: int) -> ParsedBatch:
-    """Return the columns of a labels body."""
-    if body.media_type == ARROW:
-        posted = ParsedBatch(*read_arrow_lists(body.data))
-        refuse_unknown(posted.columns, SINGULAR)
-    elif body.media_type == NDJSON:
-        posted = _from_records(*read_ndjson(body.data, 3 * max_rows + 100))
-    else:
-        document = object_of(read_json(body.data, 3 * max_rows + 100))
-        refuse_unknown(document, (*SINGULAR, "batch_id"))
-        columns = {name: value for name, value in document.items() if name in SINGULAR}
-        posted = ParsedBatch(columns, batch_id_of(document))
-    longest = max(
-        (len(each) for each in posted.columns.values() if isinstance(each, list)), default=0
-    )
-    if longest > max_rows:
-        raise BodyTooLarge(f"The batch has {longest} rows; the limit is {max_rows}.")
-    return posted
-
-
-def _from_records(records: list[dict[str, Any]], lines: list[int]) -> ParsedBatch:
-    batch_id = None
-    if records and set(records[0]) == {"batch_id"}:
-        batch_id = batch_id_of(records[0])
-        records, lines = records[1:], lines[1:]
-    for record, line in zip(records, lines, strict=True):
-        if not record.keys() <= PLURAL.keys():
-            refuse_unknown(record, PLURAL, f"/{line}")
-    spelled = [{PLURAL[name]: value for name, value in record.items()} for record in records]
-    present = sorted({name for record in spelled for name in record} | {"ids", "labels"})
-    return ParsedBatch(
-        {name: [record.get(name) for record in spelled] for name in present}, batch_id, lines
-    )
-
-
-def _placed(posted: ParsedBatch, violation: Violation) -> Violation:
-    """Return a violation by line number when lines were sent."""
-    _, name, *rest = violation.pointer.split("/")
-    if not posted.lines or name not in SINGULAR or not rest or not rest[0].isdigit():
-        return violation
-    return Violation(
-        f"/{posted.lines[int(rest[0])]}/{SINGULAR[name]}", violation.rule, violation.detail
-    )
-
-
-def _known(context: IngestContext) -> ModelConfig:
-    """Return the model; labels alone do not tell what model to make."""
-    if context.config is None:
-        raise ModelUnknown("There is no such model; labels alone cannot make one.")
-    return context.config

@@ -40,7 +40,7 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
-from calibrant_server.service.ingest.columns import object_of, refuse_unknown
+from calibrant_server.service.ingest.parsed_batch import object_of, refuse_unknown
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.model_list import (

@@ -11,8 +11,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.dependencies import AppSettings, Reader, TheConnection
 from calibrant_server.service.http.errors import StoreUnavailable
-from calibrant_server.service.http.prometheus import registry_of_operation
+from calibrant_server.service.http.prometheus import registry_of_operation, registry_of_processes
 from calibrant_server.service.openapi.schema import problems
+from calibrant_server.service.process_board import ProcessMeters
 
 router = APIRouter(tags=["operations"], default_response_class=Response)
 READY_TIMEOUT_S = 2.0
@@ -27,8 +28,10 @@ RESPONSES = {
 
 @router.get("/metrics", operation_id="getServiceMetrics", responses=RESPONSES)
 async def get_service_metrics(request: Request) -> Response:
-    """Return the series of this instance and of the store's queues for Prometheus."""
-    return _exposition(request.app.state.meters.registry, await _of_operation(request))
+    """Return the series of this instance, of all its processes, and of the store's queues for Prometheus."""
+    state = request.app.state
+    own = state.meters.collected(), registry_of_processes(ProcessMeters(state.board))
+    return _exposition(*own, await _of_operation(request))
 
 
 @router.get("/metrics/models", operation_id="getModelSeries", responses=RESPONSES)

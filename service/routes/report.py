@@ -12,6 +12,7 @@ from calibrant_server.service.figures.base import DRAWING
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.observe_mode import is_observed
 from calibrant_server.service.reads.reports import (
     ReportParameters,
     contents_of,
@@ -45,11 +46,12 @@ async def get_report(read: TheRead, query: Annotated[ReportParameters, Query()])
         current = await read.connection.inbox.maps.current(config.key)
         stored = await read.connection.inbox.slices(config)
     names, n_left_out = subgroups(query, config, stored)
-    shown = ("" if current is None else current.etag, str(query.tolerance))
+    observed = is_observed(read.request.app.state.settings, config)
+    shown = ("" if current is None else current.etag, str(query.tolerance), str(observed))
     active_map = None if current is None else orjson.loads(current.body)
 
     def written(results: dict[str, Any]) -> str:
-        return drawn(contents_of(query, config, results, active_map, n_left_out))
+        return drawn(contents_of(query, config, results, active_map, n_left_out, observed))
 
     async def render(body: bytes) -> bytes:
         return (await run_in_threadpool(written, orjson.loads(body))).encode()

@@ -27,8 +27,9 @@ from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheI
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
-from calibrant_server.service.ingest.columns import ParsedBatch, read_columns
+from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
 from calibrant_server.service.ingest.score_limits import refuse_costly_score
 from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes

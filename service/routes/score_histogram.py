@@ -14,8 +14,8 @@ from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
-from calibrant_server.service.ingest.columns import object_of, refuse_unknown
 from calibrant_server.service.ingest.confidence import read_confidence
+from calibrant_server.service.ingest.parsed_batch import object_of, refuse_unknown
 from calibrant_server.service.openapi.schema import answers, problems, takes
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.settings import Settings

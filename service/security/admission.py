@@ -6,7 +6,7 @@ from memory: they cost neither parsing nor a round trip. Then one is let through
 
 import time
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +42,7 @@ class Admission:
         self.max_bytes_in_hand = max_bytes_in_hand
         self.bytes_in_hand = 0
         self.bytes_of: Counter[str | None] = Counter()
+        self.on_change: Callable[[int], None] = lambda n_bytes: None
         self._closed: dict[str, Closed] = {}
 
     def check(self, model_key: str) -> None:
@@ -93,6 +94,7 @@ class Admission:
     def add(self, tenant: str | None, n_bytes: int) -> None:
         """Count bytes of a tenant; None is the only one of a service without keys."""
         self.bytes_in_hand += n_bytes
+        self.on_change(self.bytes_in_hand)
         self.bytes_of[tenant] += n_bytes
         if not self.bytes_of[tenant]:
             del self.bytes_of[tenant]

@@ -28,7 +28,7 @@ from calibrant_server.service.http.errors import (
     ScopeMissing,
 )
 from calibrant_server.service.http.parameters import only
-from calibrant_server.service.http.threads import tenant_of_request
+from calibrant_server.service.http.threads import note_tenant
 from calibrant_server.service.reads.queries import refuse_unread
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.rates import Rates
@@ -180,12 +180,21 @@ def caller_of(request: Request) -> Caller:
         return OPEN_CALLER
     signed_in: Caller | None = request.scope.get(SIGNED_IN)
     caller = signed_in or _bearer(request, keyring)
+    spend_request(request, caller)
+    return caller
+
+
+def spend_request(request: Request, caller: Caller) -> None:
+    """Count a request against the rates of its tenant and key, once: a conditional GET asks for its caller twice.
+
+    Raises
+    ------
+    RateExceeded
+    """
     if "rate_limit" not in request.scope:
-        # Once per request: a conditional GET asks for its caller twice.
         rates: Rates = request.app.state.rates
         request.scope["rate_policy"] = rates.policy()
         request.scope["rate_limit"] = rates.spend(caller.tenant, caller.key_id)
-    return caller
 
 
 def _bearer(request: Request, keyring: Keyring) -> Caller:
@@ -233,7 +242,7 @@ def needs(*scopes: Scope, every_model: bool = False) -> Callable[[Request], Awai
         keyring: Keyring = request.app.state.keyring
         if not keyring.is_open:
             request.app.state.served.enter(request.scope, caller.tenant)
-            tenant_of_request.set(caller.tenant if keyring.has_tenants else None)
+            note_tenant(caller.tenant if keyring.has_tenants else None)
         if caller.scopes.isdisjoint(scopes):
             raise ScopeMissing(
                 f"Received a key without the scope; expected {' or '.join(scopes)}. Use another key."

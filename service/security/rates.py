@@ -46,6 +46,7 @@ class Rates:
     Parameters
     ----------
     of_tenant, of_key : requests per second; 0: unlimited
+    n_processes : processes of this service; each has an equal part until the store has replied, and while it does not
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class Rates:
         of_key: float,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        n_processes: int = 1,
     ) -> None:
         self._store, self._clock, self._pause = leases, clock, pause
         self._limits = {"tenant": of_tenant, "key": of_key}
+        self._unleased_s = LEASE_S / n_processes
         self._leases: dict[str, Lease] = {}
 
     def policy(self) -> str:
@@ -98,7 +101,7 @@ class Rates:
         lease = self._leases.get(subject)
         if lease is None:
             self._forget(now)
-            lease = self._leases[subject] = Lease(limit * LEASE_S, now)
+            lease = self._leases[subject] = Lease(self._unleased(limit), now)
         if lease.task is None:
             lease.task = asyncio.create_task(self._renewed(subject, lease, limit))
         return lease
@@ -119,9 +122,13 @@ class Rates:
         except (RedisError, OSError) as error:
             # Requests that need the store fail by themselves; the others are counted in this process.
             log.warning("rate_lease_not_renewed error=%s", error)
-            grant = Grant(limit * LEASE_S, 1)
+            grant = Grant(self._unleased(limit), 1)
         lease.tokens = grant.tokens - lease.spent
         lease.until_s = self._clock() + LEASE_S
+
+    def _unleased(self, limit: float) -> float:
+        """Return the tokens of this process without a reply of the store: its part, at least one."""
+        return max(limit * self._unleased_s, 1.0)
 
     async def close(self) -> None:
         """End the renewals."""

@@ -16,7 +16,8 @@ import pytest
 
 import calibrant as cal
 from calibrant import Batch, CalibrationInputError
-from calibrant.input.arrow import Lists, plain, read_column, read_table
+from calibrant.input.arrow import plain, read_column, read_table
+from calibrant.input.arrow_column import Lists
 
 ROWS = [[0.5, 0.25, 0.25], [0.1, 0.2, 0.7], [0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]
 LABELS = [[0, 1], None, [2], [1, 1, 0]]

@@ -90,9 +90,11 @@ def test_two_models_on_the_same_units_are_distinguished_better_than_on_others() 
         assert widths[0] < widths[1] / 3
 
 
-@pytest.mark.parametrize("is_paired", [True, False])
-@pytest.mark.parametrize("by", [1.3, 1.8])
-def test_the_interval_covers_the_true_difference(is_paired: bool, by: float) -> None:
+@pytest.mark.parametrize(("by", "is_paired"), [
+    (1.3, True), (1.8, False),
+    pytest.param(1.3, False, marks=pytest.mark.slow), pytest.param(1.8, True, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_the_interval_covers_the_true_difference(by: float, is_paired: bool) -> None:
     """Nominal within six points; of a calibration error against none it may cover more."""
     rng = np.random.default_rng(int(by * 10) + is_paired)
     n, n_runs = 1500, 150

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from benchmarks import drift_table as played
+from benchmarks import drift_simulation as simulation
 from calibrant.drift.bets import bets_of
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.dispersion import RUN_IN, SETTLED, SPANS, Dispersion, standardised
 from calibrant.drift.evidence import log_bets
+from calibrant.drift.expected_delay import Change
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import verdict
@@ -56,13 +57,13 @@ def test_estimates_are_mean_squared_differences(monkeypatch):
     monkeypatch.setattr("calibrant.drift.dispersion.MEMORY", 1e12)
     monkeypatch.setattr("calibrant.drift.dispersion._LARGEST", 1e12)
     monkeypatch.setattr("calibrant.drift.dispersion._LEFT", 1.0)
-    days = list(played.day_effects(1, 1, 100, 0.3))[:60]
+    days = list(simulation.day_effects(1, 1, 100, 0.3))[:60]
     assert seen(days).by_span == pytest.approx(naive(days), rel=1e-9)
 
 
 def test_the_first_cohorts_count_as_one_unit_each():
     """Then the evidence is valid under any dependence inside a cohort."""
-    days = list(played.records(1, 1, 50, n_days=RUN_IN + 1))
+    days = list(simulation.records(1, 1, 50, n_days=RUN_IN + 1))
     for n in (0, 5, RUN_IN - 1):
         assert seen(days[:n]).phi(np.asarray(50.0), np.asarray(5.0)) == 50.0
     assert seen(days).phi(np.asarray(50.0), np.asarray(5.0)) < 10.0
@@ -70,7 +71,7 @@ def test_the_first_cohorts_count_as_one_unit_each():
 
 def test_a_factor_does_not_depend_on_the_labels_of_its_cohort():
     """It is at least 1, at most the units, and larger for a cohort that is larger than usual."""
-    dispersion = seen(list(played.day_effects(2, 1, 200, 0.4))[:90])
+    dispersion = seen(list(simulation.day_effects(2, 1, 200, 0.4))[:90])
     usual, large = (
         float(dispersion.phi(np.asarray(n), np.asarray(n / 8.0))) for n in (200.0, 800.0)
     )
@@ -81,28 +82,31 @@ def test_a_factor_does_not_depend_on_the_labels_of_its_cohort():
 def test_day_effects_do_not_alarm_and_are_reported():
     """The defect: every such year alarmed, silently."""
     for correlation, delta in ((0.0, 0.02), (0.8, 0.02), (0.8, 0.0)):
-        end = played.play(played.day_effects(4, 16, 200, 0.4, correlation), 16, delta)
+        end = simulation.simulate(simulation.day_effects(4, 16, 200, 0.4, correlation), 16, delta)
         assert end.false_rate("plain") == 1.0
         # At most 10 % of years: 6 of 16 or more have a probability of 0.003.
         assert end.false_rate() <= 5 / 16 and end.warned.mean() >= 0.8
 
 
 def test_independent_days_are_rarely_reported_and_lose_little():
-    end = played.play(played.records(5, 40, 100), 40)
+    end = simulation.simulate(simulation.records(5, 40, 100), 40)
     assert end.warned.mean() <= 0.1
-    rate = played.changed(played.Change(slope=0.6))
-    found = played.play(played.records(6, 16, 100, rate, 160), 16)
+    rate = simulation.changed(Change(slope=0.6))
+    found = simulation.simulate(simulation.records(6, 16, 100, rate, 160), 16)
     assert found.median_delay() <= found.median_delay("plain") + 3
 
 
 def test_a_change_is_found_under_day_effects():
-    rate = played.changed(played.Change(slope=0.4))
-    found = played.play(played.day_effects(7, 16, 200, 0.2, 0.0, rate), 16)
-    assert found.false_rate(before=played.CHANGED_AT) <= 0.2 and found.median_delay() <= 20
+    rate = simulation.changed(Change(slope=0.4))
+    found = simulation.simulate(simulation.day_effects(7, 16, 200, 0.2, 0.0, rate), 16)
+    assert found.false_rate(before=simulation.CHANGED_AT) <= 0.2 and found.median_delay() <= 20
 
 
 def test_only_the_plain_statistic_is_a_watch_with_the_named_warning():
-    state, tables = fresh(NONE), list(played.tables(played.day_effects(8, 1, 200, 0.5)))[:120]
+    state, tables = (
+        fresh(NONE),
+        list(simulation.tables(simulation.day_effects(8, 1, 200, 0.5)))[:120],
+    )
     for day, table in enumerate(tables):
         state = advance(state, day, table, 3650.0)
         if day > SETTLED and state.log_plain_sr > np.log(3650.0):
@@ -132,11 +136,11 @@ def test_pending_labels_take_their_least_favourable_value():
 
 def test_late_labels_of_one_class_do_not_alarm_and_are_a_watch():
     """The defect: a calibrated model alarmed in every year if positives were labelled later."""
-    end = played.play(played.pending_labels(10, 12, 100, 14), 12, 0.02)
+    end = simulation.simulate(simulation.pending_labels(10, 12, 100, 14), 12, 0.02)
     assert end.false_rate("plain") == 1.0 and end.false_rate() == 0.0 and end.watch_rate == 1.0
     state = fresh(NONE)
     for day, (weight, confidence, correct, pending) in enumerate(
-        played.pending_labels(11, 1, 100, 14)
+        simulation.pending_labels(11, 1, 100, 14)
     ):
         table = UnitTable(weight[0], confidence[0], correct[0], weight[0], weight[0] + pending[0])
         state = advance(state, day, table, 3650.0, None, pending[0])
@@ -149,8 +153,8 @@ def test_late_labels_of_one_class_do_not_alarm_and_are_a_watch():
 def test_caution_is_the_long_run_variance_before_a_change():
     """Independent cohorts need hardly more evidence, correlated ones several times as much, unknown ones as well."""
     assert Dispersion.none().caution == 4.0
-    calm = seen(list(played.records(12, 1, 100))[:100])
-    moved = seen(list(played.day_effects(12, 1, 200, 0.4, 0.8))[:100])
+    calm = seen(list(simulation.records(12, 1, 100))[:100])
+    moved = seen(list(simulation.day_effects(12, 1, 200, 0.4, 0.8))[:100])
     assert calm.caution < 2.0 and moved.caution > 5.0
     gaps = moved.history[:, -100:] - moved.history[:, -100:].mean(axis=1, keepdims=True)
     weights = [1 - lag / 7 for lag in range(7)]
@@ -158,14 +162,14 @@ def test_caution_is_the_long_run_variance_before_a_change():
     naive = sum((1 + (lag > 0)) * weights[lag] * lagged[lag] for lag in range(7)) / 86
     assert moved.caution == pytest.approx(naive.max())
     # A stable offset is no variation.
-    offset = seen(list(played.records(13, 1, 2000, lambda p, day: p + 0.02 * (1 - p)))[:100])
+    offset = seen(list(simulation.records(13, 1, 2000, lambda p, day: p + 0.02 * (1 - p)))[:100])
     assert abs(offset.history[0, -100:].mean()) > 1.0 and offset.caution < 2.5
 
 
 def test_a_clear_change_soon_after_the_run_in_is_found():
     """It is not taken for variation between cohorts while it is withheld."""
-    rate = played.changed(played.Change(slope=0.4), 20)
-    found = played.play(played.records(14, 24, 200, rate, 60), 24)
+    rate = simulation.changed(Change(slope=0.4), 20)
+    found = simulation.simulate(simulation.records(14, 24, 200, rate, 60), 24)
     assert found.median_delay(since=20) <= 10
 
 

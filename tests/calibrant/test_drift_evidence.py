@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import betaln, gammaln
 
-from benchmarks.drift_table import records, tables
+from benchmarks.drift_simulation import records, tables
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError

@@ -42,8 +42,14 @@ def pane_of(rng: np.random.Generator, n: int, size: float) -> Pane:
     return pane
 
 
-@pytest.mark.parametrize("size", [0.0, 0.02, 0.1])
-@pytest.mark.parametrize("n", [100, 300, 2000])
+# Every number of predictions and every size of gaps once; the other pairs take as long again.
+QUICK = ((100, 0.0), (300, 0.02), (2000, 0.1))
+
+
+@pytest.mark.parametrize(("n", "size"), [
+    pytest.param(n, size, marks=[] if (n, size) in QUICK else pytest.mark.slow)
+    for n in (100, 300, 2000) for size in (0.0, 0.02, 0.1)
+])  # fmt: skip
 def test_intervals_cover_at_their_level(n: int, size: float) -> None:
     """Within five points of 95 %, and the error of counting the runs (two standard errors are three points)."""
     rng, truth = np.random.default_rng(int(1000 * size) + n), true_errors(size)

@@ -137,9 +137,9 @@ def batches(draw: st.DrawFn, n_classes: int, task: str) -> Batch:
 @pytest.mark.parametrize(
     ("spec", "n_examples"),
     [
-        (PaneSpec("binary", 2), 60),
-        (PaneSpec("multiclass", 3), 60),
-        (PaneSpec("segmentation", 10), 40),
+        (PaneSpec("binary", 2), 30),
+        (PaneSpec("multiclass", 3), 30),
+        (PaneSpec("segmentation", 10), 30),
         (PaneSpec("multiclass", 10, grid=700, listed_classes=(1, 4)), 20),
         (PaneSpec("multiclass", 1000), 8),
     ],

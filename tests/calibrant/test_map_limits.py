@@ -122,7 +122,7 @@ def test_a_class_that_is_not_kept_is_named():
     with pytest.raises(CalibrationInputError):
         fit("temperature", view)
     with pytest.raises(CalibrationInputError):
-        fit("spline", view)
+        fit("loess", view)
 
 
 # Held-out numbers

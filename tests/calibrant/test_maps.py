@@ -140,8 +140,13 @@ def test_losses_before_and_after_are_those_of_the_rows(method):
     assert answer["after"]["nll"] == pytest.approx(after["nll"], abs=1e-9)
 
 
-@pytest.mark.parametrize("method", list(MAPS))
-@pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
+# Each map under two of the four policies, each policy under half of the maps.
+POLICIES = ("pooled", "mean", "majority", "single", "pooled")
+
+
+@pytest.mark.parametrize(("method", "raters"), [
+    (method, raters) for at, method in enumerate(MAPS) for raters in POLICIES[at % 4 : at % 4 + 2]
+])  # fmt: skip
 def test_panes_that_merge_give_one_map(method, raters):
     batch, most = many_classes(800), 1 << 17
     scope = None if "full" in MAPS[method].scopes else "class:2"
@@ -192,7 +197,7 @@ def test_maps_rise_and_stay_probabilities(method, seed):
     grid = np.concatenate([[0.0], np.sort(np.random.default_rng(seed).random(500)), [1.0]])
     mapped = apply(answer, binary(grid, np.zeros(502, int)))
     assert ((mapped >= 0) & (mapped <= 1)).all()
-    if method != "histogram":
+    if method not in ("histogram", "spline"):
         assert (np.diff(mapped) >= -1e-15).all()
 
 
@@ -218,7 +223,7 @@ def test_digest_speaks_of_the_map_and_nothing_else():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"method": "spline"},
+        {"method": "loess"},
         {"parameters": None},
         {"scope": "full"},
         {"scope": "class", "class": 7},

@@ -210,7 +210,7 @@ def test_temperatures_of_samples_and_of_all_rows_are_paired_alike() -> None:
 def test_intervals_of_temperatures_cover_and_pairing_narrows_them() -> None:
     rng = np.random.default_rng(9)
     found: dict[bool, list] = {True: [], False: []}
-    for _ in range(60):
+    for _ in range(40):
         z, y = logits_and_labels(rng, 500)
         fresh, fresh_y = logits_and_labels(rng, 500)
         mine = pane_of(THREE, 500, window=True, logits=z * 1.5, labels=y)

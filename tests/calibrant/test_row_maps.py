@@ -115,8 +115,8 @@ def test_a_complete_sample_gives_the_fit_to_the_raw_rows(raters):
 def test_standard_errors_cover():
     """Ninety-five in a hundred intervals hold the slope that made the labels."""
     rng = np.random.default_rng(4)
-    held = np.zeros(3)
-    for _ in range(150):
+    n_runs, held = 80, np.zeros(3)
+    for _ in range(n_runs):
         z = rng.normal(size=(300, 3)) * 2
         p = softmax(z * [0.7, 1.0, 1.3] + [0.3, 0.0, -0.3], axis=1)
         labels = (p.cumsum(axis=1) > rng.random((300, 1))).argmax(axis=1)
@@ -132,7 +132,7 @@ def test_standard_errors_cover():
             for a, b in (("parameters", "slopes"), ("standard_errors", "slopes"))
         )
         held += np.abs(slopes - [0.7, 1.0, 1.3]) < 1.96 * errors
-    assert (held / 150 > 0.88).all() and (held / 150 <= 1.0).all()
+    assert (held / n_runs > 0.88).all() and (held / n_runs <= 1.0).all()
 
 
 def test_maps_of_rows_name_the_reason():

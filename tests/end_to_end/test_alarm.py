@@ -32,7 +32,7 @@ from tests.waiting import PATIENCE_S, eventually
 KEY = b"a receiver's key of thirty bytes"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
 A_DAY = 200
-YEAR, CHANGE = 365, 90
+YEAR, SEASON, CHANGE = 365, 120, 90
 
 
 class Receiver:
@@ -110,11 +110,11 @@ def days_of(seed: int, slope_after: float, n: int = YEAR) -> list[tuple[np.ndarr
 
 
 def play(
-    deployment: Deployment, model: str, seed: int, slope_after: float, days: range = range(YEAR)
+    deployment: Deployment, model: str, seed: int, slope_after: float, days: range, n: int = YEAR
 ) -> datetime:
-    """Send days that end two days ago, fifty in a batch; returns the beginning of the first."""
+    """Send some of the `n` days that end two days ago, twenty in a batch; returns the beginning of the first."""
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    first = today - timedelta(days=YEAR + 2)
+    first = today - timedelta(days=n + 2)
     columns: dict[str, list] = {"confidences": [], "labels": [], "event_times": [], "sites": []}
     for day, (score, label) in enumerate(days_of(seed, slope_after, days.stop)):
         if day < days.start:
@@ -134,11 +134,11 @@ def play(
     return first
 
 
-def exact(first: datetime, seed: int, slope_after: float) -> Detector:
-    """The detector after a year, from the days themselves."""
+def exact(first: datetime, seed: int, slope_after: float, n: int) -> Detector:
+    """The detector after `n` days, from the days themselves."""
     settings = AlarmSettings(tolerance=0.0)
     detector = Detector.begin(settings)
-    for day, (score, label) in enumerate(days_of(seed, slope_after)):
+    for day, (score, label) in enumerate(days_of(seed, slope_after, n)):
         pane = Pane(PaneSpec("binary", 2))
         pane.fill_batch(
             Batch.from_columns({"confidences": score, "labels": label}, task="binary").batch
@@ -187,27 +187,30 @@ def test_before_anything_is_sealed_the_verdict_says_why_there_is_none(watched):
     assert watched.get("/v1/models/plain/drift/history")["cohorts"] == []
 
 
-def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
-    made = declare(watched, "steady")
+@pytest.mark.parametrize("n", [SEASON, pytest.param(YEAR, marks=pytest.mark.slow)])
+def test_a_calibrated_model_stays_ok(watched, n):
+    model = f"steady-{n}"
+    made = declare(watched, model)
     assert made["expected_delay"]["changes"] is None
     with ThreadPoolExecutor(1) as pool:
-        playing = pool.submit(play, watched, "steady", 1, 1.0)
+        playing = pool.submit(play, watched, model, 1, 1.0, range(n - 20), n)
         # Killed while they merge and seal: what was sealed stays, and no cohort is seen twice.
         cut = []
-        for least in (10, 100, 200):
+        for least in (10, n // 4, n // 2):
             cut.append(
-                eventually(lambda least=least: (n := n_seen(watched, "steady")) >= least and n)
+                eventually(lambda least=least: (seen := n_seen(watched, model)) >= least and seen)
             )
             for name in ("worker0", "worker1"):
                 watched.kill(name)
                 watched.start(name)
         first = playing.result()
-    assert max(cut) < YEAR
-    found = sealed(watched, "steady", YEAR)
-    expected = replace(exact(first, 1, 1.0), units="units_unknown")
-    assert kept(watched, "steady") == {b"score|": expected.pack()}
+    play(watched, model, 1, 1.0, range(n - 20, n), n)
+    assert max(cut) < n
+    found = sealed(watched, model, n)
+    expected = replace(exact(first, 1, 1.0, n), units="units_unknown")
+    assert kept(watched, model) == {b"score|": expected.pack()}
     assert found["units"]["claim"] is None
-    assert (found["status"], found["n_cohorts"]) == ("ok", YEAR)
+    assert (found["status"], found["n_cohorts"]) == ("ok", n)
     assert found["sr"] < found["threshold"] == found["arl_target"] == 3650
     assert found["recommendation"]["action"] == "none"
     assert found["coverage"]["labelled"] == 1.0 and found["start_of_change"] is None
@@ -215,9 +218,9 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
         low <= 0 <= high
         for low, high in (row["gap_sequence"] for row in found["bins"] if row["gap_sequence"])
     )
-    reference_is_the_first_month(watched, first)
-    rows = watched.get("/v1/models/steady/drift/history")["cohorts"]
-    assert len(rows) == YEAR and not any(row["over_threshold"] for row in rows)
+    reference_is_the_first_month(watched, model, first)
+    rows = watched.get(f"/v1/models/{model}/drift/history")["cohorts"]
+    assert len(rows) == n and not any(row["over_threshold"] for row in rows)
     assert rows[-1]["sr_log10"] == pytest.approx(found["sr_log10"])
     settings = {
         "task": "binary",
@@ -228,7 +231,7 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
 
     def changes() -> list | None:
         # On a busy machine the answer asks to set the same again.
-        again = watched.client.put("/v1/models/steady", json=settings, headers={"If-Match": "*"})
+        again = watched.client.put(f"/v1/models/{model}", json=settings, headers={"If-Match": "*"})
         return again.json()["expected_delay"]["changes"]
 
     slope, intercept = eventually(changes)
@@ -236,9 +239,9 @@ def test_a_calibrated_model_stays_ok_for_a_year_of_days(watched):
     assert 12 <= slope["median"] <= 30 and 6 <= intercept["median"] <= 20
 
 
-def reference_is_the_first_month(deployment: Deployment, first: datetime) -> None:
+def reference_is_the_first_month(deployment: Deployment, model: str, first: datetime) -> None:
     """`against=reference` compares with the sealed cohorts that the alarm holds as its reference."""
-    path, month = "/v1/models/steady/metrics", (first, first + timedelta(days=30))
+    path, month = f"/v1/models/{model}/metrics", (first, first + timedelta(days=30))
     ends = [each.isoformat().replace("+00:00", "Z") for each in month]
     own = deployment.get(path, metrics="brier", **dict(zip(("from", "to"), ends, strict=True)))
     found = deployment.get(path, metrics="brier", window="P30D", against="reference")
@@ -248,7 +251,7 @@ def reference_is_the_first_month(deployment: Deployment, first: datetime) -> Non
     assert brier["against"] == pytest.approx(own["metrics"]["brier"]["value"], abs=1e-12)
     low, high = brier["difference_interval"]
     assert low <= 0 <= high
-    drift = deployment.get("/v1/models/steady/drift", against="reference")
+    drift = deployment.get(f"/v1/models/{model}/drift", against="reference")
     assert drift["comparison"]["reference"]["window"] == found["against"]["reference"]
 
 
@@ -433,8 +436,10 @@ def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_sc
 def test_meters_hold_the_sums_of_sealed_cohorts(watched):
     text = watched.client.get("/metrics/models").text
     name = "calibrant_drift_bin_units_total{"
-    lines = [line for line in text.splitlines() if line.startswith(name) and "steady" in line]
-    assert sum(float(line.split()[-1]) for line in lines) == pytest.approx(A_DAY * YEAR)
+    lines = [
+        line for line in text.splitlines() if line.startswith(name) and f"steady-{SEASON}" in line
+    ]
+    assert sum(float(line.split()[-1]) for line in lines) == pytest.approx(A_DAY * SEASON)
 
 
 def test_a_stream_tells_of_alarms_and_continues_where_it_was_left(watched):

@@ -23,7 +23,7 @@ def send(
     return deployment.post(f"/v1/models/{model}/predictions", body | columns)
 
 
-@pytest.fixture(scope="module", params=["embedded", "spread"])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("spread", marks=pytest.mark.slow)])
 def played(request):
     deployment = request.getfixturevalue(request.param)
     rng = np.random.default_rng(1)

@@ -47,6 +47,16 @@ def test_a_map_follows_promotions_and_outlives_the_service(tmp_path):
         eventually(lambda: current.version == 2)
         assert np.array_equal(current(SOME), model.frozen_map(2)(SOME))
 
+        # Observe mode takes the map away from those who follow it.
+        for mode, version in (("observe", None), ("serve", 2)):
+            headers = {"If-Match": deployment.client.get("/v1/models/followed").headers["etag"]}
+            changed = deployment.client.patch(
+                "/v1/models/followed", json={"mode": mode}, headers=headers
+            )
+            assert changed.status_code == 200, changed.text
+            eventually(lambda expected=version: current.version == expected)
+        assert np.array_equal(current(SOME), model.frozen_map(2)(SOME))
+
         # An unchanged map is 304: it stays the same object.
         same = current.map
         current.refresh()

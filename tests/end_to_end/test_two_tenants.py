@@ -61,7 +61,7 @@ def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
 
     def is_ready() -> bool:
         with suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+            return httpx.get(f"http://127.0.0.1:{port}/readyz", verify=False).status_code == 200
         return False
 
     try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import orjson
 
 Rng = np.random.Generator
 ODD: list[Any] = [
@@ -105,6 +106,10 @@ def _nudged(rng: Rng, value: Any) -> Any:
 
 def text_of(value: Any) -> bytes:
     """Return a value as JSON."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # integers beyond 64 bits, half a surrogate pair, deep values
+        pass
     try:
         return json.dumps(value, separators=(",", ":"), default=str).encode()
     except RecursionError:

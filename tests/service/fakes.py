@@ -24,7 +24,7 @@ from calibrant_server.workers.store.registry import (
     RevisionConflict,
 )
 from calibrant_server.workers.store.tenant_usage import PartitionUsage
-from calibrant_server.workers.store.windows import Watermarks
+from calibrant_server.workers.store.watermarks import Watermarks
 
 
 class FakeRegistry:
@@ -87,6 +87,9 @@ class FakeAlarms:
 
     async def numbers(self):
         return [max((each.number for each in self.held), default=0)]
+
+    async def recent_numbers(self, age_s):
+        return await self.numbers()
 
     async def changed_since(self, tenant, numbers):
         return [
@@ -420,7 +423,9 @@ class FakeInbox:
         known = self.registry.configs.get((model.tenant, model.model)) == model
         return await self.state(model, slice_, needs) if known else None
 
-    async def ask(self, query, model, window, deadline_s=None, slice_="", against=None):
+    async def ask(
+        self, query, model, window, deadline_s=None, slice_="", against=None, version=None
+    ):
         self._stumble()
         self.asked.append((query.kind, model.key, query.to_dict(), window, slice_))
         if query.kind in self.failing:

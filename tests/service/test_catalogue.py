@@ -42,10 +42,10 @@ async def test_a_search_word_finds_its_metric(client, word, slug):
     assert slug in [each["slug"] for each in found]
 
 
-@pytest.mark.parametrize("slug", sorted(METRICS))
-async def test_a_search_word_as_a_slug_is_rejected_with_the_slug(client, slug):
+async def test_a_search_word_as_a_slug_is_rejected_with_the_slug(client):
     await client.put(M, json={"classes": 3})
-    for word in METRICS[slug].search_words:
+    words = [(word, slug) for slug, metric in METRICS.items() for word in metric.search_words]
+    for word, slug in words:
         if any(letter in word for letter in " (),=") or word in METRICS:
             continue
         answer = await client.get(f"{M}/metrics", params={"metrics": word})

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from calibrant.contrib.ids import fitted
 from calibrant.core.batch import Batch
-from calibrant_server.service.ingest.cloudevents import fitted
 from calibrant_server.service.routes import cloudevents
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
 from tests.service.conftest import problem

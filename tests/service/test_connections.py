@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import resource
 from contextlib import asynccontextmanager, suppress
 
@@ -250,6 +251,42 @@ async def test_a_few_requests_at_once_are_all_served():
         )
         found = await asyncio.wait_for(reader.read(), 10)
         assert (found.count(b" 200 OK"), app.n_ended) == (21, 21)
+
+
+BROKEN = {
+    "gzip, chunked": CHUNKED.replace(b"chunked", b"gzip, chunked") + b"1\r\na\r\n0\r\n\r\n",
+    "gzip and chunked": CHUNKED.replace(b"transfer", b"transfer-encoding: gzip\r\ntransfer"),
+    "chunked twice": CHUNKED.replace(b"chunked", b"chunked, chunked") + b"0\r\n\r\n",
+    "identity": CHUNKED.replace(b"chunked", b"identity"),
+    "length and chunked": CHUNKED.replace(b"host", b"content-length: 4\r\nhost") + b"0\r\n\r\n",
+    "two lengths": HEAD + b"content-length: 1\r\ncontent-length: 2\r\n\r\nab",
+    "two hosts": GET.replace(b"host", b"host: y\r\nhost"),
+    "the same host twice": GET.replace(b"host", b"Host: x\r\nhost"),
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "a space before the colon": GET.replace(b"host:", b"host :"),
+    "garbage": b"\x16\x03\x01\x02\x00garbage\r\n\r\n",
+    "a chunk without a size": CHUNKED + b"zz\r\nabc\r\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("before", [b"", GET.replace(b"/ ", b"/slow ")], ids=["alone", "pipelined"])
+async def test_what_is_no_request_is_rejected_without_effect(name, before, parser):
+    """Behind another request, it is rejected after the response to that one."""
+    if (name, parser) == ("length and chunked", "h11"):
+        pytest.skip("h11 follows RFC 9112: chunked counts")
+    async with serving() as (port, app, _):
+        reader, _ = await opened(port, before + BROKEN[name])
+        if before:
+            await asyncio.wait_for(app.has_begun.wait(), 10)
+            await asyncio.sleep(0.05)
+            app.may_end.set()
+        found = await asyncio.wait_for(reader.read(), 10)
+        statuses = re.findall(rb"HTTP/1.1 (\d+) ", found)
+        # A request whose body breaks has begun; it is ended, and the client is told why.
+        has_begun = app.n_ended - bool(before)
+        assert statuses == [b"200"] * bool(before) + [b"400"]
+        assert has_begun <= (name == "a chunk without a size" and not before)
 
 
 async def test_a_large_chunked_body_is_no_head():

@@ -108,6 +108,14 @@ class TestRates:
         assert sum(n for _, n in bucket.spent) == 14, "everything spent was reported"
         await rates.close()
 
+    async def test_processes_have_equal_parts_until_the_store_replies(self):
+        rates = Rates(Bucket([]), 10, 0, n_processes=4)
+        assert exhausted(rates) == 2
+        await rates.close()
+        lowest = Rates(Bucket([]), 1, 0, n_processes=4)
+        assert exhausted(lowest) == 1, "a first request is never rejected"
+        await lowest.close()
+
     async def test_a_client_that_waited_as_told_is_served(self):
         clock = Time()
         rates = Rates(Bucket([0, 5]), 10, 0, clock, clock.pause)
@@ -238,6 +246,32 @@ async def test_usage_names_every_limit(tmp_path, inbox, registry):
     assert found["event_streams"] == {"limit": 50, "used": 0, "total": None, "scope": "process"}
     assert found["requests_per_second"]["limit"] == 1000
     assert found["requests_per_second_of_a_key"]["limit"] is None
+
+
+async def test_among_other_tenants_work_that_blocks_takes_one_thread(monkeypatch):
+    monkeypatch.setattr(threads, "_last_requests", {})
+    release, began = threading.Event(), []
+
+    def block(name: str) -> None:
+        began.append(name)
+        release.wait(PATIENCE_S)
+
+    async def work(tenant: str, name: str) -> None:
+        threads.note_tenant(tenant)
+        await threads.aside(block, name)
+
+    threads.note_tenant("b")
+    tasks = [asyncio.create_task(work("a", f"a{i}")) for i in range(4)]
+    while not began:
+        await asyncio.sleep(0.01)
+    tasks.append(asyncio.create_task(work("b", "b0")))
+    while "b0" not in began:
+        await asyncio.sleep(0.01)
+    assert began == ["a0", "b0"]
+    release.set()
+    await asyncio.gather(*tasks)
+    monkeypatch.setattr(threads, "ACTIVE_S", -1.0)
+    assert not threads._has_others("a") and not threads._last_requests
 
 
 async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own():

@@ -325,3 +325,45 @@ async def test_the_class_is_named_that_probabilities_are_of(client, inbox):
     found = answer.json()
     assert (found["scope"], found["class"]) == ("class", 2)
     assert found["confidences"] == pytest.approx([0.2], abs=1e-12)
+
+
+async def test_observe_mode_of_a_model_makes_maps_advice(made, inbox):
+    first = await promote(made, 1, FIRST)
+    assert (await made.get(URL)).json()["mode"] == "serve"
+    settings = (await made.get(URL)).headers["etag"]
+    observed = await made.patch(
+        URL,
+        content=b'{"mode": "observe"}',
+        headers={"If-Match": settings, "Content-Type": "application/merge-patch+json"},
+    )
+    assert observed.json()["mode"] == "observe", observed.text
+    for response in (
+        await promote(made, 2, {"If-Match": first.headers["etag"]}),
+        await made.get(f"{URL}/maps/current"),
+        await made.post(
+            f"{URL}/calibration-map/apply?map=current", json={"probabilities": [[0.2, 0.3, 0.5]]}
+        ),
+    ):
+        refused = problem(response, 409, "observe-only")
+        assert "'digits' is in observe mode" in refused["detail"]
+    # Fits, and what was frozen and promoted before, can be read; a new version can be frozen.
+    listed = (await made.get(f"{URL}/maps")).json()
+    assert listed["current"] == 1 and len(listed["promotions"]) == 1
+    inbox.answers["calibration_map"] = FIT | {"digest": "d4"}
+    assert (await made.post(f"{URL}/maps", json={"method": "temperature"})).status_code == 201
+    report = await made.get(f"{URL}/maps/4")
+    assert report.json()["version"] == 4
+
+
+async def test_observe_mode_of_the_service_holds_for_every_model(made):
+    app = made._transport.app
+    app.state.settings = app.state.settings.model_copy(update={"mode": "observe"})
+    refused = problem(await promote(made, 1, FIRST), 409, "observe-only")
+    assert "CALIBRANT_MODE" in refused["detail"]
+
+
+async def test_a_mode_is_one_of_two(client):
+    refused = problem(
+        await client.put(URL, json={"classes": 3, "mode": "watch"}), 422, "invalid-input"
+    )
+    assert refused["errors"][0]["pointer"] == "/mode"

@@ -78,6 +78,22 @@ async def test_a_cookie_is_secure_over_https(keyed):
         assert "Secure" in answer.headers["set-cookie"]
 
 
+async def test_signing_in_counts_against_the_rates_of_key_and_tenant(tmp_path, inbox, registry):
+    keys = json.dumps({"keys": [entry("reader", "read"), entry("other", "read", tenant="other")]})
+    settings = Settings(data_dir=tmp_path, keys=keys, log_requests=False, tenant_rate=3)
+    async with people(create_app(settings, Connection(inbox, registry))) as client:
+        first = await signed_in(client, "reader")
+        assert first.headers["ratelimit"].startswith('"tenant";r=2')
+        statuses = [(await signed_in(client, "reader")).status_code for _ in range(4)]
+        assert statuses == [303, 303, 429, 429]
+        late = await signed_in(client, "reader")
+        assert int(late.headers["retry-after"]) >= 1 and "text/html" in late.headers["content-type"]
+        # A key that is unknown spends nobody's tokens; another tenant has its own.
+        assert (await signed_in(client, "nope")).status_code == 401
+        assert (await signed_in(client, "other")).status_code == 303
+        assert len(inbox.page_sessions.digests) == 4
+
+
 async def test_signing_out_ends_the_session(keyed, inbox):
     async with people(keyed) as client:
         await signed_in(client, "reader")

@@ -9,6 +9,7 @@ import httpx
 import pytest
 import yaml
 
+import calibrant as cal
 from calibrant_server.service.reads import model_statuses
 from calibrant_server.service.security.keys import Key, Keyring
 from calibrant_server.workers.queries.ask import AnswerTimeout
@@ -156,7 +157,8 @@ async def test_every_series_that_is_used_is_exposed(watched, inbox):
     used = {name for rule in each for name in NAME.findall(rule["expr"])}
     for board in dashboards().values():
         for panel in board["panels"]:
-            used |= {name for target in panel["targets"] for name in NAME.findall(target["expr"])}
+            queries = [target.get("expr", "") for target in panel["targets"]]
+            used |= {name for query in queries for name in NAME.findall(query)}
     for page in (ROOT / "docs").glob("*.md"):
         for block in re.findall(
             r"```promql\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
@@ -171,4 +173,26 @@ def test_the_committed_dashboards_are_those_of_the_script(name):
     assert (FOLDER / name).read_text(encoding="utf-8") == written(dashboards()[name])
     board = json.loads((FOLDER / name).read_text(encoding="utf-8"))
     places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in board["panels"]]
-    assert len(set(places)) == len(places) and len(board["panels"]) == 8
+    assert len(set(places)) == len(places) and len(places) == (
+        4 if name == "calibration.json" else 8
+    )
+
+
+async def test_the_dashboard_without_prometheus_asks_for_what_the_service_returns(client):
+    """Each address is one of the document, and each column is in a series of metrics."""
+    parameters = (await client.get("/openapi.json")).json()["paths"]
+    known = parameters["/v1/models/{model}/metrics"]["get"]["parameters"]
+    names = {each.get("name") or each["$ref"].rpartition("/")[2] for each in known}
+    probabilities, labels = [0.9, 0.2, 0.7, 0.4] * 20, [1, 0, 0, 1] * 20
+    for panel in dashboards()["calibration.json"]["panels"]:
+        (target,) = panel["targets"]
+        address, _, query = target["url"].partition("?")
+        asked = dict(each.split("=") for each in query.split("&"))
+        assert address == "/v1/models/${model}/metrics" and set(asked) <= names
+        report = cal.evaluate(probabilities, labels, asked["metrics"])
+        point = {name: each.to_dict() for name, each in report.items()}
+        time, *columns = (each["selector"] for each in target["columns"])
+        assert time == "window.from"
+        for selector in columns:
+            _, slug, part = selector.split(".")
+            assert re.sub(r"\[[01]\]$", "", part) in point[slug], selector

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -38,7 +39,7 @@ class FaultyProcess(threading.Thread):
         super().__init__(daemon=True)
         self.deployment, self.name_, self.faults, self.rng = deployment, name, faults, rng
         self.inflicted: Counter[str] = Counter()
-        self.n_own_exits = 0
+        self.own_exits: Counter[str] = Counter()
         self.is_done = threading.Event()
         self.may_end = threading.Event()
         self.error: BaseException | None = None
@@ -97,10 +98,15 @@ class FaultyProcess(threading.Thread):
             if self.name_ == "store":
                 continue
             with STARTING:
-                has_ended = self.deployment.processes[self.name_].poll() is not None
-            if has_ended:
-                self.n_own_exits += 1
+                code = self.deployment.processes[self.name_].poll()
+            if code is not None:
+                self.own_exits[f"{code}: {self._last_words()}"] += 1
                 self._start()
+
+    def _last_words(self) -> str:
+        """Return the last events of its log, shortened; a process that ends must have named the reason."""
+        lines = (self.deployment.directory / f"{self.name_}.log").read_text().splitlines()[-3:]
+        return " | ".join(_event(line) for line in lines)
 
     def _pid(self) -> int:
         if self.is_private_store:
@@ -118,3 +124,10 @@ class FaultyProcess(threading.Thread):
                 if process.name.isdigit() and os.readlink(process / "cwd") == directory:
                     return int(process.name)
         return 0
+
+
+def _event(line: str) -> str:
+    try:
+        return str(json.loads(line)["event"])[:200]
+    except (ValueError, KeyError, TypeError):
+        return line[:200]

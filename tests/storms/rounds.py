@@ -77,7 +77,7 @@ class Outcome:
     durability: str
     seed: int
     faults: dict[str, int] = field(default_factory=dict)
-    own_exits: dict[str, int] = field(default_factory=dict)
+    own_exits: dict[str, dict[str, int]] = field(default_factory=dict)
     acknowledged: dict[str, int] = field(default_factory=dict)
     lost: int = 0
     twice: int = 0
@@ -142,8 +142,8 @@ def storm(
         for fault, n in process.inflicted.items():
             key = f"{kind}: {fault if fault == KILL else f'stop of {float(fault):g} s'}"
             outcome.faults[key] = outcome.faults.get(key, 0) + n
-        if process.n_own_exits:
-            outcome.own_exits[process.name_] = process.n_own_exits
+        if process.own_exits:
+            outcome.own_exits[process.name_] = dict(process.own_exits)
     outcome.acknowledged = dict(sum((each.n_acknowledged for _, each in senders), Counter()))
     outcome.seconds = round(time.monotonic() - started, 1)
     return outcome

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from hashlib import blake2b
 
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant_server.workers.ingest import inbox, partition_loop
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
-from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
+from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch, StoreUnavailable
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import Update, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -21,7 +22,7 @@ from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Watermarks
+from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.supervisor import Supervisor
 from tests.waiting import PATIENCE_S
 from tests.waiting import eventually as eventually
@@ -127,6 +128,16 @@ class Bench:
             return await asyncio.gather(*(self.inbox.hand_over(each) for each in deliveries))
 
         return self.run(all_of_them())
+
+    def deliver_until_taken(self, batch):
+        """Send a batch as a client does: again under its id until the store takes it; its receipt."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.deliver(batch)[0]
+            except StoreUnavailable:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
 
     def merged(self, batch_id, model=MODEL, seconds=PATIENCE_S):
         """The receipt of a batch once it has been dealt with."""

@@ -19,7 +19,9 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.commit import StaleTokenError
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE
-from calibrant_server.workers.store.windows import Watermarks, Window, fields_of, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
+from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL, delivery, totals
 from tests.workers.ledger import LedgerHistogram
 from tests.workers.test_late_labels import assert_same, deliveries, final_panes, stored_panes
@@ -85,7 +87,9 @@ def by_day():
     return days
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))]
+)
 def test_labels_for_a_merged_day_go_to_its_pane(bench, seed):
     """Days are merged at any moment between predictions and their labels, and the worker dies of it now and then."""
     bench.settings = bench.settings.replace(compact_after_s=3600)

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_snapshot import read_view
 from calibrant_server.workers.alarm.commands import acknowledgement
 from calibrant_server.workers.alarm.drift_report import report_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.drift import DriftQuery, compute
-from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
+from calibrant_server.workers.store.windows import Dated, Window
 from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 
 pytestmark = pytest.mark.one_server

@@ -7,7 +7,6 @@ import itertools
 import os
 import signal
 import threading
-import time
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -15,12 +14,11 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from calibrant_server.workers.ingest.inbox import Inbox, StoreUnavailable
+from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.properties import StoreMismatch
 from tests.clusters import StoreCluster
-from tests.stores import StoreServer
-from tests.waiting import PATIENCE_S
+from tests.stores import StoreServer, replicas_have_everything
 from tests.workers.driving import MODEL, Bench, delivery, eventually
 from tests.workers.ledger import pane_of
 
@@ -38,17 +36,6 @@ def cluster_of(binary, directory, **options):
         cluster.close()
 
 
-def deliver_until(bench, batch):
-    """Send a batch as a client does: again under its id until it is accepted."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return bench.deliver(batch)
-        except StoreUnavailable:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
 def test_a_master_dies_and_its_replica_continues(settings, server_binary, tmp_path):
     with cluster_of(server_binary, tmp_path / "c", n_replicas=1) as cluster:
         settings = settings.replace(redis_url=cluster.url, namespace="death", socket_timeout_s=2.5)
@@ -61,7 +48,7 @@ def test_a_master_dies_and_its_replica_continues(settings, server_binary, tmp_pa
             master = cluster.master_of(keys.stream)
             eventually(lambda: replicas_have_everything(master))
             master.kill()
-            deliver_until(bench, delivery("b2", [2]))
+            bench.deliver_until_taken(delivery("b2", [2]))
             assert bench.merged("b2").status == "merged"
             assert cluster.master_of(keys.stream) is not master
             # The test's own client learns of the failover by an error, as every client does.
@@ -69,7 +56,7 @@ def test_a_master_dies_and_its_replica_continues(settings, server_binary, tmp_pa
                 bench.pane()
             assert bench.pane().numbers == pane_of([1, 2]).numbers
             # The same id again, after the failover: known, and counted once.
-            deliver_until(bench, delivery("b1", [1]))
+            bench.deliver_until_taken(delivery("b1", [1]))
             assert bench.pane().numbers == pane_of([1, 2]).numbers
             assert bench.dead_letters() == []
 
@@ -87,7 +74,7 @@ def test_slots_move_while_batches_arrive(settings, server_binary, tmp_path):
 
             def send():
                 number = next(numbers)
-                deliver_until(bench, delivery(f"b{number}", [number]))
+                bench.deliver_until_taken(delivery(f"b{number}", [number]))
                 sent.append(number)
 
             send()
@@ -115,7 +102,7 @@ def test_a_master_that_hangs_does_not_stop_the_others(settings, server_binary, t
                 assert bench.merged("b1", of_second).status == "merged"
             finally:
                 os.kill(cluster.nodes[0].pid, signal.SIGCONT)
-            deliver_until(bench, delivery("b2", [2], of_first))
+            bench.deliver_until_taken(delivery("b2", [2], of_first))
             assert bench.merged("b2", of_first).status == "merged"
 
 
@@ -148,15 +135,6 @@ async def open_inbox(settings):
         await inbox.open()
     finally:
         await inbox.close()
-
-
-def replicas_have_everything(master):
-    with master.client() as client:
-        found = client.info("replication")
-    return all(
-        found[f"slave{at}"]["offset"] == found["master_repl_offset"]
-        for at in range(found["connected_slaves"])
-    )
 
 
 def model_on(bench, cluster, node):

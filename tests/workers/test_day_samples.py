@@ -25,7 +25,7 @@ from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.store.keys import PaneKey
-from calibrant_server.workers.store.windows import baseline_slice, sealed_slice
+from calibrant_server.workers.store.slice_names import baseline_slice, sealed_slice
 from tests.workers.driving import MODEL, SUMS, Bench
 from tests.workers.test_tails import (
     EVER,
@@ -63,7 +63,8 @@ def random_rows(rng, n, hour=0, **more):
     return columns | {"probabilities": rng.dirichlet(np.ones(3), n).tolist()}
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.one_server
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_sample_does_not_depend_on_when_rows_become_sums(bench, seed):
     """Units over batches, delayed labels, corrections, deletions, slices, two hours: the samples are equal to the bit."""
     other = replace(MODEL, model="sums")

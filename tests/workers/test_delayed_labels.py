@@ -19,7 +19,7 @@ from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.queries.ask import QueryRequest, Side
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.windows import sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
 from tests.workers.driving import MODEL
 
 pytestmark = pytest.mark.one_server

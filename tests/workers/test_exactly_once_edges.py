@@ -13,10 +13,11 @@ from calibrant_server.workers.ingest.entries import PREDICTIONS, alarm_order
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
-from calibrant_server.workers.lifecycle import housekeeping
+from calibrant_server.workers.lifecycle import removal
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import Registry
-from calibrant_server.workers.store.windows import Watermarks, fields_of, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from tests.workers.driving import MODEL, SUMS, delivery
 from tests.workers.ledger import pane_of
 from tests.workers.test_parked import failing, parked_entries, replay_all, steps
@@ -144,8 +145,8 @@ class TestDamagedCohorts:
         self.damage(bench, loop, 0)
         bench.put_model(replace(self.MODEL, retention_s=DAY_S))
         loop._housekeeping.seal()
-        monkeypatch.setattr(housekeeping, "_A_COMMIT", 1)
-        remove, n_removed = loop._housekeeping._remove, []
+        monkeypatch.setattr(removal, "_A_COMMIT", 1)
+        remove, n_removed = loop._housekeeping._removal._remove, []
 
         def dying(panes):
             if len(n_removed) == 5:
@@ -153,7 +154,7 @@ class TestDamagedCohorts:
             n_removed.append(1)
             remove(panes)
 
-        loop._housekeeping._remove = dying
+        loop._housekeeping._removal._remove = dying
         with pytest.raises(KeyboardInterrupt):
             loop._housekeeping.drop_old_panes()
         loop = bench.loop()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
+from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.expected_delay import ASKED, expected_delay
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable
@@ -21,7 +22,7 @@ from calibrant_server.workers.alarm.typical_cohort import (
 )
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery, compute
-from calibrant_server.workers.store.windows import ALL_ROWS, Dated, Window
+from calibrant_server.workers.store.windows import Dated, Window
 from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 from tests.workers.test_alarm_histograms import posted
 

@@ -14,9 +14,9 @@ from calibrant_server.workers.health import read_health
 from calibrant_server.workers.ingest.inbox import Inbox, StoreRefused, StoreUnavailable
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.store_state import StoreState
-from tests.stores import StoreServer
+from tests.stores import StoreServer, follow, replicas_have_everything
 from tests.switch import Switch
-from tests.waiting import PATIENCE_S, eventually
+from tests.waiting import eventually
 from tests.workers.driving import Bench, delivery
 from tests.workers.ledger import pane_of
 
@@ -34,20 +34,6 @@ def pair(server_binary, tmp_path):
     yield servers
     for each in servers:
         each.close()
-
-
-def follow(replica, master):
-    with replica.client() as client:
-        client.replicaof("127.0.0.1", master.port)
-        eventually(lambda: client.info("replication")["master_link_status"] == "up")
-
-
-def has_everything(replica, master):
-    def offset(server, name):
-        with server.client() as client:
-            return client.info("replication")[name]
-
-    return offset(replica, "slave_repl_offset") >= offset(master, "master_repl_offset")
 
 
 def promote(server):
@@ -80,7 +66,7 @@ def test_after_a_failover_the_same_processes_continue(settings, pair, caplog):
             host = engine._leases.name.partition(":")[0]
             bench.deliver(delivery("b1", [1]))
             assert bench.merged("b1").status == "merged"
-            eventually(lambda: has_everything(second, first))
+            eventually(lambda: replicas_have_everything(first))
 
             # The old master becomes a replica of the new one; connections to it stay open.
             promote(second)
@@ -93,16 +79,7 @@ def test_after_a_failover_the_same_processes_continue(settings, pair, caplog):
             switch.target = second.socket
             eventually(lambda: bench.run(reason(bench.inbox)) == "")
 
-            async def until_taken():
-                inbox = bench.inbox
-                async with asyncio.timeout(PATIENCE_S):
-                    while True:
-                        try:
-                            return await inbox.hand_over(delivery("b2", [2]))
-                        except StoreUnavailable:
-                            await asyncio.sleep(0.02)
-
-            assert not bench.run(until_taken()).is_final
+            assert not bench.deliver_until_taken(delivery("b2", [2])).is_final
             assert bench.merged("b2").status == "merged"
             with redis.Redis(unix_socket_path=second.socket) as client:
                 assert client.exists(bench.store.keys.of_model("default/m").cursor)
@@ -128,7 +105,7 @@ def test_a_replica_that_becomes_master_again_needs_nothing(settings, pair):
         bench.put_model()
         bench.deliver(delivery("b1", [1]))
         follow(second, first)
-        eventually(lambda: has_everything(second, first))
+        eventually(lambda: replicas_have_everything(first))
         promote(second)
         follow(first, second)
         with pytest.raises(StoreRefused, match="READONLY"):

@@ -86,7 +86,7 @@ def test_a_state_of_the_store_ends_the_pass(bench, loop, monkeypatch):
     def read_only(*args):
         raise redis.exceptions.ReadOnlyError("You can't write against a read only replica.")
 
-    monkeypatch.setattr(loop._housekeeping, "_drop_old_panes", read_only)
+    monkeypatch.setattr(loop._housekeeping._removal, "drop_old_panes", read_only)
     with pytest.raises(redis.exceptions.ReadOnlyError):
         loop._housekeeping.run()
 
@@ -94,11 +94,11 @@ def test_a_state_of_the_store_ends_the_pass(bench, loop, monkeypatch):
 def test_a_deleted_model_is_forgotten(bench, loop):
     keeper = loop._housekeeping
     keeper.run()
-    assert len(keeper._looked) == 2
+    assert len(keeper._removal._removed_to) == 2
     bench.run(Registry(bench.inbox.client, bench.inbox.keys).delete(AGEING))
     while bench.client.xlen(loop.keys.stream):
         loop.step()
     keeper._walk = None
     keeper.run()
-    assert {name for name, _ in keeper._looked} == {bench.other.key}
+    assert {name for name, _ in keeper._removal._removed_to} == {bench.other.key}
     assert {name for name, _ in keeper._walked} <= {bench.other.key}

@@ -22,7 +22,7 @@ from calibrant_server.workers.ingest.label_join import LabelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.tail_cache import CachedTail
 from calibrant_server.workers.ingest.tail_rows import TailRows
-from calibrant_server.workers.store.windows import Watermarks
+from calibrant_server.workers.store.watermarks import Watermarks
 from tests.workers.driving import MODEL
 from tests.workers.test_late_labels import assert_same_state
 

@@ -164,7 +164,8 @@ def assert_same_sample(found, expected):
         assert np.array_equal(mine[name], theirs[name][votes]), name
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.one_server
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_any_order_ends_in_the_state_of_the_final_facts(bench, seed):
     bench.put_model()
     rng = random.Random(seed)

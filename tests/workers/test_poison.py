@@ -79,6 +79,7 @@ def test_running_totals_pass_through_the_danger_zone(bench):
     loop._child.close()
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize(("trick", "n_bad"), [("kill", 2), ("loop", 1)])
 def test_exactly_the_poison_is_set_aside(bench, trick, n_bad):
     """Worker processes die of it, at most twice for each; innocent neighbours are merged."""
@@ -97,6 +98,7 @@ def test_exactly_the_poison_is_set_aside(bench, trick, n_bad):
     assert 1 <= deaths <= 2 * n_bad
 
 
+@pytest.mark.one_server
 def test_a_stuck_thread_is_replaced_where_the_process_must_live(bench, monkeypatch):
     """In the door's own process the loop cannot be ended, but it is overtaken."""
     for constant in STUCK:

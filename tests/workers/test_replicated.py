@@ -11,8 +11,7 @@ import pytest
 from calibrant_server.workers.ingest.inbox import Inbox, StoreUnavailable
 from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.properties import StoreMismatch
-from tests.stores import StoreServer
-from tests.waiting import eventually
+from tests.stores import StoreServer, follow
 from tests.workers.driving import MODEL, Bench, delivery
 from tests.workers.ledger import pane_of
 
@@ -38,9 +37,7 @@ def pair(server_binary, tmp_path, monkeypatch):
         each.listens = True
         each.start()
     first, second = servers
-    with second.client() as client:
-        client.replicaof("127.0.0.1", first.port)
-        eventually(lambda: client.info("replication")["master_link_status"] == "up")
+    follow(second, first)
     yield first, second
     for each in servers:
         each.close()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import redis
 
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest.inbox import StoreUnavailable
 from tests.ports import reserved_port
-from tests.stores import StoreServer
-from tests.waiting import PATIENCE_S, eventually
+from tests.stores import StoreServer, follow, replicas_have_everything
+from tests.waiting import eventually
 from tests.workers.driving import Bench, delivery
 from tests.workers.ledger import pane_of
 
@@ -36,9 +34,7 @@ def watched(server_binary, tmp_path):
             each.listens = True
             each.start()
         first, second = servers
-        with second.client() as client:
-            client.replicaof("127.0.0.1", first.port)
-            eventually(lambda: client.info("replication")["master_link_status"] == "up")
+        follow(second, first)
         ports = [reserved_port() for _ in range(N_SENTINELS)]
         sentinels += [
             start_sentinel(server_binary, tmp_path / f"sentinel-{port}", port, first.port)
@@ -87,16 +83,9 @@ def test_after_sentinels_promote_a_replica_the_same_processes_continue(settings,
         engine = bench.engine()
         bench.deliver(delivery("b1", [1]))
         assert bench.merged("b1").status == "merged"
-        eventually(lambda: has_everything(first))
+        eventually(lambda: replicas_have_everything(first))
         first.kill()
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                bench.deliver(delivery("b2", [2]))
-                break
-            except StoreUnavailable:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        bench.deliver_until_taken(delivery("b2", [2]))
         assert bench.merged("b2").status == "merged"
         with second.client() as client:
             assert client.info("replication")["role"] == "master"
@@ -124,9 +113,3 @@ def numbers(bench):
 def role(server):
     with server.client() as client:
         return client.info("replication")["role"]
-
-
-def has_everything(master):
-    with master.client() as client:
-        found = client.info("replication")
-    return found["slave0"]["offset"] == found["master_repl_offset"]

@@ -118,7 +118,8 @@ def loop(bench):
     return loop
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.one_server
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_pane_does_not_depend_on_when_rows_become_sums(bench, seed):
     """Counts and digests to the bit, sums to 1e-12 of the column's largest; the other model writes sums in every commit."""
     rng, chance = np.random.default_rng(seed), random.Random(seed)
@@ -192,7 +193,7 @@ def test_a_fold_restores_no_pane_that_is_removed(bench, loop):
     bench.deliver(predictions(MODEL, "b0", rows_at()))
     loop.step()
     removed = PaneKey(MODEL.key, MODEL.generation, "site:A", START)
-    loop._housekeeping._remove([removed])
+    loop._housekeeping._removal._remove([removed])
     folding = TailFolding(bench.client, loop.keys, loop._fencing, bench.numerics)
     assert folding.fold(MODEL, [START], lambda: None) == (1, None)
     assert not bench.client.exists(loop.keys.pane(removed))

@@ -182,7 +182,7 @@ def test_webhook_tests_are_one_per_model_and_ten_per_tenant(bench):
 
 
 def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
-    """At most so many of a tenant are in the workers' queue, however many it asks."""
+    """At most so many of a tenant are in the workers' queues, however many it asks; another tenant's is next."""
     monkeypatch.setattr(ask, "REASK_S", 60.0)
     client = bench.inbox._asking
 
@@ -191,21 +191,43 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
         side = Side(f"{tenant}/m", "", (0, 1))
         return QueryRequest(f"{tenant}{i}", "metrics", {}, side, "nobody", until_s)
 
-    async def scene() -> tuple[int, list[bytes]]:
+    queues = bench.store.keys.first_questions, bench.store.keys.more_questions
+
+    async def scene() -> tuple[int, list[list[bytes]]]:
         asked = [asyncio.create_task(client._until_answered(question("a", i))) for i in range(60)]
         await asyncio.sleep(0.3)
-        n = await bench.inbox.client.llen(bench.store.keys.questions)
-        asked.append(asyncio.create_task(client._until_answered(question("b", 0))))
+        n = sum([await bench.inbox.client.zcard(each) for each in queues])
+        asked += [asyncio.create_task(client._until_answered(question("b", i))) for i in range(2)]
         await asyncio.sleep(0.3)
-        queue = await bench.inbox.client.lrange(bench.store.keys.questions, 0, -1)
+        waiting = [await bench.inbox.client.zrange(each, 0, -1) for each in queues]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(each, AnswerTimeout) for each in outcomes)
-        return n, queue
+        return n, waiting
 
-    n, queue = bench.run(scene())
+    n, (first, more) = bench.run(scene())
     assert n == ask.MAX_QUEUED_OF_TENANT
-    assert [b'"b/m"' in each for each in queue] == [True] + [False] * n
+    assert [b'"b/m"' in each for each in first] == [False, True], "one of each tenant"
+    assert [b'"b/m"' in each for each in more].index(True) == 1, "tenants take turns"
+    assert len(more) == n, "all of the first tenant but one, and one of the other"
     assert not any(each.locked() for each in client._turns.values())
+
+
+def test_all_streams_of_a_process_share_a_read(bench, monkeypatch):
+    book, n_reads, read = bench.inbox.alarms, [], bench.inbox.alarms.numbers
+
+    async def counted() -> list[int]:
+        n_reads.append(1)
+        return await read()
+
+    monkeypatch.setattr(book, "numbers", counted)
+
+    async def streams(age_s: float) -> list[list[int]]:
+        return await asyncio.gather(*(book.recent_numbers(age_s) for _ in range(40)))
+
+    assert bench.run(streams(60.0)) == [bench.run(read())] * 40
+    assert len(n_reads) == 1
+    bench.run(book.recent_numbers(0.0))
+    assert len(n_reads) == 2
 
 
 def message(tenant: str, i: int):

@@ -33,8 +33,9 @@ from calibrant_server.workers.ingest.sandbox import ChildDied, ChildUnavailable,
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
+from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.transient_errors import is_transient
-from calibrant_server.workers.store.windows import Watermarks, fields_of, sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from tests.workers.driving import MODEL, SUMS, Bench, delivery, eventually, stored_pane
 from tests.workers.ledger import pane_of
 

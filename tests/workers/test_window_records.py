@@ -23,7 +23,8 @@ from calibrant_server.workers.queries.compute import KINDS, Compute
 from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, RatersQuery, compute
 from calibrant_server.workers.queries.window_records import WindowRecords
-from calibrant_server.workers.store.windows import DAY_S, KEPT_FROM, Watermarks, Window, daily_to
+from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, daily_to
+from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL, delivery
 
 pytestmark = pytest.mark.one_server

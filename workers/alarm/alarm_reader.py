@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,8 +18,8 @@ from calibrant_server.workers.alarm.episodes import (
     read_episodes,
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.store.connection import ReadTogether
 from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
@@ -29,6 +31,8 @@ class AlarmBook:
 
     def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
         self._client, self._keys, self._kept_up = client, keys, kept_up
+        self._numbers: asyncio.Task[list[int]] | None = None
+        self._numbers_at = 0.0
 
     async def episodes(self, tenant: str) -> list[Episode]:
         """Return all episodes of a tenant, newest first."""
@@ -50,6 +54,15 @@ class AlarmBook:
         """Return the number of the last change of an episode, per partition."""
         found = await self._of_each(lambda pipe, keys: pipe.hget(keys.episodes, LAST_NUMBER))
         return [int(number or 0) for number in found]
+
+    async def recent_numbers(self, age_s: float) -> list[int]:
+        """Return `numbers` as of at most `age_s` ago; all callers of that time share one read, however many they are."""
+        now = time.monotonic()
+        if self._numbers is None or now - self._numbers_at >= age_s:
+            self._numbers, self._numbers_at = asyncio.create_task(self.numbers()), now
+            # Retrieved here, because all who wait may leave.
+            self._numbers.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._numbers)
 
     async def changed_since(self, tenant: str, numbers: list[int]) -> list[tuple[int, Episode]]:
         """Return partition and episode of each change after these numbers, in the order of the changes."""

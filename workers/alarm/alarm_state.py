@@ -16,7 +16,7 @@ from calibrant_server.workers.alarm.rows import CohortRows, read_rows
 from calibrant_server.workers.alarm.seen_units import SeenUnits, read_units
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import RATED
+from calibrant_server.workers.store.watermarks import RATED
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_commit import Writing
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import whole_of
@@ -26,7 +27,6 @@ from calibrant_server.workers.ingest.unsealed import forget
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import ALL_ROWS
 
 log = logging.getLogger(__name__)
 

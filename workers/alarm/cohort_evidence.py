@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import (
@@ -19,7 +20,6 @@ from calibrant_server.workers.alarm.detectors import watched_raters
 from calibrant_server.workers.alarm.rows import agreement_of, batch_of, rater_cohorts, row_cohorts
 from calibrant_server.workers.alarm.seen_units import FirstContacts
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.store.windows import ALL_ROWS
 
 MAP_LOST, ONE_RATER, WHOLE_ROWS, SHARED_UNITS = (
     "map_lost",

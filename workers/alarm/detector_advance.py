@@ -12,6 +12,7 @@ from typing import Any
 
 from calibrant.core.actions import next_request
 from calibrant.core.pane import Pane
+from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.effect import effect, worst_bins
 from calibrant.drift.recommendation import MIN_UNITS, at_alarm, of_raters
 from calibrant.drift.unit_tables import UnitTable, merged
@@ -44,7 +45,6 @@ from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN, u
 from calibrant_server.workers.alarm.tables import tables_of
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import ALL_ROWS
 
 _COMPARABLE = 0.25
 RATER_SHIFT = "rater shift"

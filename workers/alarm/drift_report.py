@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.description import description
 from calibrant.drift.effect import bin_rows
 from calibrant.drift.mapped_scores import OWN_SCORE
@@ -27,7 +28,6 @@ from calibrant_server.workers.alarm.detectors import Detector, asked, flagged_na
 from calibrant_server.workers.alarm.episodes import at, interval, log10_of
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.store.windows import ALL_ROWS
 
 _SHOWN_AGREEMENT = 30
 _SHOWN_COHORTS = 120

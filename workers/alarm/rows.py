@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.batch import Batch, Votes
+from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.row_tables import row_table
 from calibrant.input.labels import WITHDRAWN
@@ -25,7 +26,6 @@ from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.unsealed import ids_in
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import ALL_ROWS
 
 # Larger cohorts are read from their panes. This many rows take 10 s and half a gigabyte.
 MAX_ROWS = 200_000

@@ -11,6 +11,7 @@ from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.multiple_testing import threshold_of
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE
 from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import OBSERVE
 
 if TYPE_CHECKING:
     from calibrant_server.workers.store.registry import ModelConfig
@@ -43,7 +44,7 @@ class AlarmSettings:
     against : `tolerance` (is the model calibrated?) or `reference` (did calibration change?)
     reference : length of the first cohorts, the reference of later ones
     bets : `score` (top label, or positive class of a binary model), or indices of classes
-    scores : `mapped` (by the active calibration map; as sent if there is none) or `raw`
+    scores : `mapped` (by the active calibration map; as sent if there is none) or `raw`; in observe mode always `raw`
     raters : label policy, or `rater:NAME` for the labels of one rater
     rater_detectors : how many named raters have their own detector
     false_flags : share of flagged slices that may be due to chance
@@ -67,6 +68,9 @@ class AlarmSettings:
         """Return the settings of a model with defaults; skip names of later versions."""
         known = {each.name for each in fields(cls)}
         given = {name: value for name, value in config.alarm.items() if name in known}
+        if config.mode == OBSERVE:
+            # Nobody applies a map, so mapped scores are not what users see.
+            given["scores"] = RAW
         if isinstance(given.get("bets"), list):
             given["bets"] = tuple(given["bets"])
         webhooks = tuple(

@@ -12,6 +12,7 @@ import numpy as np
 
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.core.pane import Pane
+from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.histogram_tables import posted_table
 from calibrant.drift.mapped_scores import OWN_SCORE, Fitted, scalar, table_at
 from calibrant.drift.tolerance import Tolerance
@@ -20,7 +21,6 @@ from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
 from calibrant_server.workers.alarm.tables import cells_of
-from calibrant_server.workers.store.windows import ALL_ROWS
 
 
 def typical_table(

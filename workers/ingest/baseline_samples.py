@@ -15,7 +15,7 @@ from calibrant.core.packing import PackingError
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import baseline_slice
+from calibrant_server.workers.store.slice_names import baseline_slice
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics
@@ -28,18 +28,23 @@ _PART = "sample"
 
 @dataclass
 class BaselineSamples:
-    """Changed samples of baselines, until the commit."""
+    """Changed samples of baselines, until the commit.
+
+    Attributes
+    ----------
+    changed : by the pane of the baseline
+    """
 
     node: Any
     keys: PartitionKeys
     numerics: Numerics
 
     def __post_init__(self) -> None:
-        self._changed: dict[PaneKey, Sample] = {}
+        self.changed: dict[PaneKey, Sample] = {}
 
     def forget(self) -> None:
         """Drop what is not committed."""
-        self._changed.clear()
+        self.changed.clear()
 
     def erase(self, config: ModelConfig, start_s: int, hashes: U64) -> None:
         """Remove predictions of a pane from the baselines whose window has it."""
@@ -49,12 +54,12 @@ class BaselineSamples:
             if not from_s <= start_s < to_s:
                 continue
             key = PaneKey(*model, baseline_slice(name.decode()), START_S)
-            sample = self._changed.get(key) or self._read(config, key)
+            sample = self.changed.get(key) or self._read(config, key)
             if sample is None:
                 continue
             stays = ~np.isin(sample.rows.ids, hashes)
             if not stays.all():
-                self._changed[key] = Sample.of_rows(
+                self.changed[key] = Sample.of_rows(
                     sample.spec, sample.rows.take(np.flatnonzero(stays)), sample.halvings, sample.most_bytes
                 )  # fmt: skip
 
@@ -68,16 +73,16 @@ class BaselineSamples:
         except PackingError:
             # No query can read it, and it may have the rows.
             log.exception("sample_of_baseline_removed model=%s", config.key)
-            self._changed[key] = Sample(spec)
+            self.changed[key] = Sample(spec)
             return None
 
     def write(self, commit: Commit, version: bytes) -> None:
         """Write the changes into a commit."""
-        for key, sample in self._changed.items():
+        for key, sample in self.changed.items():
             if sample.is_empty:
                 commit.drop_fields(self.keys.pane(key), [_PART])
             else:
                 commit.set_fields(self.keys.pane(key), {_PART: sample.pack()})
             versions = self.keys.versions(key.model, key.generation, key.slice)
             commit.set_fields(versions, {str(key.start_s): version, LAST_CHANGE: version})
-        self._changed.clear()
+        self.changed.clear()

@@ -49,11 +49,13 @@ from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
+from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.webhook_tests import WebhookTests
-from calibrant_server.workers.store.windows import Watermarks, Window, is_live
+from calibrant_server.workers.store.windows import Window
 
 __all__ = [
     "BacklogFull",
@@ -178,6 +180,7 @@ class Inbox:
         deadline_s: float | None = None,
         slice_: str = "",
         against: Other | None = None,
+        version: str | None = None,
     ) -> QueryResult:
         """Have a query computed from the panes of a window.
 
@@ -185,6 +188,7 @@ class Inbox:
         ----------
         query : with the state version it is the identity of the result
         against : what the result is compared with
+        version : name of the state, of both sides, where the caller has just read it
 
         Raises
         ------
@@ -194,7 +198,8 @@ class Inbox:
         """
         deadline = deadline_s or ANSWER_DEADLINE_S
         return await self._kept_up(
-            lambda: self._asking.ask(query, model, window, slice_, deadline, against), deadline
+            lambda: self._asking.ask(query, model, window, slice_, deadline, against, version),
+            deadline,
         )
 
     async def state_version(

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
+from calibrant.core.routing import ALL_ROWS, pane_start
 from calibrant.input.labels import MAX_NAMED, LabelRow
 from calibrant_server.workers.ingest.entries import Places
 from calibrant_server.workers.ingest.retained_record import (
@@ -31,7 +32,7 @@ from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import ALL_ROWS, Watermarks, pane_start
+from calibrant_server.workers.store.watermarks import Watermarks
 
 Group = tuple[int, str]
 NamedRecord = tuple[str, RetainedRecord]

@@ -34,7 +34,8 @@ from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Watermarks, latest_day, sealed_slice
+from calibrant_server.workers.store.slice_names import sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 
 # Models whose slices are known to be listed; a slice that is not known is listed again.
 MAX_KNOWN_MODELS = 1000
@@ -297,7 +298,8 @@ class PaneCache:
             self._used[TailKey(key)] = self._tails[key].memory_bytes
         renewed = {*self._fed, *self._samples.renewed()}
         self._used.update(self._samples.write(commit, version).items())
-        self._baselines.write(commit, version)
+        if self._baselines.changed:
+            self._baselines.write(commit, version)
         for key in sorted(self._changed, key=pane_order):
             if self._write(key, commit) and key in self._posted:
                 renewed.add(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
 from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin, RowOutcomes
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
@@ -12,7 +13,7 @@ from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PartitionKeys, with_tenant
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import ALL_ROWS, RATED, Watermarks, fields_of
+from calibrant_server.workers.store.watermarks import RATED, Watermarks, fields_of
 
 _SEPARATOR = "\x1f"
 _A_SCAN = 500

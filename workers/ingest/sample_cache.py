@@ -18,7 +18,8 @@ from calibrant.core.sampled_rows import MAX_HALVINGS
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.windows import DAY_S, is_live, is_sealed
+from calibrant_server.workers.store.slice_names import is_live, is_sealed
+from calibrant_server.workers.store.watermarks import DAY_S
 
 # Field of a stored sample that has its threshold.
 HALVINGS = "h"

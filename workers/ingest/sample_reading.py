@@ -21,15 +21,11 @@ from calibrant_server.workers.ingest.sample_cache import (
 )
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import read_rows
-from calibrant_server.workers.store.connection import ReadTogether
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import (
-    Watermarks,
-    is_live,
-    is_sealed,
-    plain_slice,
-)
+from calibrant_server.workers.store.slice_names import is_live, is_sealed, plain_slice
+from calibrant_server.workers.store.watermarks import Watermarks
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from calibrant_server.workers.ingest.tail_cache import sorted_pieces
-from calibrant_server.workers.store.connection import ReadTogether
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import is_baseline, is_live
+from calibrant_server.workers.store.slice_names import is_baseline, is_live
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics

@@ -15,20 +15,15 @@ from typing import Any
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.cached_pane import total_field
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import (
-    ALL_ROWS,
-    DAY_S,
-    SEALED_TO,
-    Watermarks,
-    daily_to,
-    is_baseline,
-)
+from calibrant_server.workers.store.slice_names import is_baseline
+from calibrant_server.workers.store.watermarks import DAY_S, SEALED_TO, Watermarks, daily_to
 
 log = logging.getLogger(__name__)
 

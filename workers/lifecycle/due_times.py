@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable
 
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import DAY_S
+from calibrant_server.workers.store.watermarks import DAY_S
 
 Names = Collection[tuple[str, str]]
 

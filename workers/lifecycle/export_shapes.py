@@ -12,7 +12,8 @@ from typing import Any
 
 from calibrant.core.sampled_rows import MAX_HALVINGS
 from calibrant_server.workers.ingest.entries import EntryError
-from calibrant_server.workers.store.windows import DAY_S, LAST_SECOND
+from calibrant_server.workers.store.watermarks import DAY_S
+from calibrant_server.workers.store.windows import LAST_SECOND
 
 _SHAPES: dict[str, dict[str, Any]] = {
     "marks": {"marks": dict},

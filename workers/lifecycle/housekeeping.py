@@ -1,51 +1,36 @@
 """Periodic work on a partition: seal cohorts, merge old panes into days, remove what is past retention or belongs to
 a deleted model, drop expired counters.
-
-Removals of panes go through the fencing token like any other change, so that no other worker can restore one.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from math import inf
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from redis.exceptions import ResponseError
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered
-from calibrant_server.workers.alarm.removal import remove_alarm
-from calibrant_server.workers.ingest.dead_letters import of_generation
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
-from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.due_times import DueTimes, next_due_s
-from calibrant_server.workers.lifecycle.expiry import old_records, remove_records
+from calibrant_server.workers.lifecycle.expiry import old_records
+from calibrant_server.workers.lifecycle.removal import PaneRemoval
 from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
-from calibrant_server.workers.store.commit import Commit, FencingToken
+from calibrant_server.workers.store.commit import FencingToken
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.merge_index import drop_merges_of, drop_stale_merges
+from calibrant_server.workers.store.keys import PartitionKeys
+from calibrant_server.workers.store.merge_index import drop_stale_merges
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.transient_errors import is_transient, store_message
-from calibrant_server.workers.store.windows import (
-    ALL_ROWS,
-    DAY_S,
-    KEPT_FROM,
-    Watermarks,
-    is_baseline,
-)
+from calibrant_server.workers.store.watermarks import KEPT_FROM
 
 log = logging.getLogger(__name__)
 
-_A_COMMIT = 400
-_SCAN_COUNT = 1000
 # A scan of retained records runs this long, then lets entries through.
 _STRIDE_S = 0.1
 _BETWEEN_STRIDES_S = 0.5
@@ -69,7 +54,7 @@ class Housekeeping:
         self._keys = keys
         self._fencing = fencing
         self.due_at = 0.0
-        self._looked: dict[tuple[str, str], int] = {}
+        self._removal = PaneRemoval(self._node, keys, fencing)
         self._walked: dict[tuple[str, str], int] = {}
         self._walk: Iterator[None] | None = None
         self._due = DueTimes()
@@ -233,9 +218,9 @@ class Housekeeping:
 
     def _forget_gone_models(self, configs: list[ModelConfig]) -> None:
         names = {(config.key, config.generation) for config in configs}
-        for known in (self._looked, self._walked):
-            for name in known.keys() - names:
-                del known[name]
+        self._removal.forget_but(names)
+        for name in self._walked.keys() - names:
+            del self._walked[name]
 
     def drop_spent_buckets(self) -> None:
         """Drop the counts of expired batch records."""
@@ -251,128 +236,12 @@ class Housekeeping:
         progress: Callable[[], None] = lambda: None,
         configs: list[ModelConfig] | None = None,
     ) -> int:
-        """Remove the panes that ended longer ago than their model's retention; return their number. Default: of every model.
-
-        The model's watermark moves first: from then on, no label changes or restores a pane that is being removed.
-        """
-        return self._of_each(lambda config: self._drop_old_panes(config, progress), configs)
-
-    def _drop_old_panes(self, config: ModelConfig, progress: Callable[[], None]) -> int:
-        if config.retention_s is None:
-            return 0
-        # Panes expire at their boundaries; between two boundaries there is nothing to find.
-        boundary = int((time.time() - config.retention_s) // config.pane_s) * config.pane_s
-        name = (config.key, config.generation)
-        if self._looked.get(name) == boundary:
-            return 0
-        found = self._node.hgetall(self._keys.marks(*name))
-        if boundary > int(found.get(KEPT_FROM.encode(), 0)):
-            self._mark_kept(config, boundary)
-        n_removed = 0
-        for some in _in_runs(self._panes_before(config, found, boundary)):
-            progress()
-            self._remove(some)
-            n_removed += len(some)
-        if n_removed:
-            self._drop_empty_slices(config)
-        # A pane longer than a day belongs to its first one.
-        self._drop_samples(name, boundary - max(config.pane_s - DAY_S, 0))
-        self._looked[name] = boundary
-        return n_removed
-
-    def _mark_kept(self, config: ModelConfig, boundary: int) -> None:
-        commit = Commit(self._keys)
-        commit.set_fields(
-            self._keys.marks(config.key, config.generation), {KEPT_FROM: str(boundary)}
-        )
-        self._fencing.send(commit, self._fencing.new_token())
-
-    def _panes_before(
-        self, config: ModelConfig, marks: dict[bytes, bytes], boundary: int
-    ) -> Iterator[PaneKey]:
-        for pane in self._panes(config.key, config.generation):
-            length_s = Watermarks.of(pane.slice, marks).length(pane.start_s, config.pane_s)
-            if pane.start_s + length_s <= boundary and not is_baseline(pane.slice):
-                yield pane
-
-    def _drop_samples(self, name: tuple[str, str], boundary: float) -> None:
-        """Remove the samples of days that ended by a time, whose panes are removed."""
-        commit, members = Commit(self._keys), self._node.smembers(self._keys.samples(*name))
-        for member in sorted(each.decode() for each in members):
-            key = SampleKey.read(*name, member)
-            if key.day_s + DAY_S <= boundary:
-                commit.unlink(key.name(self._keys))
-                commit.remove_member(self._keys.samples(*name), member)
-        if commit.n_bytes:
-            self._fencing.send(commit, self._fencing.new_token())
-
-    def _drop_empty_slices(self, config: ModelConfig) -> None:
-        slices = self._keys.slices(config.key, config.generation)
-        for member in self._node.smembers(slices):
-            versions = self._keys.versions(config.key, config.generation, member.decode())
-            if self._node.hkeys(versions) == [LAST_CHANGE.encode()]:
-                commit = Commit(self._keys)
-                commit.unlink(versions)
-                commit.remove_member(slices, member.decode())
-                self._fencing.send(commit, self._fencing.new_token())
+        """Remove the panes that ended longer ago than their model's retention; return their number. Default: of every model."""
+        return self._of_each(lambda config: self._removal.drop_old_panes(config, progress), configs)
 
     def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:
-        """Remove panes, versions and batch records of a generation. Safe to repeat."""
-        model, generation = entry.model, entry.generation
-        for some in _in_runs(self._panes(model, generation)):
-            progress()
-            self._remove(some)
-        drop_merges_of(self._node, self._keys, model, generation)
-        commit = remove_records(self._node, self._keys, model, generation)
-        commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
-        for stream, ids in of_generation(self._node, self._keys, model, generation).items():
-            commit.forget_entries(stream, ids)
-        self._fencing.send(commit, self._fencing.new_token())
-        self._drop_samples((model, generation), inf)
-        slices = [
-            member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
-        ]
-        left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
-        keys = self._keys
-        stored = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
-        left += [each(model, generation) for each in stored]
-        left += remove_alarm(self._node, self._keys, self._fencing, model, generation)
-        records = self._node.scan_iter(
-            match=self._keys.records_pattern(model, generation), count=_SCAN_COUNT
-        )
-        left += [name.decode() for name in records]
-        for names in _in_runs(left):
-            progress()
-            commit = Commit(self._keys)
-            for name in names:
-                commit.unlink(name)
-            self._fencing.send(commit, self._fencing.new_token())
-
-    def _panes(self, model: str, generation: str) -> Iterator[PaneKey]:
-        # The panes of all rows last: the rows of their time slices, which feed the others too, go with them.
-        members = self._node.smembers(self._keys.slices(model, generation))
-        slices = sorted((member.decode() for member in members), reverse=True)
-        with self._node.pipeline(transaction=False) as pipe:
-            for slice_ in slices:
-                pipe.hkeys(self._keys.versions(model, generation, slice_))
-            found = pipe.execute()
-        for slice_, starts in zip(slices, found, strict=True):
-            for start in starts:
-                if start.decode() != LAST_CHANGE:
-                    yield PaneKey(model, generation, slice_, int(start))
-
-    def _remove(self, panes: list[PaneKey]) -> None:
-        token = self._fencing.new_token()
-        commit = Commit(self._keys)
-        for pane in panes:
-            versions = self._keys.versions(pane.model, pane.generation, pane.slice)
-            commit.unlink(self._keys.pane(pane))
-            if pane.slice == ALL_ROWS:
-                commit.unlink(self._keys.tail(pane))
-                commit.unlink(self._keys.unsealed(pane.model, pane.generation, pane.start_s))
-            commit.drop_fields(versions, [str(pane.start_s)])
-            commit.set_fields(versions, {LAST_CHANGE: token})
-        self._fencing.send(commit, token)
+        """Remove everything of a deleted model. Safe to repeat."""
+        self._removal.remove_model(entry.model, entry.generation, progress)
 
 
 def _report(config: ModelConfig, error: ResponseError) -> None:
@@ -380,9 +249,3 @@ def _report(config: ModelConfig, error: ResponseError) -> None:
     if is_transient(error):
         raise error
     log.error("housekeeping_failed model=%s error=%s", config.key, store_message(error))
-
-
-def _in_runs(things: Iterable[Any]) -> Iterator[list[Any]]:
-    source = iter(things)
-    while run := list(islice(source, _A_COMMIT)):
-        yield run

@@ -8,6 +8,7 @@ from typing import Any
 
 from calibrant.accumulators.sample import WINDOW_BYTES, Sample
 from calibrant.core.packing import PackingError
+from calibrant.core.routing import ALL_ROWS
 from calibrant.core.sampled_rows import is_possible
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
@@ -15,7 +16,7 @@ from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import ALL_ROWS, plain_slice
+from calibrant_server.workers.store.slice_names import plain_slice
 
 
 class ImportedSamples:

@@ -17,6 +17,7 @@ from typing import Any
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
@@ -26,14 +27,8 @@ from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import (
-    ALL_ROWS,
-    SEALED_TO,
-    Watermarks,
-    daily_to,
-    is_live,
-    sealed_slice,
-)
+from calibrant_server.workers.store.slice_names import is_live, sealed_slice
+from calibrant_server.workers.store.watermarks import SEALED_TO, Watermarks, daily_to
 
 log = logging.getLogger(__name__)
 

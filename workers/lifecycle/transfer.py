@@ -16,6 +16,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_transfer import alarm_lines, episodes_of
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import (
@@ -25,7 +26,6 @@ from calibrant_server.workers.ingest.sample_reading import (
     by_day,
 )
 from calibrant_server.workers.ingest.stored_panes import divided, whole_pane
-from calibrant_server.workers.store.connection import ReadTogether
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
@@ -34,15 +34,10 @@ from calibrant_server.workers.store.keys import (
     PaneKey,
     PartitionKeys,
 )
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import (
-    ALL_ROWS,
-    Watermarks,
-    fields_of,
-    is_live,
-    is_sealed,
-    sealed_slice,
-)
+from calibrant_server.workers.store.slice_names import is_live, is_sealed, sealed_slice
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 
 # 2: samples by model and day; in format 1 each pane has its own.
 FORMATS = (1, 2)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES
+from calibrant.core.routing import pane_start
 from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
 from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
@@ -43,7 +44,8 @@ from calibrant_server.workers.store.keys import (
     PartitionKeys,
     with_tenant,
 )
-from calibrant_server.workers.store.windows import SEALED_TO, is_baseline, pane_start
+from calibrant_server.workers.store.slice_names import is_baseline
+from calibrant_server.workers.store.watermarks import SEALED_TO
 
 PART_OF_SAMPLE = "sample"
 

@@ -11,9 +11,10 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
@@ -98,6 +99,7 @@ class QueryRequest:
     query : as JSON values, of the class that `kind` names
     reply_to : list that waits for the result
     against, other : the kind of comparison, and the other side
+    earlier : queries of the same tenant that its process had in the queues before
     """
 
     digest: str
@@ -108,6 +110,7 @@ class QueryRequest:
     until_s: float
     against: Against | None = None
     other: Side | None = None
+    earlier: int = 0
 
     def to_json(self) -> bytes:
         return orjson.dumps(self)
@@ -172,6 +175,7 @@ class QueryClient:
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
         self._shared: dict[str, asyncio.Task[Reply]] = {}
         self._turns: dict[str, asyncio.Semaphore] = {}
+        self._n_queued: Counter[str] = Counter()
         self._reader: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
@@ -189,13 +193,15 @@ class QueryClient:
         slice_: str,
         deadline_s: float,
         other: Other | None = None,
+        version: str | None = None,
     ) -> QueryResult:
-        """Return the result of one query."""
-        version = await self._versions.state_version(model, slice_, window, query.needs)
+        """Return the result of one query; `version` is the name of the state, where the caller has just read it."""
         against = None if other is None else other.against
-        if other is not None:
-            theirs = await self._versions.state_version(other.model, other.slice, other.window)
-            version = joined(version, theirs)
+        if version is None:
+            version = await self._versions.state_version(model, slice_, window, query.needs)
+            if other is not None:
+                theirs = await self._versions.state_version(other.model, other.slice, other.window)
+                version = joined(version, theirs)
         fields = query.to_dict()
         digest = result_digest(version, query.kind, fields, against)
         stored = await self._client.get(self._keys.cached_result(digest))
@@ -234,8 +240,8 @@ class QueryClient:
             task.exception()
 
     @asynccontextmanager
-    async def _turn(self, question: QueryRequest) -> AsyncIterator[None]:
-        """Wait until fewer than `MAX_QUEUED_OF_TENANT` queries of the tenant are in the queue of the workers."""
+    async def _turn(self, question: QueryRequest) -> AsyncIterator[QueryRequest]:
+        """Wait until fewer than `MAX_QUEUED_OF_TENANT` queries of the tenant are in the workers' queues; yield the query with their number."""
         tenant = tenant_of(question.side.model)
         turns = self._turns.setdefault(tenant, asyncio.Semaphore(MAX_QUEUED_OF_TENANT))
         try:
@@ -243,14 +249,18 @@ class QueryClient:
                 await turns.acquire()
         except TimeoutError as error:
             raise AnswerTimeout("too many queries of the tenant wait for workers") from error
+        earlier, self._n_queued[tenant] = self._n_queued[tenant], self._n_queued[tenant] + 1
         try:
-            yield
+            yield replace(question, earlier=earlier)
         finally:
             turns.release()
+            self._n_queued[tenant] -= 1
+            if not self._n_queued[tenant]:
+                del self._n_queued[tenant]
 
     async def _until_answered(self, question: QueryRequest) -> Reply:
-        async with self._turn(question):
-            return await self._queued(question)
+        async with self._turn(question) as placed:
+            return await self._queued(placed)
 
     async def _queued(self, question: QueryRequest) -> Reply:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -267,8 +277,9 @@ class QueryClient:
             self._waiting.pop(question.digest, None)
 
     async def _send(self, question: QueryRequest) -> None:
-        arguments = [question.to_json(), MAX_QUESTIONS, 0]
-        if not await run_async(self._client, "push", [self._keys.questions], arguments):
+        queue = self._keys.more_questions if question.earlier else self._keys.first_questions
+        arguments = [question.to_json(), MAX_QUESTIONS, question.earlier]
+        if not await run_async(self._client, "push_query", [queue], arguments):
             raise AnswerTimeout("too many queries wait for workers")
 
     def _read_replies(self) -> None:

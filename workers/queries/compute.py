@@ -39,13 +39,8 @@ from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.queries.window_state import PanesDamaged, WindowState
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
-from calibrant_server.workers.store.windows import (
-    Window,
-    is_sealed,
-    plain_slice,
-    rfc3339,
-    sealed_slice,
-)
+from calibrant_server.workers.store.slice_names import is_sealed, plain_slice, sealed_slice
+from calibrant_server.workers.store.windows import Window, rfc3339
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,8 @@
-"""Server of queries from the store; slow queries have a separate queue.
+"""Server of queries from the store, in three queues: first queries of tenants, further ones, and slow ones.
+
+A tenant that sends many queries at once delays nobody else's. One thread serves only the first query of each tenant (and
+service process): while it waits for the result, its further ones are in the second queue, where tenants take turns. So a
+first query waits neither behind the queries of a busy tenant nor for the one that is being computed.
 
 A fit of seconds must not delay fast results, nor occupy every worker when it is requested repeatedly meanwhile. So a worker
 that takes a slow query without a cached result moves it to the second queue, which one thread of each process
@@ -38,29 +42,48 @@ _CACHED = (OK, REFUSED)
 
 
 class QueryServer:
-    """The two queues of queries of a store. One object may serve several threads."""
+    """The queues of queries of a store. One object may serve several threads."""
 
     def __init__(self, store: Store, compute: Compute):
         self._store = store
         self._keys = store.keys
         self._compute = compute
 
+    def threads(self, stop: threading.Event) -> list[threading.Thread]:
+        """Return the threads that serve all queues until stopped, not started."""
+        n = self._store.settings.compute_threads
+        works = {f"compute-{i}": self.run for i in range(n)}
+        if n:
+            works |= {"compute-first": self.run_first, "compute-slow": self.run_slow}
+        return [
+            threading.Thread(target=work, args=(stop,), name=name, daemon=True)
+            for name, work in works.items()
+        ]
+
     def run(self, stop: threading.Event) -> None:
-        """Serve fast queries until stopped, and move slow ones to their own queue."""
-        self._work_off(self._keys.questions, self._quick, stop)
+        """Serve fast queries until stopped, further ones before first ones, and move slow ones to their own queue."""
+        queues = [self._keys.more_questions, self._keys.first_questions]
+        self._work_off(queues, self._quick, stop)
+
+    def run_first(self, stop: threading.Event) -> None:
+        """Serve first queries of tenants until stopped."""
+        self._work_off([self._keys.first_questions], self._quick, stop)
 
     def run_slow(self, stop: threading.Event) -> None:
         """Serve slow queries until stopped."""
-        self._work_off(self._keys.slow_questions, self._slow, stop)
+        self._work_off([self._keys.slow_questions], self._slow, stop)
 
     def _work_off(
-        self, line: str, serve: Callable[[QueryRequest, bytes], None], stop: threading.Event
+        self,
+        queues: list[str],
+        serve: Callable[[QueryRequest, bytes], None],
+        stop: threading.Event,
     ) -> None:
         while not stop.is_set():
             try:
-                popped = self._store.client.brpop([line], timeout=_POP_S)
+                popped = self._store.client.bzpopmin(queues, timeout=_POP_S)
                 if popped is not None:
-                    self._serve(popped[1], serve)
+                    self._serve(popped[1].partition(b" ")[2], serve)
             except RedisError as error:
                 self._store.state.failed(error)
                 stop.wait(0.2)
@@ -84,8 +107,9 @@ class QueryServer:
         elif self._is_claimed(question):
             log.debug("query_claimed digest=%s", question.digest)
         else:
-            arguments = [raw, MAX_QUESTIONS, 0]
-            self._store.run_on(self._store.client, "push", [self._keys.slow_questions], arguments)
+            arguments = [raw, MAX_QUESTIONS, question.earlier]
+            queue = [self._keys.slow_questions]
+            self._store.run_on(self._store.client, "push_query", queue, arguments)
 
     def _slow(self, question: QueryRequest, raw: bytes) -> None:
         claim = self._keys.claim(question.digest)

@@ -16,10 +16,12 @@ from cachetools import LRUCache
 
 from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
 from calibrant_server.workers.queries.query import Needs
-from calibrant_server.workers.store.connection import ReadTogether
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Watermarks, Window, fields_of, is_live
+from calibrant_server.workers.store.slice_names import is_live
+from calibrant_server.workers.store.watermarks import Watermarks, fields_of
+from calibrant_server.workers.store.windows import Window
 
 _SLICES_KEPT = 256
 PANES = Needs()

@@ -36,17 +36,13 @@ from calibrant_server.workers.queries.window_state import (
     WindowState,
     parts_of,
 )
-from calibrant_server.workers.store.connection import ReadTogether, Store
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PaneKey
+from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import (
-    DAY_S,
-    Dated,
-    Watermarks,
-    Window,
-    fields_of,
-    plain_slice,
-)
+from calibrant_server.workers.store.slice_names import plain_slice
+from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, fields_of
+from calibrant_server.workers.store.windows import Dated, Window
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.routing import ALL_ROWS, pane_start
 from calibrant_server.workers.alarm.rows import CohortRows
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.retained_store import scanned
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import ALL_ROWS, Watermarks, Window, pane_start
+from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.windows import Window
 
 # A scan of this many records takes about 10 s of a worker.
 MAX_HELD = 1_000_000

@@ -20,7 +20,7 @@ from calibrant_server.workers.ingest.sample_reading import (
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Watermarks
+from calibrant_server.workers.store.watermarks import Watermarks
 
 if TYPE_CHECKING:
     from calibrant_server.workers.queries.window_state import LruCache

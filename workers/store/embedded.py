@@ -25,6 +25,7 @@ from types import TracebackType
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.server_files import (
     EmbeddedServerError,
+    ServerSilent,
     check_no_stray_files,
     find_binary,
 )
@@ -169,7 +170,7 @@ class EmbeddedServer:
             finally:
                 os.close(lock)
             if time.monotonic() > deadline:
-                raise EmbeddedServerError(
+                raise ServerSilent(
                     f"a server holds {self.directory} but does not respond on its socket; "
                     f"see {self.directory / 'server.log'}"
                 )

@@ -54,8 +54,9 @@ ns:ps:<digest>        string  SHA-256 of the key of a session of the pages; expi
 ns:wt:{TENANT}[/MODEL]  int     webhook tests of the last minute; expires                 service
 ns:rl:SUBJECT         hash    tokens of a tenant or key: level, at, p:PROCESS; expires  service
 ns:w                  zset    live workers by time of their last heartbeat              worker
-ns:ask                list    questions that wait for a worker                          inbox
-ns:ask:slow           list    those whose result may take seconds                      compute
+{ns.ask}:first        zset    queries that wait for a worker: one of each tenant and process  inbox
+{ns.ask}:more         zset    their other queries, by turn                              inbox
+{ns.ask}:slow         zset    those whose result may take seconds                      compute
 ns:doing:<digest>     string  a worker computes that result; expires                   compute
 ns:ans:<inbox>        list    results on their way to one inbox; expires                compute
 ns:a:<digest>         string  a result cached under (state version, query); expires   compute
@@ -296,6 +297,9 @@ class Keys:
     def page_session(self, digest: str) -> str:
         return f"{self.namespace}:ps:{digest}"
 
+    def page_sessions_of(self, key_digest: str) -> str:
+        return f"{self.namespace}:pk:{key_digest}"
+
     def webhook_tests(self, name: str) -> str:
         """Return the key of a tenant, or of one of its models: one transaction reads both, so they share a slot."""
         tenant, slash, model = name.partition("/")
@@ -309,12 +313,16 @@ class Keys:
         return f"{self.namespace}:w"
 
     @property
-    def questions(self) -> str:
-        return f"{self.namespace}:ask"
+    def first_questions(self) -> str:
+        return f"{{{self.namespace}.ask}}:first"
+
+    @property
+    def more_questions(self) -> str:
+        return f"{{{self.namespace}.ask}}:more"
 
     @property
     def slow_questions(self) -> str:
-        return f"{self.namespace}:ask:slow"
+        return f"{{{self.namespace}.ask}}:slow"
 
     def claim(self, digest: str) -> str:
         return f"{self.namespace}:doing:{digest}"

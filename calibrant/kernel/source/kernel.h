@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 1
+#define KERNEL_ABI 2
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -92,6 +92,31 @@ typedef struct {
     double *sums;
     int64_t stride; /* cells from one column to the next */
 } Destination;
+
+/* Rates of the same cells in several rows, with their weights and scores; weights may be the same in all rows. */
+typedef struct {
+    int64_t n_rows, n, weight_stride;   /* from the weights of a row to those of the next; 0 where they are the same */
+    const double *weights, *rates, *score; /* (n_rows, n) or (n,); (n_rows, n), in [0, 1]; (n,) */
+} Gains;
+
+/* One member of a JSON object, by places in the text; with a column, by places in `values` and `ends`. */
+typedef struct {
+    int64_t kind, n, width, first, first_end; /* kind 0: skipped; width 0: no lists, or of several lengths in `ends` */
+    int64_t name, name_end, value, value_end; /* the name with its quotes */
+} JsonMember;
+
+/* A JSON object, and where its columns of numbers go. */
+typedef struct {
+    const char *text; /* ends with a byte 0 after `length` */
+    int64_t length;
+    const uint64_t (*powers)[2]; /* the leading 128 bits of powers of five, from 5^-342 */
+    double *values;              /* doubles or int64, one column after the other */
+    int64_t max_values;
+    int64_t *ends; /* of lists, relative to their column */
+    int64_t max_ends;
+    JsonMember *members;
+    int64_t max_members, n_members, n_lists; /* the last two are written */
+} JsonText;
 
 typedef struct Workspace Workspace;
 

@@ -59,6 +59,13 @@ OPTIONS: dict[str, Option] = {
             low=0.0,
             high=1e8,
         ),
+        Option("knots", 6, "Knots of the spline, equidistant in quantiles.", low=3, high=30),
+        Option(
+            "shrunk",
+            "true",
+            "Shrink the spline to the scores as sent; false as published.",
+            allowed=("true", "false"),
+        ),
     )
 }
 
@@ -121,6 +128,8 @@ class MapFitQuery(Including):
             binning=self.binning,
             centred=given.get("centred") == "true",
             regularisation=float(given.get("regularisation", Options.regularisation)),
+            knots=int(given.get("knots", Options.knots)),
+            shrunk=given.get("shrunk", "true") == "true",
         )
         return View(pane, question), options
 
@@ -175,8 +184,9 @@ def _refuse_too_small(found: Result) -> None:
         detail = f"Received {method} with {found['n_parameters']} parameters; expected at most {MAX_CURVED}. Choose a map with fewer."
         raise CalibrationInputError.at("/method", reason, detail)
     if reason == "few_rows" and "n_units_needed" in found:
+        where = " in the stored sample" if found["fitted_to"] == "sample" else ""
         detail = (
-            f"Received {found['n_units_fitted']} independent units in the stored sample for {found['n_parameters']} parameters of "
+            f"Received {found['n_units_fitted']} independent units{where} for {found['n_parameters']} parameters of "
             f"{method}; expected at least {found['n_units_needed']}. Use a longer window or a map with fewer parameters."
         )
         raise CalibrationInputError.at("/method", "few_units", detail)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Put a query, or a result, into a list, unless the list is full.
+-- Put a result into a list, unless the list is full.
 --
 -- KEYS  1 list
 -- ARGV  1 the element   2 maximum length   3 seconds after which the list is dropped, 0: never

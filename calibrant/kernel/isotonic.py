@@ -1,0 +1,39 @@
+"""Gain of isotonic recalibration of many rows of rates in one pass, without a fit per row."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.kernel.library import library
+from calibrant.kernel.structures import Gains
+
+Floats = NDArray[np.float64]
+
+
+def brier_gains(weight: Floats, rate: Floats, score: Floats) -> Floats | None:
+    """Return the decrease of each row's mean Brier score by isotonic recalibration, at least 0; None without the kernel.
+
+    Parameters
+    ----------
+    weight : float64 (n,) or (n_rows, n), positive
+    rate : float64 (n_rows, n), in [0, 1]
+    score : float64 (n,)
+
+    Returns
+    -------
+    float64 (n_rows,)
+    """
+    found = library()
+    if found is None or not rate.size:
+        return None
+    arrays = [np.ascontiguousarray(each, np.float64) for each in (weight, rate, score)]
+    n_rows, n = rate.shape
+    stride = n if weight.ndim == 2 else 0
+    gain = np.empty(n_rows)
+    rows = Gains(n_rows, n, stride, *(each.ctypes.data for each in arrays))
+    if found.calibrant_kernel_gains(ctypes.byref(rows), gain.ctypes.data):
+        raise MemoryError(f"the kernel has no memory for {n} cells")
+    return gain

@@ -1,0 +1,101 @@
+"""Columns of numbers of a JSON object as arrays, without a Python object per number."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.kernel.library import library
+from calibrant.kernel.structures import JsonMember, JsonText
+
+MAX_MEMBERS = 64
+_MIN_POWER, _MAX_POWER = -342, 308
+_BITS = 128
+# Kinds of members, in the order of `json_columns.c`.
+OTHER, NUMBERS, NUMBER_ROWS, INTEGERS, INTEGER_ROWS, RAGGED_ROWS = range(6)
+
+
+class Member(NamedTuple):
+    """One member of the object.
+
+    Attributes
+    ----------
+    name : str
+    text : the member as it was sent, where no column was read
+    column : float64 or int64 (n,) or (n, width); None where no column was read
+    ends : int64 (n,), where the lists of a column end that have several lengths; the column is then flat
+    """
+
+    name: str
+    text: bytes
+    column: NDArray[Any] | None
+    ends: NDArray[np.int64] | None
+
+
+class Document(NamedTuple):
+    """Members in the order of the text, and the number of lists in the columns."""
+
+    members: list[Member]
+    n_lists: int
+
+
+def read(data: bytes) -> Document | None:
+    """Return the members of a JSON object, with its plain columns of numbers as arrays.
+
+    Numbers are those of a parser that rounds correctly.
+
+    Returns
+    -------
+    None where the text is not an object, or a column is not plain; without the kernel
+    """
+    found = library()
+    if found is None:
+        return None
+    n_lists = data.count(b"[")
+    values = np.empty(n_lists + data.count(b","))
+    ends = np.empty(n_lists, np.int64)
+    members = (JsonMember * MAX_MEMBERS)()
+    powers = _powers_of_five()
+    text = JsonText(
+        data, len(data), powers.ctypes.data, values.ctypes.data, len(values), ends.ctypes.data,
+        len(ends), ctypes.addressof(members), MAX_MEMBERS, 0, 0,
+    )  # fmt: skip
+    if not found.calibrant_kernel_json(ctypes.byref(text)):
+        return None
+    read = [_member(data, values, ends, members[i]) for i in range(text.n_members)]
+    return Document(read, text.n_lists)
+
+
+def _member(
+    data: bytes, values: NDArray[np.float64], ends: NDArray[np.int64], at: JsonMember
+) -> Member:
+    name = data[at.name + 1 : at.name_end - 1].decode(errors="replace")
+    if at.kind == OTHER:
+        return Member(name, data[at.name : at.value_end], None, None)
+    own_ends = ends[at.first_end : at.first_end + at.n] if at.kind == RAGGED_ROWS else None
+    n = at.n if own_ends is None else int(own_ends[-1])
+    column = values[at.first : at.first + n * max(at.width if own_ends is None else 1, 1)]
+    if at.kind in (INTEGERS, INTEGER_ROWS, RAGGED_ROWS):
+        column = column.view(np.int64)
+    if at.kind in (NUMBER_ROWS, INTEGER_ROWS):
+        column = column.reshape(at.n, at.width)
+    return Member(name, b"", column, own_ends)
+
+
+@lru_cache(maxsize=1)
+def _powers_of_five() -> NDArray[np.uint64]:
+    """Return the leading 128 bits of powers of five, those of negative ones rounded up; uint64 (n, 2), high half first."""
+    found = []
+    for power in range(_MIN_POWER, _MAX_POWER + 1):
+        five = 5 ** abs(power)
+        if power < 0:
+            size = (five - 1).bit_length()
+            five = (1 << (size + _BITS - 1 if power >= -27 else 2 * size + _BITS)) // five + 1
+        excess = five.bit_length() - _BITS
+        five = five >> excess if excess > 0 else five << -excess
+        found.append((five >> 64, five & (1 << 64) - 1))
+    return np.array(found, np.uint64)

@@ -1,0 +1,169 @@
+"""Columns of a posted batch, the places of its rows in the body, and the checks of fields that all forms of a body share."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.arrow_column import Column, Lists
+from calibrant.input.value_checks import MAX_VIOLATIONS
+from calibrant_server.service.http.errors import escaped
+from calibrant_server.service.ingest.offsets import OFFSET_FIELDS
+from calibrant_server.workers.ingest.entries import Places, SourceOffsets
+
+PLURAL = {
+    "probability": "probabilities",
+    "logit": "logits",
+    "confidence": "confidences",
+    "label": "labels",
+    "label_count": "label_counts",
+    "id": "ids",
+    "unit": "units",
+    "case": "cases",
+    "event_time": "event_times",
+    "slice": "slices",
+    "weight": "weights",
+}
+SINGULAR = {plural: singular for singular, plural in PLURAL.items()}
+# The value of a record may be a list; then the plural name is accepted, too.
+LENIENT = {name: name for name in ("probabilities", "logits", "labels", "label_counts", "slices")}
+IN_A_LINE = SINGULAR | {"raters": "rater"}
+SOME, MAX_NAME = 10, 60  # names that an error quotes, and characters of each
+ROW_OF = re.compile(r"/(\w+)(/[^/0-9][^/]*)?/(\d+)(/.*)?")
+
+
+@dataclass(frozen=True)
+class ParsedBatch:
+    """The columns of a posted batch, its id and options if present, and the places of its rows.
+
+    Attributes
+    ----------
+    lines : line of each row in NDJSON, index of each record in JSON; empty for columns
+    under : field that holds the records in JSON; empty for NDJSON and columns
+    names : name of each column in a record
+    is_flat : whether `confidences` were sent as a flat list of `probabilities`
+    """
+
+    columns: dict[str, Any]
+    batch_id: str | None = None
+    lines: list[int] = field(default_factory=list)
+    options: object = None
+    offsets: SourceOffsets | None = None
+    under: str = ""
+    names: Mapping[str, str] = field(default_factory=lambda: IN_A_LINE)
+    is_flat: bool = False
+
+    def places(self, accepted: Iterable[int]) -> Places | None:
+        """Return the numbers under which the accepted rows were sent; None if they are their own numbers."""
+        rows = list(accepted)
+        if self.lines:
+            return Places([self.lines[row] for row in rows], True, self.under)
+        return None if rows == list(range(len(rows))) else Places(rows, False)
+
+    def rows_but(self, accepted: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the rows that are not among `accepted`, each as it was sent."""
+        columns = {
+            name: column
+            for name, column in self.columns.items()
+            if name != "slices" and column is not None
+        }
+        slices = self.columns.get("slices")
+        columns |= slices if isinstance(slices, dict) else {}
+        n_rows = max((len(each) for each in columns.values()), default=0)
+        if len(accepted) == n_rows:
+            return []
+        left = set(range(n_rows)).difference(accepted)
+        columns = {name: _indexed(column) for name, column in columns.items()}
+        return [
+            {name: column[row] for name, column in columns.items() if row < len(column)}
+            for row in sorted(left)
+        ]
+
+    def place(self, violation: Violation) -> Violation:
+        """Return the violation with the client's own position: the line number if lines were sent."""
+        if self.is_flat and violation.pointer.startswith("/confidences"):
+            pointer = "/probabilities" + violation.pointer.removeprefix("/confidences")
+            violation = replace(violation, pointer=pointer)
+        found = ROW_OF.fullmatch(violation.pointer) if self.lines else None
+        if not found or found[1] not in IN_A_LINE or int(found[3]) >= len(self.lines):
+            return violation
+        column, key, row, rest = found.groups()
+        name = self.names.get(column, IN_A_LINE[column])
+        prefix = f"/{self.under}" if self.under else ""
+        pointer = f"{prefix}/{self.lines[int(row)]}/{name}{key or ''}{rest or ''}"
+        return replace(violation, pointer=pointer)
+
+
+def _indexed(column: Any) -> Any:
+    """Return a column with one value per row, None where an Arrow column has none."""
+    if not isinstance(column, Column):
+        return column
+    found = column.values
+    values = found.as_lists() if isinstance(found, Lists) else found.tolist()
+    return [
+        None if null else value for null, value in zip(column.null.tolist(), values, strict=True)
+    ]
+
+
+def refuse_unknown(names: Iterable[str], known: Collection[str], prefix: str = "") -> None:
+    """Raise for each name that is not among the known ones, which the message lists."""
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return
+    listed = ", ".join(sorted(known))
+    violations = [
+        Violation(
+            f"{prefix}/{escaped(quoted(name))}",
+            "unknown_field",
+            f"Received field {quoted(name)!r}; expected one of {listed}.",
+        )
+        for name in unknown[:MAX_VIOLATIONS]
+    ]
+    raise CalibrationInputError(violations, len(unknown))
+
+
+def quoted(name: str) -> str:
+    """Return a name of the client, cut to what an error quotes."""
+    return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first names with commas between, and how many more there are."""
+    some = ", ".join(map(quoted, names[:SOME]))
+    return some if len(names) <= SOME else f"{some} and {len(names) - SOME} more"
+
+
+def object_of(document: Any) -> dict[str, Any]:
+    """Return the document if it is an object."""
+    if not isinstance(document, dict):
+        raise CalibrationInputError(
+            [Violation("", "object", "Received a body of another type; expected a JSON object.")]
+        )
+    return document
+
+
+def batch_id_of(document: dict[str, Any]) -> str | None:
+    """Return the batch id in a document, or None."""
+    batch_id = document.get("batch_id")
+    if batch_id is None or isinstance(batch_id, str):
+        return batch_id
+    raise CalibrationInputError(
+        [
+            Violation(
+                "/batch_id", "string", "Received a batch_id of another type; expected a string."
+            )
+        ]
+    )
+
+
+def has_offsets(document: dict[str, Any]) -> bool:
+    return not document.keys().isdisjoint(OFFSET_FIELDS)
+
+
+def check_list(pointer: str, value: Any) -> None:
+    if not isinstance(value, list | np.ndarray | Column):
+        detail = f"Received another type for {pointer[1:]}; expected a list with one entry per prediction."
+        raise CalibrationInputError([Violation(pointer, "list", detail)])

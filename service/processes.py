@@ -1,0 +1,240 @@
+"""Several processes on one port: a parent that starts, watches, restarts and stops them, and serves nothing itself.
+
+The parent has loaded the code and has no threads, so a process is a fork of it: it starts in a fraction of a second, and
+shares the loaded code's memory. With the embedded store, two more processes have the engine: one manages the store, merges and
+sends webhooks, the other computes queries, so that a result does not wait for the interpreter of the one that merges. They
+start first and are stopped last.
+
+Each process has sockets of its own on the port (SO_REUSEPORT; the system divides connections among them). The parent
+holds them too: connections to a process that died wait in its queue until it is restarted. Without that option of the
+system, which Linux has, all processes accept from the same sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from types import FrameType
+
+from calibrant_server.service.process_board import Board
+from calibrant_server.workers.main import run, run_queries, run_reported
+from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.embedded import running_store_of
+
+POLL_S = 0.1
+HUNG_S = 60.0  # without a heartbeat of the event loop; it beats each second
+START_S = 120.0  # for the store to load its file, and for one process to start
+STOP_S = 30.0  # longer than the service waits for responses in progress
+# Pause before a restart: doubled by each death, until a process has lived long enough.
+FIRST_PAUSE_S, MAX_PAUSE_S, STABLE_S = 0.2, 30.0, 60.0
+EXIT_NOT_STARTED, EXIT_NOT_STOPPED = 3, 1
+
+log = logging.getLogger("service.processes")
+_context = multiprocessing.get_context("fork")
+
+
+@dataclass
+class Child:
+    """A process that is restarted when it ends.
+
+    Attributes
+    ----------
+    number : its place on the board
+    work : what it does
+    """
+
+    name: str
+    number: int
+    work: Callable[[], None]
+    process: BaseProcess | None = None
+    started_at: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+    restart_at: float | None = None
+
+    def start(self, board: Board) -> None:
+        """Start it, or start it again."""
+        board.clear(self.number)
+        self.restart_at = None
+        self.started_at = time.monotonic()
+        process = _context.Process(target=_run, args=(self.work,), name=self.name)
+        process.start()
+        self.process = process
+        log.info("service_process_started process=%s pid=%d", self.name, process.pid)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of a process that has ended; negative: the signal that ended it."""
+        return None if self.process is None else self.process.exitcode
+
+    def send(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self.process is not None and self.process.pid is not None and self.exit_code is None:
+            os.kill(self.process.pid, number)
+
+
+def _run(work: Callable[[], None]) -> None:
+    # Until the work sets handlers of its own: an interrupt at the terminal reaches all processes, and the parent orders the stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    work()
+
+
+class Processes:
+    """The processes of one service.
+
+    Parameters
+    ----------
+    serve : serves as the process of a number, from 0
+    n : how many serve
+    engine : what further processes do, by name; empty: the engine runs elsewhere. They start one after the other
+    board : what parent and processes tell each other
+    sockets : of each process that serves; closed at the stop
+    on_end : called with the number of a process that has ended
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[int], None],
+        n: int,
+        engine: Mapping[str, Callable[[], None]],
+        board: Board,
+        sockets: Sequence[socket.socket],
+        on_end: Callable[[int], None] = lambda number: None,
+    ) -> None:
+        self._engine = [Child(name, n + i, work) for i, (name, work) in enumerate(engine.items())]
+        self._serving = [Child(f"http-{i}", i, lambda i=i: serve(i)) for i in range(n)]  # type: ignore[misc]
+        self._board, self._sockets, self._on_end = board, sockets, on_end
+        self._stops = False
+
+    def run(self) -> int:
+        """Run until SIGTERM or SIGINT; return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        is_started = self._start_all()
+        while is_started and not self._stops:
+            for child in self._children:
+                self._watch(child)
+            self._board.n_alive = sum(child.exit_code is None for child in self._serving)
+            time.sleep(POLL_S)
+        is_stopped = self._stop_all()
+        if not is_started and not self._stops:
+            return EXIT_NOT_STARTED
+        return 0 if is_stopped else EXIT_NOT_STOPPED
+
+    @property
+    def _children(self) -> list[Child]:
+        return [*self._engine, *self._serving]
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stops = True
+
+    def _start_all(self) -> bool:
+        """Start the engine, then the others; return whether all run."""
+        for group in (*([child] for child in self._engine), self._serving):
+            for child in group:
+                child.start(self._board)
+            if not self._are_ready(group):
+                return False
+        self._board.n_alive = len(self._serving)
+        return True
+
+    def _are_ready(self, group: Sequence[Child]) -> bool:
+        deadline = time.monotonic() + START_S
+        while not self._stops:
+            ended = [child for child in group if child.exit_code is not None]
+            if ended:
+                log.critical("service_process_not_started process=%s", ended[0].name)
+                return False
+            if all(self._board.beat_at(child.number) for child in group):
+                return True
+            if time.monotonic() > deadline:
+                log.critical("service_not_started seconds=%g", START_S)
+                return False
+            time.sleep(POLL_S / 10)
+        return False
+
+    def _watch(self, child: Child) -> None:
+        """Restart a process that has ended, after a pause; end one that hangs."""
+        now = time.monotonic()
+        if child.exit_code is None:
+            if child in self._serving and self._hangs(child, now):
+                log.error("service_process_hangs process=%s seconds=%g", child.name, HUNG_S)
+                child.send(signal.SIGKILL)
+        elif child.restart_at is None:
+            self._board.clear(child.number)
+            self._on_end(child.number)
+            if now - child.started_at > STABLE_S:
+                child.pause_s = FIRST_PAUSE_S
+            child.restart_at = now + child.pause_s
+            detail = (child.name, child.exit_code, child.pause_s)
+            log.error("service_process_ended process=%s exit_code=%d restart_in_s=%g", *detail)
+            child.pause_s = min(2 * child.pause_s, MAX_PAUSE_S)
+        elif now >= child.restart_at:
+            self._board.n_restarts += 1
+            child.start(self._board)
+
+    def _hangs(self, child: Child, now: float) -> bool:
+        beat_at = self._board.beat_at(child.number)
+        limit_s = HUNG_S if beat_at else START_S
+        return now - (beat_at or child.started_at) > limit_s
+
+    def _stop_all(self) -> bool:
+        """Stop those that serve, then the engine; return whether all ended by themselves."""
+        for each in self._sockets:
+            each.close()
+        groups = [self._serving, *([child] for child in reversed(self._engine))]
+        return all([self._end(group) for group in groups])
+
+    def _end(self, group: Sequence[Child]) -> bool:
+        for child in group:
+            child.send(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        for child in group:
+            if child.process is not None:
+                child.process.join(max(0.0, deadline - time.monotonic()))
+        left = [child for child in group if child.process is not None and child.exit_code is None]
+        for child in left:
+            log.error("service_process_killed process=%s seconds=%g", child.name, STOP_S)
+            child.send(signal.SIGKILL)
+        return not left
+
+
+def divides_connections() -> bool:
+    """Return whether the system divides connections among several sockets of one port."""
+    return sys.platform.startswith("linux") and hasattr(socket, "SO_REUSEPORT")
+
+
+def engine_works(settings: EngineSettings, board: Board) -> dict[str, Callable[[], None]]:
+    """Return what the processes of the engine do, by name."""
+    merging = settings.replace(compute_threads=0)
+    return {
+        "engine": lambda: _run_engine(run, lambda: merging, lambda: board.beat(board.n)),
+        "queries": lambda: _run_engine(
+            run_queries, lambda: running_store_of(settings), lambda: board.beat(board.n + 1)
+        ),
+    }
+
+
+def _run_engine(
+    work: Callable[..., None], settings: Callable[[], EngineSettings], on_start: Callable[[], None]
+) -> None:
+    """Do this work until SIGTERM, or until the parent has died."""
+    stop, parent = threading.Event(), os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+    def watch_parent() -> None:
+        while not stop.wait(1.0):
+            if os.getppid() != parent:
+                stop.set()
+
+    threading.Thread(target=watch_parent, name="parent-watch", daemon=True).start()
+    sys.exit(run_reported(settings, stop, work, on_start=on_start))

@@ -1,0 +1,61 @@
+"""Gains of isotonic recalibration by the kernel against a fit of every row."""
+
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from calibrant.core.cells import Cells
+from calibrant.core.query import PaneQuery
+from calibrant.kernel import isotonic, status
+from calibrant.metrics import corp
+
+needs_kernel = pytest.mark.skipif(status().filled_by == "numpy", reason=str(status()))
+
+
+def by_numpy(weight, rate, score):
+    with patch.object(corp, "brier_gains", return_value=None):
+        return corp._lost(weight, rate, score, "brier")
+
+
+@needs_kernel
+@pytest.mark.parametrize("n", [1, 2, 30, 700])
+@pytest.mark.parametrize("one_weight", [True, False])
+def test_gains_equal_those_of_a_fit_per_row(n, one_weight):
+    rng = np.random.default_rng(n)
+    score = np.sort(rng.random(n))
+    rate = np.clip(score + 0.2 * rng.standard_normal((40, n)), 0.0, 1.0)
+    rate[:5] = np.round(rate[:5])  # ties, and rates of 0 and 1
+    rate[5] = score
+    weight = rng.random(n) * 100.0 + 1e-12
+    weights = weight if one_weight else np.broadcast_to(weight, rate.shape) * rng.random((40, n))
+    weights = np.maximum(weights, 1e-12)
+    found = corp._lost(weights, rate, score, "brier")
+    assert_allclose(found, by_numpy(weights, rate, score), rtol=1e-12, atol=1e-14)
+    assert found[5] == pytest.approx(0.0, abs=1e-14) and (found >= 0.0).all()
+
+
+def test_nothing_to_recalibrate_and_a_missing_kernel_are_left_to_numpy():
+    assert isotonic.brier_gains(np.ones(0), np.ones((3, 0)), np.ones(0)) is None
+    with patch.object(isotonic, "library", return_value=None):
+        assert isotonic.brier_gains(np.ones(2), np.ones((1, 2)), np.ones(2)) is None
+
+
+@needs_kernel
+def test_the_null_of_corp_is_the_same_without_the_kernel():
+    rng = np.random.default_rng(3)
+    lower = np.sort(rng.random(400))
+    count = rng.integers(1, 50, 400)
+    weight = count.astype(float)
+    hits = rng.binomial(count, lower).astype(float)
+    cells = Cells(
+        lower, lower, count, count, weight, weight * lower, hits, hits, weight,
+        weight * lower * (1.0 - lower),
+    )  # fmt: skip
+    view = SimpleNamespace(question=PaneQuery())
+    with patch.object(corp, "scored_cells", return_value=cells):
+        kernel = corp.null(view, None, 0)
+        with patch.object(corp, "brier_gains", return_value=None):
+            assert_allclose(kernel, corp.null(view, None, 0), rtol=1e-11)

@@ -1,0 +1,88 @@
+"""Watermarks: how far a model's panes are dropped, sealed and merged into days.
+
+The watermarks of a model change only in commits of its partition's worker, together with the panes that they describe. A
+reader that reads watermarks, versions and panes in one transaction sees them agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant_server.workers.store.slice_names import is_live
+from calibrant_server.workers.store.windows import Window
+
+DAY_S = 86_400
+KEPT_FROM, SEALED_TO = "kept_from", "sealed_to"
+RATED = "rated"  # 1 if named raters rated, in a model with a label horizon
+
+
+def daily_to(slice_: str) -> str:
+    """Return the field of a slice's watermark of days."""
+    return f"d|{slice_}"
+
+
+def latest_day(found: Mapping[bytes, bytes]) -> int:
+    """Return the latest watermark of days of the slices that batches fill, from all watermarks of a model."""
+    head = daily_to("").encode()
+    return max(
+        (
+            int(value)
+            for name, value in found.items()
+            if name.startswith(head) and is_live(name.removeprefix(head).decode())
+        ),
+        default=0,
+    )
+
+
+def fields_of(slice_: str) -> list[str]:
+    """Return the fields that `Watermarks.read` takes."""
+    return [KEPT_FROM, SEALED_TO, daily_to(slice_)]
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """Watermarks of one slice, in seconds since the epoch.
+
+    Attributes
+    ----------
+    kept_from : panes that began earlier are past their retention
+    sealed_to : cohorts that ended by then are sealed
+    daily_to : panes that begin earlier are one day long
+    """
+
+    kept_from: int = 0
+    sealed_to: int = 0
+    daily_to: int = 0
+
+    @classmethod
+    def read(cls, values: Sequence[bytes | None]) -> Watermarks:
+        """Create from the values of `fields_of`."""
+        return cls(*(int(value or 0) for value in values))
+
+    @classmethod
+    def of(cls, slice_: str, found: Mapping[bytes, bytes]) -> Watermarks:
+        """Create from all watermarks of a model."""
+        return cls.read([found.get(name.encode()) for name in fields_of(slice_)])
+
+    def start(self, start_s: int) -> int:
+        """Return the start of the pane that now contains the pane of `start_s`."""
+        return start_s - start_s % DAY_S if start_s < self.daily_to else start_s
+
+    def starts(self, starts_s: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return `start` of several."""
+        return np.where(starts_s < self.daily_to, starts_s - starts_s % DAY_S, starts_s)
+
+    def length(self, start_s: int, pane_s: int) -> int:
+        """Return the length of the pane that begins at `start_s`."""
+        return max(DAY_S, pane_s) if start_s < self.daily_to else pane_s
+
+    def widened(self, window: Window) -> Window:
+        """Return the window widened to the boundaries that still exist."""
+        to_s = window.to_s
+        if to_s < self.daily_to:
+            to_s = -(-to_s // DAY_S) * DAY_S
+        return Window(self.start(window.from_s), to_s)
