@@ -152,7 +152,7 @@ def _false_alarms() -> Iterable[Block]:
     )  # fmt: skip
     for i, (year, runs, full) in enumerate((*clean, *traps)):
         yield Block(
-            "5 Alarm", "false alarms", year, ("alarm",), MOST_FALSE, 700 + i, False, runs, full
+            "5 Alarm", "false alarms", year, ("alarm",), MOST_FALSE, 760 + i, False, runs, full
         )
 
 
