@@ -91,6 +91,18 @@ def wait_until_ready() -> None:
     raise TimeoutError("the service did not start")
 
 
+def wait_until_merged() -> None:
+    """Wait until what was sent before is merged: it is no part of a segment without the attack."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        lines = httpx.get(f"{URL}/metrics", timeout=60).text.splitlines()
+        waiting = [line for line in lines if line.startswith("calibrant_backlog_entries ")]
+        if waiting and float(waiting[0].split()[1]) == 0:
+            return
+        time.sleep(0.2)
+    raise TimeoutError("the backlog was not merged")
+
+
 def attack(core: int | None, nice: int, begun: Event) -> None:
     """Do the worst until killed: large bodies, retained records, queries, streams, half-sent requests."""
     os.nice(nice)
@@ -211,7 +223,10 @@ def pair(
             for i in range(2 * round(seconds / segment_s)):
                 is_attacked = (i % 2 == 0) == with_attack_first
                 os.kill(attacker.pid, signal.SIGCONT if is_attacked else signal.SIGSTOP)
-                Measured(pids).send(client, 1.0)  # until what was sent before is done
+                if is_attacked:
+                    Measured(pids).send(client, 1.0)
+                else:
+                    wait_until_merged()
                 started, before_s = time.monotonic(), _cpu_s([attacker.pid])
                 (attacked if is_attacked else alone).send(client, segment_s)
                 if is_attacked:

@@ -5,6 +5,7 @@ Each computes from the raw rows what an endpoint computes from a window's state.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -35,7 +36,7 @@ MAX_RATINGS = 3_000
 # Of such curves of each case, whose subsets are smaller.
 MAX_RATINGS_OF_CASES = 200_000
 PARAMETERS = (
-    *("include", "metric", "subsets", "frequency_bins", "case", "points", "sensitivity"),
+    *("include", "metric", "subsets", "frequency_bins", "case", "points", "sensitivity", "packed"),
     *("loss_weights", "gradients", "compat"),
 )
 # Under which `params` holds the classes of named raters.
@@ -111,9 +112,12 @@ def _compat(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     histogram = ConfidenceHistogram.of_batch(_batch(view), raters=view.question.raters)
     least = view.question.min_count
-    return histogram_answer(
+    found = histogram_answer(
         histogram, bins=view.question.bins, binning=view.question.binning, least=least
     )
+    if not params.get("packed"):
+        return found
+    return found | {"packed": base64.b64encode(histogram.pack()).decode()}
 
 
 def _consensus(view: View, params: Mapping[str, Any]) -> dict[str, Any]:

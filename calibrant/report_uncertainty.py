@@ -63,12 +63,15 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
     return reported | about | {"table": rows if held else [], "ideal_curve": curve}
 
 
-def _intervals(view: View) -> tuple[Floats, Floats]:
+def _intervals(view: View) -> tuple[Floats, Floats] | None:
     """Wilson's interval of each bin's share of errors, with the number of independent predictions that its variance tells.
 
-    As in `reliability`: p (1 - p) at the mean confidence, over the variance that labels drawn from the predictions have.
+    None with posted histograms of uncertainty, which have no confidence. As in `reliability`:
+    p (1 - p) at the mean confidence, over the variance that labels drawn from the predictions have.
     """
     table = table_of(view)
+    if np.isnan(table["confidence"]).any():
+        return None
     weight, variance = table["weight"], table["null_variance"]
     share = np.divide(table["confidence"], weight, out=np.zeros(len(weight)), where=weight > 0)
     error = np.divide(

@@ -47,6 +47,10 @@ def test_the_library_needs_three_packages() -> None:
     assert {"numpy", "scipy", "zstandard"} == LIBRARY
 
 
+def test_the_client_needs_at_most_five_more() -> None:
+    assert len(names(EXTRAS["client"]) - LIBRARY) <= 5
+
+
 @pytest.mark.parametrize("lock", ["run", "dev"])
 def test_locks_hold_what_is_declared(lock: str) -> None:
     locked = set(

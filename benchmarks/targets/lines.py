@@ -34,7 +34,7 @@ class Line:
     def cells(self, measured: float) -> tuple[str, ...]:
         """Return the cells of the table."""
         ratio = self.over_target(measured)
-        target = "-" if self.target is None else f"{self.target:,g}"
+        target = "-" if self.target is None else number(self.target)
         reached = ("stated", "-") if ratio is None else (_verdict(ratio), f"{ratio:.2f}")
         return self.what, self.before, target, number(measured), reached[1], reached[0]
 

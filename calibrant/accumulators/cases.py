@@ -66,7 +66,7 @@ class Cases(Accumulator):
 
     @property
     def layout(self) -> Layout:
-        return Layout.of_classes(range(self.spec.n_classes))
+        return Layout.of_spec(self.spec)
 
     @classmethod
     def concerns(cls, batch: Batch) -> bool:
@@ -76,17 +76,22 @@ class Cases(Accumulator):
         return {}
 
     def ranges(self) -> dict[str, Ranges]:
-        grid, n_classes = self.layout.grid, self.spec.n_classes
+        grid, n_classes = self.layout.grid, self.layout.n_classes
         lower = np.concatenate([np.tile(grid.lower, n_classes), np.zeros(n_classes)])
         upper = np.concatenate([np.tile(grid.upper, n_classes), np.ones(n_classes)])
         return dict.fromkeys(self.tables, Ranges(COUNTS, SUMS, RANGES, edges=(lower, upper)))
 
     def shares(self) -> dict[str, tuple[float, str]]:
-        first = self.spec.n_classes * self.layout.width
+        # Each prediction is on top of one class, and of any number of composites.
+        first = self.layout.top_place(0)
+        last = first + self.spec.n_classes
         filled = (block.filled() for block in self.tables.values())
         return {
             "predictions": (
-                sum(int(counts[0, places >= first].sum()) for places, counts, _ in filled),
+                sum(
+                    int(counts[0, (places >= first) & (places < last)].sum())
+                    for places, counts, _ in filled
+                ),
                 "n_labelled",
             )
         }

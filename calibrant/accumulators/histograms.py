@@ -15,7 +15,7 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
-from calibrant.core.histogram import Histogram, is_key
+from calibrant.core.histogram import Histogram, grid_cells, is_key
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.spec import PaneSpec
@@ -144,13 +144,12 @@ class Histograms(Accumulator):
     @property
     def _largest_bytes(self) -> int:
         """Maximum size of the arrays of every kind, class, policy and edge convention."""
-        kinds = ["top_label", "positive", *["class"] * self.spec.n_classes]
+        kinds = ["top_label", "positive", "uncertainty", *["class"] * self.spec.n_classes]
         return sum(self._block(kind).largest_bytes for kind in kinds) * len(POLICIES) * 2
 
     def _block(self, key: str) -> Block:
         kind = key.partition("|")[0]
-        grid = self.spec.class_grid if kind == "class" else self.spec.top_grid
-        return Block(len(COUNTS), len(SUMS), grid.cells)
+        return Block(len(COUNTS), len(SUMS), grid_cells(kind, self.spec))
 
 
 ACCUMULATOR = Histograms

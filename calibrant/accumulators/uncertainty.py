@@ -22,6 +22,7 @@ from calibrant.accumulators.ranges import (
 )
 from calibrant.core.batch_sums import Filling
 from calibrant.core.grid import Grid, grid_of, on_edge
+from calibrant.core.histogram import UNCERTAINTY_CELLS
 from calibrant.raters.label_distribution import entropy
 
 SUMS = (
@@ -49,7 +50,7 @@ RANGES = {
     "null_variance_pooled": variance_of("weight_pooled"),
     "null_variance": variance_of("weight"),
 }
-CELLS = 240
+CELLS = UNCERTAINTY_CELLS
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

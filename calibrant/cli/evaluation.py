@@ -12,13 +12,15 @@ import numpy as np
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.cli.input_files.scored_data import ScoredData
 from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
-from calibrant.core.view import View
+from calibrant.core.view import NotAnswerable, View
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
 from calibrant.library import filled, report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
+from calibrant.peers.comparison import METRICS, compared
 from calibrant.raters.label_statistics import disagreement
 from calibrant.results import ReliabilityTable, Report, Temperature
 
@@ -37,6 +39,7 @@ class Settings:
     bins, raters, scope, ci : as in `calibrant.evaluate`
     tolerance : largest acceptable calibration error, None if none was set
     days : number of days that the data cover, None if not known
+    compat : "all", or names of other libraries with commas between, whose values are computed too; None for none
     """
 
     metrics: str | None = None
@@ -46,6 +49,7 @@ class Settings:
     ci: float = 0.95
     tolerance: float | None = None
     days: float | None = None
+    compat: str | None = None
 
     def query(self) -> PaneQuery:
         """Return the query of a view."""
@@ -63,6 +67,7 @@ class Evaluation:
     detectable : by period
     subgroups : report by value of the slice
     compared : metrics with their difference from the other predictions, None without
+    compat : by library, as `calibrant.compat` returns it; None if not requested
     """
 
     data: ScoredData
@@ -73,6 +78,7 @@ class Evaluation:
     detectable: dict[str, dict[str, Any]]
     subgroups: dict[str, Report] = field(default_factory=dict)
     compared: dict[str, dict[str, Any]] | None = None
+    compat: dict[str, Any] | None = None
 
     @property
     def ratings_per_prediction(self) -> dict[str, int]:
@@ -114,10 +120,24 @@ def evaluated(
             rows = np.flatnonzero(np.array([each == name for each in data.slices]))
             part = data.batch.take(rows)
             found.subgroups[name] = report_of(_view(part, ["ece"], settings), ["ece"])
+    if settings.compat is not None:
+        step("other libraries")
+        found.compat = _compat(data.batch, settings)
     if other is not None:
         step("comparison")
         found.compared = differences(view, _view(other.batch, slugs, settings), slugs)
     return found
+
+
+def _compat(batch: Batch, settings: Settings) -> dict[str, Any]:
+    view = _view(batch, METRICS, settings)
+    names = (settings.compat or "").split(",")
+    try:
+        if names == ["all"]:
+            return compared(view)
+        return {name: each for peer in names for name, each in compared(view, peer.strip()).items()}
+    except NotAnswerable as refusal:
+        raise CalibrationInputError.at("/compat", refusal.reason, refusal.detail) from refusal
 
 
 def keys_of(metrics: str | None) -> list[str]:
@@ -128,7 +148,7 @@ def keys_of(metrics: str | None) -> list[str]:
 def n_steps(settings: Settings, data: ScoredData, compares: bool) -> int:
     """Return how often `evaluated` calls `step`."""
     subgroups = len({each for each in data.slices or () if each is not None})
-    return len(keys_of(settings.metrics)) + 3 + subgroups + compares
+    return len(keys_of(settings.metrics)) + 3 + subgroups + compares + (settings.compat is not None)
 
 
 def _view(batch: Batch, slugs: Iterable[str], settings: Settings) -> View:

@@ -20,6 +20,7 @@ from calibrant.cli.score_report import contents_of
 from calibrant.cli.score_tables import show
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
+from calibrant.peers import PEERS
 from calibrant.quality_report import ReportContents, page
 
 POLICIES = ("pooled", "mean", "majority", "single")
@@ -101,6 +102,12 @@ def score(
     classes: Annotated[
         Text, typer.Option(help="names of the classes, in the order of the scores: cat,dog")
     ] = None,
+    compat: Annotated[
+        Text,
+        typer.Option(
+            help=f"also compute as other libraries do: all, or names with commas between: {', '.join(PEERS)}"
+        ),
+    ] = None,
     title: Annotated[Text, typer.Option(help="title of the report")] = None,
     manifest: Annotated[
         Path | None,
@@ -137,9 +144,11 @@ def score(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
         None if classes is None else tuple(classes.split(",")),
     )  # fmt: skip
-    settings = Settings(metrics, bins, policy, scope, ci, tolerance, days)
+    settings = Settings(metrics, bins, policy, scope, ci, tolerance, days, compat)
     try:
         refuse_output(output_file)
+        if manifest is not None and compat is not None:
+            fail("Received --compat with --manifest; other libraries score rows: give FILE.", 2)
         if manifest is not None:
             images = ImageSettings(class_, roi == "auto")
             contents = run.evaluated(manifest, settings, images, work, title)
@@ -221,6 +230,7 @@ def numbers(contents: ReportContents) -> dict[str, object]:
         "temperature": contents.temperature,
         "subgroups": {each.name: each.metrics for each in contents.subgroups},
         "comparison": contents.comparison,
+        "compat": contents.compat,
         "left_out": [vars(each) for each in contents.left_out],
         "versions": dict(contents.versions),
     }

@@ -13,6 +13,7 @@ from calibrant.cli.evaluation import Evaluation
 from calibrant.cli.input_files.scored_data import ScoredData
 from calibrant.kernel import status
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
+from calibrant.quality_report.numbers import plain_number
 
 
 def contents_of(found: Evaluation, title: str, other: ScoredData | None = None) -> ReportContents:
@@ -36,8 +37,26 @@ def contents_of(found: Evaluation, title: str, other: ScoredData | None = None) 
         if found.compared is None or other is None
         else {"name": other.files[0][0].name, "metrics": found.compared},
         rater_disagreement=found.rater_disagreement,
+        compat=found.compat,
+        extra_tables=[] if found.compat is None else [peers_table(found.compat)],
         versions=[*software(), *digests(found.data), *([] if other is None else digests(other))],
     )
+
+
+def peers_table(compat: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
+    """Return the values of other libraries beside ours, as a table of texts."""
+    rows = [
+        [
+            f"{peer} {library['version']}",
+            function,
+            plain_number(each["value"]) if each["value"] is not None else f"none: {each['reason']}",
+            f"{each['metric']} {plain_number(each['ours'])}",
+            each["why"],
+        ]
+        for peer, library in compat.items()
+        for function, each in library["values"].items()
+    ]
+    return "Other libraries", ["Library", "Function", "Value", "Ours", "Why they differ"], rows
 
 
 def subject(data: ScoredData) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -44,6 +44,19 @@ def show(contents: ReportContents, console: Console) -> None:
         console.print(_subgroups(contents))
     if contents.comparison is not None:
         console.print(_comparison(contents.comparison))
+    for caption, header, rows in contents.extra_tables if contents.compat is not None else ():
+        console.print(_extra(caption, header, rows))
+
+
+def _extra(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(
+        title=caption, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
+    for name in header:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
 
 
 def _counts(contents: ReportContents) -> str:

@@ -130,6 +130,7 @@ def _spec(rows: Batch, model: dict[str, Any] | None) -> PaneSpec:
         return PaneSpec(rows.task, rows.n_classes)
     return PaneSpec.from_dict(
         {name: model[name] for name in ("task", "n_classes", "grid", "listed_classes")}
+        | {"composites": list((model.get("composites") or {}).items())}
     )
 
 

@@ -223,7 +223,7 @@ class Model:
         pane : of the model's task, classes and grid
         event_time : with a zone; the pane counts in the time slice around it. Default: now
         slice : value per slice key, of all its predictions
-        batch_id, wait : as in `send`
+        batch_id, wait : as in `send`; a repeat under the same batch id must have the same event time
         """
         return self._client.run(operations.pane(self.name, pane, event_time, slice, batch_id, wait))
 

@@ -9,6 +9,7 @@ Callbacks receive no predictions, so `compute_metrics` fills the pane and the ca
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -99,8 +100,8 @@ class CalibrationCallback(TrainerCallback):
     ----------
     calibration : the `compute_metrics` of the trainer
     model : `client.model(name)`
-    run : distinguishes runs: with it, step and model make the batch id, so that a repeated evaluation counts once. Default:
-        each evaluation counts
+    run, event_time : name and time of the run, given together: name and step make the batch id, so that an equal evaluation
+        that is repeated counts once. Default: each evaluation counts, at its own time
     slice : value per slice key, of all predictions
     """
 
@@ -110,9 +111,13 @@ class CalibrationCallback(TrainerCallback):
         model: Any,
         *,
         run: str | None = None,
+        event_time: datetime | None = None,
         slice: Mapping[str, str] | None = None,
     ) -> None:
-        self.calibration, self.model, self.run = calibration, model, run
+        if (run is None) != (event_time is None):
+            raise ValueError("Received one of run and event_time; expected both or none.")
+        self.calibration, self.model = calibration, model
+        self.run, self.event_time = run, event_time
         self.slice = dict(slice or {})
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -120,7 +125,12 @@ class CalibrationCallback(TrainerCallback):
         if not state.is_world_process_zero or self.calibration.pane is None:
             return
         batch_id = None if self.run is None else f"{self.run}.{state.global_step}"
-        self.model.send_pane(self.calibration.pane, slice=self.slice or None, batch_id=batch_id)
+        self.model.send_pane(
+            self.calibration.pane,
+            event_time=self.event_time,
+            slice=self.slice or None,
+            batch_id=batch_id,
+        )
 
 
 def _array(values: Any) -> np.ndarray[Any, Any]:

@@ -17,7 +17,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.input.name_columns import INVALID_NAME, NAME
 from calibrant.input.timestamps import instant, refusal
 
-KINDS = ("top_label", "class", "positive")
+KINDS = ("top_label", "class", "positive", "uncertainty")
 FIELDS = frozenset(
     [
         *("kind", "class", "raters", "bins", "edges", "count", "sum_confidence", "sum_correct"),
@@ -25,6 +25,7 @@ FIELDS = frozenset(
     ]
 )
 SUM_TOLERANCE = 1e-6
+UNCERTAINTY_CELLS = 240
 MAX_PREDICTIONS = 10**12  # so that no number of updates approaches the end of int64
 Floats = NDArray[np.float64]
 
@@ -49,7 +50,7 @@ class Histogram:
 
     Attributes
     ----------
-    kind : "top_label", "class" or "positive"
+    kind : "top_label", "class", "positive", or "uncertainty": of the entropy / log K instead of a confidence, correct as of the top class
     class_index : int for "class", else None
     policy : one of `POLICIES`
     bins : int; edges : "right" or "left"
@@ -183,7 +184,15 @@ def is_key(key: Any, spec: PaneSpec) -> bool:
     kind, name = parts[0], parts[1]
     if kind == "class":
         return name in {str(k) for k in range(spec.n_classes)}
-    return name == "" and (kind == "top_label" or (kind == "positive" and spec.n_classes == 2))
+    known = ("top_label", "uncertainty") if spec.n_classes > 2 else KINDS
+    return name == "" and kind in known
+
+
+def grid_cells(kind: str, spec: PaneSpec) -> int:
+    """Return the number of cells to which histograms of a kind are added."""
+    if kind == "uncertainty":
+        return UNCERTAINTY_CELLS
+    return (spec.class_grid if kind == "class" else spec.top_grid).cells
 
 
 class _Reader:
@@ -264,8 +273,10 @@ class _Reader:
 
     def _bins(self, kind: str) -> int:
         bins = self.fields.get("bins")
-        cells = (self.spec.class_grid if kind == "class" else self.spec.top_grid).cells
+        cells = grid_cells(kind, self.spec)
         if type(bins) is not int or bins < 1 or bins % cells or bins > 64 * cells:
+            if kind == "uncertainty":
+                self._refuse("bins", "bins", f"bins is {cells}, or a multiple of it")
             detail = f"bins is the model's grid, {cells}, or a multiple of it"
             self._refuse("bins", "bins", detail + "; declare a coarser grid for coarse histograms")
         return int(bins or 0)

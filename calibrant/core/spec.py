@@ -14,6 +14,7 @@ from calibrant.core.grid import Grid, class_cells, grid_of
 
 MAX_CLASSES = 10_000
 MAX_CLASS_TABLES = 64
+MAX_COMPOSITES = 16
 TASKS = ("binary", "multiclass", "segmentation")
 
 
@@ -27,6 +28,7 @@ class PaneSpec:
     n_classes : int, at least 2; 2 for binary
     grid : int, cells of the top-label and positive-class grid
     listed_classes : classes whose class-wise cells are stored. Default: all if n_classes is at most 64, else none.
+    composites : names with the classes of which each is the union; tables of cases store them besides the classes
 
     Raises
     ------
@@ -38,6 +40,7 @@ class PaneSpec:
     n_classes: int
     grid: int = 3600
     listed_classes: tuple[int, ...] | None = None
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -63,6 +66,26 @@ class PaneSpec:
         if len(listed) > MAX_CLASS_TABLES or any(not 0 <= k < self.n_classes for k in listed):
             detail = f"at most {MAX_CLASS_TABLES} classes may be listed, each in 0 to {self.n_classes - 1}"
             raise CalibrationInputError.at("/listed_classes", "class_range", detail)
+        # Panes merge if their composites are equal, in whatever order they were declared.
+        unions = tuple(sorted((name, tuple(sorted(set(each)))) for name, each in self.composites))
+        object.__setattr__(self, "composites", unions)
+        self._check_composites()
+
+    def _check_composites(self) -> None:
+        if len(self.composites) > MAX_COMPOSITES or len(dict(self.composites)) < len(
+            self.composites
+        ):
+            detail = f"Received {len(self.composites)} composites; expected at most {MAX_COMPOSITES} of different names."
+            raise CalibrationInputError.at("/composites", "range", detail)
+        for name, members in self.composites:
+            if not name or not members or any(not 0 <= k < self.n_classes for k in members):
+                detail = f"Received another composite; expected a name and classes, each from 0 to {self.n_classes - 1}."
+                raise CalibrationInputError.at(f"/composites/{name}", "class_range", detail)
+        if self.composites and not self.keeps_all_classes:
+            detail = (
+                "Received composites for a model that does not store every class; leave them out."
+            )
+            raise CalibrationInputError.at("/composites", "class_not_kept", detail)
 
     @property
     def kept_classes(self) -> tuple[int, ...]:
@@ -98,12 +121,16 @@ class PaneSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return the specification as JSON values."""
         listed = None if self.listed_classes is None else list(self.listed_classes)
-        return {
+        values: dict[str, Any] = {
             "task": self.task,
             "n_classes": self.n_classes,
             "grid": self.grid,
             "listed_classes": listed,
         }
+        # Specifications without composites keep the digest that they had before there were any.
+        if self.composites:
+            values["composites"] = [[name, list(members)] for name, members in self.composites]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PaneSpec:
@@ -115,11 +142,13 @@ class PaneSpec:
             A value of another type than `to_dict` gives.
         """
         listed = values.get("listed_classes")
-        numbers = [values["n_classes"], values["grid"], *(listed or [])]
+        composites = tuple((str(name), tuple(each)) for name, each in values.get("composites", ()))
+        members = [k for _, each in composites for k in each]
+        numbers = [values["n_classes"], values["grid"], *(listed or []), *members]
         if any(type(number) is not int for number in numbers):
             raise TypeError("classes and cells are whole numbers")
         classes = None if listed is None else tuple(listed)
-        return cls(str(values["task"]), values["n_classes"], values["grid"], classes)
+        return cls(str(values["task"]), values["n_classes"], values["grid"], classes, composites)
 
     @cached_property
     def digest(self) -> str:

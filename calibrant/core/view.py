@@ -292,6 +292,19 @@ class View:
         )
         return held / (held + rest) if held else 0.0
 
+    def posted_table(self, kind: str) -> Floats | None:
+        """Return count and sums of a kind's plain histograms, (3, cells); None without plain histograms.
+
+        Raises
+        ------
+        NotAnswerable
+            Plain histograms contain predictions that those of the kind, under this policy and these edges, do not.
+        """
+        if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
+            return None
+        self._check_histograms(kind)
+        return self.pane.histograms.table(self.histogram_keys(kind)[0])
+
     def _check_histograms(self, scope: str) -> None:
         """Raise if some histograms of the window contain predictions that the query's key does not."""
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:

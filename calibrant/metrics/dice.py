@@ -8,7 +8,7 @@ from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.metrics.case_metric import mean_interval
 from calibrant.segmentation.case_errors import case_errors, spread
-from calibrant.segmentation.case_options import BACKGROUND, MISSING_CLASS
+from calibrant.segmentation.case_options import BACKGROUND, MISSING_CLASS, REGIONS
 
 
 def read(view: View, seed: int) -> Estimate:
@@ -42,6 +42,6 @@ METRIC = FunctionMetric(
     search_words={"Dice similarity coefficient": "", "F1 of masks": ""},
     source="Dice (Ecology 1945); Barfoot et al., table 1",
     options=("composites",),
-    own_options=(BACKGROUND, MISSING_CLASS),
+    own_options=(BACKGROUND, MISSING_CLASS, REGIONS),
     compute=read,
 )

@@ -57,7 +57,7 @@ METRIC = GapMetric(
         "L1 calibration error": "",
         "multi-rater ECE": "raters=pooled",
     },
-    source="Naeini et al. 2015; Riera-Marin et al., eq. 5 for several raters",
+    source="Naeini et al. 2015; Pavlovic, blog post; Riera-Marin et al., eq. 5 for several raters",
     options=("bins", "binning", "edges", "min_count", "scope"),
     statistic=ece_statistic,
     closed_null=ece_null,

@@ -59,16 +59,26 @@ def table_of(view: View) -> dict[str, Floats]:
     Raises
     ------
     NotAnswerable
-        Plain histograms, predictions merged before uncertainty was stored, or bins that its grid cannot give exactly.
+        Plain histograms of other kinds alone, predictions merged before uncertainty was stored, or bins that its grid cannot
+        give exactly. Histograms of uncertainty count; they have no confidence, so that `confidence` is nan in their bins.
     """
-    view.refuse_histograms()
+    posted = view.posted_table("uncertainty")
     sums = _raw_sums(view) if view.is_raw else _kept_sums(view)
     suffix = "_pooled" if view.policy == 0 else ""
     at = dict(zip(SUMS, sums, strict=True))
     found = {
         name: at[name + suffix] for name in ("weight", "uncertainty", "confidence", "null_variance")
     }
-    return found | {"correct": at["correct_" + POLICIES[view.policy]]}
+    found["correct"] = at["correct_" + POLICIES[view.policy]]
+    if posted is None:
+        return found
+    count, uncertainty, correct = posted.reshape(3, view.question.bins, -1).sum(axis=2)
+    return found | {
+        "weight": found["weight"] + count,
+        "uncertainty": found["uncertainty"] + uncertainty,
+        "correct": found["correct"] + correct,
+        "confidence": np.where(count > 0.0, np.nan, found["confidence"]),
+    }
 
 
 def _kept_sums(view: View) -> Floats:
@@ -123,6 +133,7 @@ def read(view: View) -> MetricValue | None:
         ideal = inverse_binary_entropy(uncertainty)
         extra["ideal_error"] = ideal.tolist()
         extra["distance_to_ideal"] = float(uncertainty_error(held, ideal, error))
+    extra |= view.histogram_counts("uncertainty")
     return MetricValue(float(uncertainty_error(held, uncertainty, error)), extra)
 
 
@@ -132,6 +143,11 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     weight = table["weight"]
     filled = weight > 0
     held = weight[filled]
+    if np.isnan(table["confidence"]).any():
+        raise NotAnswerable(
+            "not_in_histogram",
+            "histograms of uncertainty have no confidence, which labels are drawn from",
+        )
     draws = np.random.default_rng(seed).standard_normal((N_DRAWS, len(held)))
     error = (
         1.0

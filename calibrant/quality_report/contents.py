@@ -56,6 +56,7 @@ class ReportContents:
     subgroups : results of each declared subgroup
     comparison : `metrics` of `GET metrics?against=`, with the name of the other side as `name`
     rater_disagreement : share of pairs of ratings of one prediction that differ
+    compat : values of other libraries, as `calibrant.compat` returns them
     extra_tables : further results: caption, header and rows of texts
     drift : as `GET drift` returns it
     active_map : as `GET maps/current` returns it
@@ -76,6 +77,7 @@ class ReportContents:
     subgroups: Sequence[Subgroup] = ()
     comparison: Mapping[str, Any] | None = None
     rater_disagreement: float | None = None
+    compat: Mapping[str, Any] | None = None
     extra_tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = ()
     drift: Mapping[str, Any] | None = None
     active_map: Mapping[str, Any] | None = None

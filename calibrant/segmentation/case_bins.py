@@ -138,6 +138,7 @@ def bin_cases(
     histogram_bins: Mapping[str, int] | None = None,
     *,
     from_rows: bool = False,
+    n_own: int | None = None,
 ) -> CaseBins:
     """Return bins of every table, in the order of `tables`.
 
@@ -150,6 +151,7 @@ def bin_cases(
     policy : place in `POLICIES`
     histogram_bins : bins of the plain histograms of which some cases consist, which bound the error of soft bins
     from_rows : tables of rows alone, whose top class is known even if no class of the layout is on top
+    n_own : number of the model's classes, which come first in the layout. Default: all.
 
     Returns
     -------
@@ -182,7 +184,11 @@ def bin_cases(
     position = place % layout.width
     total, positives = (_added(table, named[name], shape) for name in ("weight", "correct"))
     # A stored layout has every class, so that each prediction is on top of one of them.
-    ranked = total if from_rows else np.broadcast_to(predicted.sum(axis=1, keepdims=True), shape)
+    ranked = (
+        total
+        if from_rows
+        else np.broadcast_to(predicted[:, :n_own].sum(axis=1, keepdims=True), shape)
+    )
     if membership == "hard":
         at = table * bins + layout.grid.bins(bins, edges)[position]
         weight, confidence, correct = (

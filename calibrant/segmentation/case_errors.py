@@ -203,7 +203,7 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
     if options.composites:
         raise NotAnswerable(
             "needs_raw_rows",
-            "composite classes are unions of rows' probabilities: post the rows to score them",
+            "composites of this request are unions of rows' probabilities: post the rows, or declare them in the model's settings",
         )
     if options.membership in KERNELS:
         raise NotAnswerable(
@@ -235,11 +235,15 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
             question.edges,
             view.policy,
             coarse,
+            n_own=view.spec.n_classes,
         )
 
-    classes = options.classes(view.spec.n_classes)
+    own = view.spec.n_classes
+    classes = options.counted(own)
+    if options.regions == "composites":
+        classes = _declared(view, cases)
     other = binned([OTHER]) if OTHER in cases.tables else None
-    class_names = [str(k) for k in range(view.spec.n_classes)]
+    class_names = [*(str(k) for k in range(own)), *(name for name, _ in view.spec.composites)]
     return CaseErrors(
         options, cases.names, binned(cases.names), other, classes, class_names, cases.n_cases
     )
@@ -249,6 +253,10 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
     """Bin raw rows: any number of bins is exact, and classes may be united."""
     filling, bins = view.filling, view.question.bins
     assert filling is not None
+    if options.regions == "composites" and not options.composites:
+        raise NotAnswerable(
+            "no_composites", "posted rows have no model: name the unions in options.composites"
+        )
     if options.composites:
         layout = composite_layout(dict(options.composites), 2 * bins)
         class_names = [name for name, _ in options.composites]
@@ -267,8 +275,20 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
         binned = kernel_bins(filling, layout, bins, options.membership, view.policy, binned)
     n = {"n": len(tables), "kept": len(tables), "estimated": False}
     return CaseErrors(
-        options, list(tables), binned, None, options.classes(layout.n_classes), class_names, n
+        options, list(tables), binned, None, options.counted(layout.n_classes), class_names, n
     )
+
+
+def _declared(view: View, cases: Cases) -> list[int]:
+    """Return the places of the declared composites, which plain histograms of classes do not fill."""
+    if not view.spec.composites:
+        detail = "the model declares no composites in its settings"
+        raise NotAnswerable("no_composites", detail)
+    if cases.sources:
+        detail = "a case contains plain histograms of classes, which do not give unions of them"
+        raise NotAnswerable("not_in_histogram", detail)
+    own = view.spec.n_classes
+    return list(range(own, own + len(view.spec.composites)))
 
 
 def _check_bins(cases: Cases, bins: int, membership: str) -> None:

@@ -27,13 +27,19 @@ MEMBERSHIP = Option(
     (*MEMBERSHIPS, *KERNELS),
 )
 BACKGROUND = Option("background", "out", "Whether to include class 0.", BACKGROUNDS)
+REGIONS = Option(
+    "regions",
+    "own",
+    "The model's own classes, or the composites that it declares.",
+    ("own", "composites"),
+)
 MISSING_CLASS = Option(
     "missing",
     "include",
     "Handling of a class without ratings in a case: kept with 0, class left out, or case left out.",
     MISSING,
 )
-CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS)
+CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS, REGIONS)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class CaseOptions:
     background : whether to include class 0: "in" or "out"
     missing : handling of a class without a rating in a case: "include" keeps it with o = 0, "skip_class" leaves
         out that class of that case, "skip_case" the whole case
+    regions : "own", or "composites" for those that the model declares
     composites : name to classes, instead of the model's own classes; from raw rows only
     """
 
@@ -54,6 +61,7 @@ class CaseOptions:
     membership: str = "hard"
     background: str = "out"
     missing: str = "include"
+    regions: str = "own"
     composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @classmethod
@@ -73,7 +81,7 @@ class CaseOptions:
         composites = _composites(options.get("composites") or {}, n_classes)
         return cls(**given, composites=composites)  # type: ignore[arg-type]
 
-    def classes(self, n_classes: int) -> list[int]:
+    def counted(self, n_classes: int) -> list[int]:
         """Return the classes that count; of a single class, that one."""
         first = 0 if self.background == "in" or self.composites or n_classes == 1 else 1
         return list(range(first, n_classes))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from calibrant.accumulators.sparse import SparseBlock
 from calibrant.core.batch_sums import Filling, Hits
 from calibrant.core.distinct import distinct
 from calibrant.core.grid import Grid
+from calibrant.core.spec import PaneSpec
 
 CELLS = 600
 COUNTS = ("predictions", "ratings")
@@ -98,10 +99,11 @@ class Layout:
         """Return the place of the predictions whose top class it is."""
         return self.n_classes * self.width + class_index
 
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether every class is a class of the model, so that tables can be stored."""
-        return all(len(members) == 1 for members in self.members)
+    @classmethod
+    def of_spec(cls, spec: PaneSpec) -> Layout:
+        """Build the layout of stored tables: every class, then the composites that the model declares."""
+        classes = tuple((class_index,) for class_index in range(spec.n_classes))
+        return cls(classes + tuple(tuple(dict.fromkeys(each)) for _, each in spec.composites))
 
 
 def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
@@ -149,7 +151,7 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
 
 
 def composite_layout(composites: Mapping[str, Sequence[int]], cells: int = CELLS) -> Layout:
-    """Return the layout of unions of classes, which may overlap; their tables come from raw rows only."""
+    """Return the layout of unions of classes, which may overlap, of raw rows."""
     return Layout(tuple(tuple(dict.fromkeys(members)) for members in composites.values()), cells)
 
 

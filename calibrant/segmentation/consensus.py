@@ -69,7 +69,7 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any
             "too_many_cases", f"Received {len(names)} cases; at most {MAX_CASES} have a consensus."
         )
     options = CaseOptions.read(view.question.options, view.spec.n_classes)
-    classes = options.classes(view.spec.n_classes)
+    classes = options.counted(view.spec.n_classes)
     ratings = {name: given[labelled] for name, given in raters.items()}
     scores = batch.probabilities[labelled]
     majority, counts = batch.majority[0][labelled], batch.label_counts[labelled]

@@ -1,6 +1,7 @@
-"""Confidence histogram of a window, from its stored cells.
+"""Confidence histogram of a window, from its stored cells, or from its stored sample if that is complete.
 
-If the bins divide the grid's cells, it equals the histogram of the window's predictions, to rounding.
+If the bins divide the grid's cells, it equals the histogram of the window's predictions, to rounding. A complete sample gives any
+number of bins, such as the 2^14 of the publication.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
+from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NotAnswerable, View
 from calibrant.metrics.uce import table_of
 from calibrant.segmentation.case_errors import case_errors
+from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram
 from calibrant.segmentation.histogram_smoothing import smoothed
 
 Floats = NDArray[np.float64]
@@ -26,13 +30,13 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
 
     Parameters
     ----------
-    view : with edges "left" and any number of bins that divides the class-wise grid (600 for a case)
+    view : with edges "left" and any number of bins that divides the class-wise grid (600 for a case); any number with raw rows
     case : one case alone; its predictions are unknown, only its labels are known
     smoothing : as in `histogram_smoothing.smoothed`
 
     Returns
     -------
-    dict with raters, bins, edges, smoothing, n, n_ratings, `mass`, `label` (n_classes, 2, bins), `prediction`
+    dict with raters, bins, edges, smoothing, n, n_ratings, source ("state" or "sample"), `mass`, `label` (n_classes, 2, bins), `prediction`
     (2, bins), `uncertainty` (2, bins) and `exact` (sums of NLL and Brier); None, with reasons in `missing`, for what the
     window lacks. Uncertainty is stored in 240 cells, and so known for divisors of 240.
 
@@ -49,7 +53,10 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
         "smoothing": smoothing,
         "n": counts["n_labelled"],
         "n_ratings": counts["n_ratings"],
+        "source": "sample" if view.is_raw else "state",
     }
+    if view.filling is not None and case is None:
+        return result | _of_rows(view.filling.batch, question, smoothing)
     label = _of_case(view, case) if case is not None else _of_classes(view)
     parts: dict[str, Any] = {"label": smoothed(label, smoothing).tolist()}
     missing = {}
@@ -68,6 +75,26 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
         except NotAnswerable as refusal:
             parts[name], missing[name] = None, refusal.reason
     return result | {"mass": float(label[0].sum()), **parts, "missing": missing}
+
+
+def complete_rows(pane: Pane, bins: int) -> Batch | None:
+    """Return the rows of a pane whose cells do not give these bins and whose sample has every labelled prediction; else None."""
+    if bins in pane.spec.class_grid.exact_bins or "sample" not in pane.names:
+        return None
+    sample = pane.sample
+    is_complete = 0 < sample.n == pane.counts["n_labelled"]
+    has_histograms = pane.keeps("histograms") and not pane["histograms"].is_empty
+    return sample.batch() if is_complete and not has_histograms else None
+
+
+def _of_rows(batch: Batch, question: PaneQuery, smoothing: int) -> dict[str, Any]:
+    found = ConfidenceHistogram.of_batch(batch, question.bins, question.raters)
+    parts = {
+        name: smoothed(getattr(found, name), smoothing).tolist()
+        for name in ("label", "prediction", "uncertainty")
+    }
+    exact = dict(zip(EXACT, found.exact.tolist(), strict=True))
+    return {"mass": found.mass, **parts, "exact": exact, "missing": {}}
 
 
 def _split(cells: Cells) -> Floats:

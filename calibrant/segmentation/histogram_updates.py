@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.histogram import Histogram
+from calibrant.core.histogram import UNCERTAINTY_CELLS, Histogram
 from calibrant.core.spec import PaneSpec
 from calibrant.segmentation.confidence_histogram import (
     EXACT,
@@ -87,7 +87,7 @@ def prediction_of_two(label: Floats, pointer: str = "/prediction") -> Floats:
 def updates_of(
     histogram: ConfidenceHistogram, spec: PaneSpec, raters: str = "pooled", **of: Any
 ) -> list[Histogram]:
-    """Return the histogram as updates of `POST histograms`: one per class, and one of the top label if that was filled.
+    """Return the histogram as updates of `POST histograms`: one per class, and of top label and uncertainty if filled.
 
     For two classes, class 1 is also sent as `positive`. Bins are regrouped by their centres to the model's grid and
     Σ confidence is of centres, so a mean is off by at most 1 / (2 n_bins). Scores in a fine bin that an edge of the
@@ -116,6 +116,9 @@ def updates_of(
         made.append(_update(histogram.label[1], "positive", None, top_cells, raters, of))
     if histogram.knows("prediction"):
         made.append(_update(histogram.prediction, "top_label", None, top_cells, raters, of))
+    if histogram.knows("uncertainty") and histogram.n_bins >= UNCERTAINTY_CELLS:
+        uncertain = histogram.uncertainty
+        made.append(_update(uncertain, "uncertainty", None, UNCERTAINTY_CELLS, raters, of))
     return made
 
 

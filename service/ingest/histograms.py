@@ -315,4 +315,5 @@ def _config_for(placed: list[tuple[str, dict[str, Any]]], context: IngestContext
         spec.n_classes,
         grid=spec.grid,
         listed_classes=listed,
+        composites={name: list(members) for name, members in spec.composites} or None,
     )

@@ -1,25 +1,39 @@
-"""Bound of the work of `POST /v1/score`: rows, metrics and raters are compared with the bytes sent before anything is computed.
+"""Bound of the work of `POST /v1/score`: rows, metrics, bins, cases and raters are compared with the bytes sent before anything is computed.
 
-A row costs about as much as 60 metrics of a row, because it is filled and fitted too. One unit is about 0.1 µs, so that a body of
-less than 1 MB takes less than a second.
+One unit is about 0.17 µs of CPU, as `python -m benchmarks.request_costs` measures it, so that a body of less than 1 MB takes less
+than a second and 100 MB. Bins cost memory more than time: the draws of null references have a column for each.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection
 
 from calibrant.metrics import requested
 from calibrant_server.service.http.errors import BodyTooLarge
 
 SMALL_BYTES = 1_000_000
-MAX_WORK = 9_000_000
+MAX_WORK = 4_500_000
 WORK_PER_BYTE = 90
 _ROW, _ROW_OF_RATERS, _RATING, _RATER = 60, 120, 18, 6_000
-# Metrics that compare rows with each other: for any number of rows, and for each row in addition.
+_METRIC, _BIN = 20_000, 1_300
+# Metrics that order the rows again and again, or smooth them, whatever their number.
+_SLOW, _SLOW_METRIC = {"auc", "ks", "kuiper", "smooth_ece", "zhang_kde_ece", "kde_ece"}, 250_000
+# Metrics that compare rows with each other, 2,000 at most; and for each row in addition.
 PAIRWISE = {"skce", "canonical_ce"}
-_PAIRS, _ROW_OF_PAIRS = 3_500_000, 75
-# Stability of every case alone.
-_CASE, _ROW_OF_CASE = 35_000, 70
+_PAIRS, _MAX_PAIRED, _ROW_OF_PAIRS = 4_200_000, 2_000, 75
+# Sections that repeat their work for each case, and for each class of it.
+_CASE = {
+    "stability_by_case": 35_000,
+    "cases": 9_000,
+    "by_case": 20_000,
+    "alpha_calibration": 20_000,
+}
+_CLASS_OF_CASE = {"cases": 400}
+_SECTION, _ROW_OF_SECTION = (
+    100_000,
+    {"stability_by_case": 70, "compat": 220, "by_case": 10, "cases": 10},
+)
 
 
 def refuse_costly_score(
@@ -27,6 +41,9 @@ def refuse_costly_score(
     metrics: Collection[str],
     sent_bytes: int,
     *,
+    bins: int = 15,
+    sections: Collection[str] = (),
+    n_classes: int = 2,
     n_ratings: int = 0,
     n_raters: int = 0,
     n_cases: int = 0,
@@ -37,28 +54,48 @@ def refuse_costly_score(
     ----------
     metrics : requests by their keys
     sent_bytes : size of the body as sent
+    bins : of the metrics whose request sets no other number
+    sections : that are included
     n_ratings : of named raters; 0 if no rater is named
     n_raters : number of their names
-    n_cases : number of cases whose stability is requested
+    n_cases : number of cases
 
     Raises
     ------
     BodyTooLarge
         The detail has the number of rows that these metrics allow.
     """
-    n_pairwise = sum(each.metric.slug in PAIRWISE for each in requested(list(metrics)))
+    asked = requested(list(metrics))
+    n_pairwise = sum(each.metric.slug in PAIRWISE for each in asked)
     row = _ROW + len(metrics) + _ROW_OF_PAIRS * n_pairwise
     if n_ratings:
         row += _ROW_OF_RATERS + _RATING * len(metrics) * n_ratings // n_rows
-    if n_cases:
-        row += _ROW_OF_CASE
-    fixed = _PAIRS * n_pairwise + _RATER * n_raters * len(metrics) + _CASE * n_cases
+    row += sum(_ROW_OF_SECTION.get(each, 0) for each in sections)
+    case = sum(_CASE.get(each, 0) + _CLASS_OF_CASE.get(each, 0) * n_classes for each in sections)
+    n_bins = sum(
+        int(dict(each.options).get("bins", bins)) for each in asked if "bins" in each.metric.options
+    )
+    fixed = _METRIC * len(asked) + _BIN * n_bins + _RATER * n_raters * len(metrics)
+    fixed += _SLOW_METRIC * sum(each.metric.slug in _SLOW for each in asked)
+    fixed += case * n_cases + _SECTION * len(sections)
     allowed = MAX_WORK + WORK_PER_BYTE * max(0, sent_bytes - SMALL_BYTES)
-    limit = max(0, (allowed - fixed) // row)
-    if n_rows > limit:
+
+    def work(n: int) -> int:
+        pairs = _PAIRS * n_pairwise * min(n, _MAX_PAIRED) ** 2 // _MAX_PAIRED**2
+        return fixed + row * n + pairs
+
+    if work(n_rows) > allowed:
+        limit = max(0, bisect_right(range(n_rows), allowed, key=work) - 1)
         named = f", {n_ratings} ratings of {n_raters} raters" if n_raters else ""
-        named += f", stability of {n_cases} cases" if n_cases else ""
+        named += f", {_named(sections)} of {n_cases} cases" if case and n_cases else ""
+        named += f", {n_bins} bins" if _BIN * n_bins > allowed // 4 else ""
         raise BodyTooLarge(
             f"Received {n_rows} rows{named} and {len(metrics)} metrics in {sent_bytes} bytes; expected at most {limit} rows. "
-            "Send fewer rows, or request fewer metrics; `calibrant.evaluate` of the library has no such limit."
+            "Send fewer rows, or request less; `calibrant.evaluate` of the library has no such limit."
         )
+
+
+def _named(sections: Collection[str]) -> str:
+    """Return the sections that repeat their work for each case."""
+    found = [each.removesuffix("_by_case") for each in sections if each in _CASE]
+    return " and ".join(found)

@@ -32,7 +32,9 @@ class UpdateHead(BaseModel):
 class HistogramUpdate(UpdateHead):
     """Sums by bin of one kind of score under one label policy."""
 
-    kind: Literal["top_label", "class", "positive"]
+    kind: Literal["top_label", "class", "positive", "uncertainty"] = Field(
+        description="`uncertainty`: bins, and `sum_confidence`, are of entropy / log K; 240 bins or a multiple."
+    )
     class_: int | str | None = Field(None, alias="class", description="With kind `class`.")
     raters: Literal["pooled", "mean", "majority", "single"] = "pooled"
     bins: int
@@ -59,7 +61,7 @@ class PaneUpdate(UpdateHead):
 class ConfidenceUpdate(UpdateHead):
     """A confidence histogram: every class's probability by class, by whether it is the reference, and by fine bin.
 
-    It counts as one histogram per class and one of the top label, with edges `left`.
+    It counts as one histogram per class, one of the top label and one of the uncertainty, with edges `left`.
     """
 
     kind: Literal["confidence"]
@@ -72,9 +74,12 @@ class ConfidenceUpdate(UpdateHead):
         None,
         description="By bin of the top class: incorrect and correct. For two classes it follows from `label`.",
     )
+    uncertainty: list[Sums] | None = Field(
+        None, description="By bin of entropy / log K: incorrect and correct, at least 240 bins."
+    )
     packed: str | None = Field(
         None,
-        description="`ConfidenceHistogram.pack()` in base64, instead of `label` and `prediction`.",
+        description="`ConfidenceHistogram.pack()` in base64, instead of the arrays.",
     )
     n_units: int | None = None
     unit: Name | None = None
@@ -114,7 +119,7 @@ class HistogramsBody(BaseModel):
 
 
 HEAD_NAMES = ("event_time", "slice", "mode", "source", "epoch", "sequence")
-KINDS = ("top_label", "class", "positive", "confidence", "pane")
+KINDS = ("top_label", "class", "positive", "uncertainty", "confidence", "pane")
 
 
 def names_of(model: type[BaseModel]) -> tuple[str, ...]:
@@ -123,7 +128,9 @@ def names_of(model: type[BaseModel]) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in fields if name not in HEAD_NAMES)
 
 
-NAMES = dict.fromkeys(("top_label", "class", "positive"), names_of(HistogramUpdate)) | {
+NAMES = dict.fromkeys(
+    ("top_label", "class", "positive", "uncertainty"), names_of(HistogramUpdate)
+) | {
     "confidence": names_of(ConfidenceUpdate),
     "pane": names_of(PaneUpdate),
 }

@@ -52,7 +52,7 @@ ENUM_NAMES: dict[tuple[Any, ...], str] = {
     ("event", "sealed"): "Clock",
     ("json", "svg", "png"): "FigureFormat",
     ("delta", "cumulative"): "UpdateMode",
-    ("top_label", "class", "positive"): "HistogramKind",
+    ("top_label", "class", "positive", "uncertainty"): "HistogramKind",
     ("positive", "top_label", "class", "full"): "MapScope",
     ("nll", "brier", "ece"): "TemperatureObjective",
     ("binary", "multiclass", "segmentation"): "Task",

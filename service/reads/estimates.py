@@ -117,6 +117,10 @@ class TemperatureResponse(BaseModel):
     at_most: float | None = Field(
         None, description="`separable`: the one-sided upper limit of T at level `ci`."
     )
+    at_most_of: str | None = Field(
+        None, description="`sample`: `at_most` is of the stored sample, as units differ in weight."
+    )
+    at_most_reason: str | None = None
     objective: str
     at_bound: bool | None = None
     plateau: list[float] | None = Field(

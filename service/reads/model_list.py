@@ -64,6 +64,7 @@ class ModelResponse(BaseModel):
     slices: dict[str, list[str] | None]
     unit: str | None
     listed_classes: list[int] | None
+    composites: dict[str, list[int]] | None = None
     alarm: dict[str, Any] = Field(
         description="Alarm settings; secrets are hidden. Keys without the scope `admin` receive scheme and host of receivers' URLs only."
     )

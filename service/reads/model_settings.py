@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.spec import MAX_COMPOSITES
 from calibrant.input.name_columns import NAME, NAME_RULE
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
@@ -138,6 +139,10 @@ Classes = Annotated[
 ]
 
 
+# A name does not look like the index of a class.
+COMPOSITE = r"^[A-Za-z_][A-Za-z0-9._-]{0,59}$"
+
+
 class ModelSettings(BaseModel):
     """The settings of a model."""
 
@@ -166,6 +171,20 @@ class ModelSettings(BaseModel):
     )
     listed_classes: list[int] | None = Field(
         None, description="Classes stored separately, if there are more than 64."
+    )
+    composites: (
+        Annotated[
+            dict[
+                Annotated[str, Field(pattern=COMPOSITE)],
+                Annotated[list[int | str], Field(min_length=1, max_length=64)],
+            ],
+            Field(max_length=MAX_COMPOSITES),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Unions of classes, by index or name, that tables of cases store too: "
+        '{"whole": [1, 2]}. Requested as `ml1_ace(regions=composites)`.',
     )
     alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
     cloudevents: CloudEventSettings | None = Field(
@@ -241,11 +260,29 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         slices=settings.slices,
         unit=settings.unit,
         listed_classes=settings.listed_classes,
+        composites=_composites(settings),
         cloudevents=None if settings.cloudevents is None else settings.cloudevents.model_dump(),
         mode=settings.mode,
     )
     config.spec()  # raises if no panes can be made of this
     return config
+
+
+def _composites(settings: ModelSettings) -> dict[str, list[int]] | None:
+    """Return the composites by class index, or raise for a class name that is not declared."""
+    if not settings.composites:
+        return None
+    names = settings.classes if isinstance(settings.classes, list) else []
+    found: dict[str, list[int]] = {}
+    for composite, members in settings.composites.items():
+        for i, member in enumerate(members):
+            if isinstance(member, str) and member not in names:
+                detail = f"Received class {member[:60]!r}; expected a declared class or its index."
+                raise CalibrationInputError.at(
+                    f"/composites/{composite}/{i}", "unknown_class", detail
+                )
+        found[composite] = [names.index(k) if isinstance(k, str) else k for k in members]
+    return found
 
 
 def declared(config: ModelConfig) -> dict[str, Any]:
@@ -264,6 +301,7 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "slices": config.slices,
         "unit": config.unit,
         "listed_classes": config.listed_classes,
+        "composites": config.composites,
         "alarm": _named_classes(config),
         "cloudevents": config.cloudevents,
         "mode": config.mode,
@@ -345,7 +383,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "cloudevents",
         "mode",
     )
-    checked = {name: getattr(made, name) for name in (*names, "listed_classes")}
+    checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
     return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))
 
 

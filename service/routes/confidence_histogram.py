@@ -33,6 +33,10 @@ class ConfidenceResponse(BaseModel):
     raters: str
     bins: int
     edges: str
+    source: str | None = Field(
+        None,
+        description="`state`, or `sample` where only the complete stored sample gives these bins.",
+    )
     n: int
     n_ratings: int | None = None
     classes: list[str]

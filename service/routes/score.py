@@ -101,6 +101,10 @@ class SectionOptions(BaseModel):
     case: str | None = Field(
         None, max_length=200, description="Of `cases`: one whose table is added."
     )
+    packed: bool = Field(
+        False,
+        description="Of `confidence_histogram`: return its 2^14 bins, packed as `POST /v1/models/{model}/histograms` takes them.",
+    )
     sensitivity: bool = Field(
         False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too."
     )
@@ -297,9 +301,10 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
     n_ratings = 0 if names is None else int(checked.batch.row_total.sum())
-    cases = checked.batch.cases if "stability_by_case" in params["include"] else None
+    cases = checked.batch.cases
     refuse = partial_of(
         refuse_costly_score, checked.batch.n, params["metrics"], body.sent_bytes,
+        bins=params["bins"], sections=params["include"], n_classes=checked.batch.n_classes,
         n_ratings=n_ratings, n_cases=0 if cases is None else len(set(cases)),
     )  # fmt: skip
     refuse()

@@ -16,7 +16,7 @@ from calibrant.segmentation.case_tables import CELLS as CASE_CELLS
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_report import histogram_answer
 from calibrant.segmentation.histogram_smoothing import smoothed
-from calibrant.segmentation.histogram_state import confidence_of, left
+from calibrant.segmentation.histogram_state import complete_rows, confidence_of, left
 from calibrant.segmentation.histogram_updates import read_arrays, updates_of
 
 
@@ -272,3 +272,44 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
     assert twice["n_ratings"] == found["n_ratings"] + expected["n_ratings"]
     scope_all = compute_metrics(View(whole, replace(question, scope="all")), ["ece"])["ece"]
     assert scope_all["value"] == expected["value"]
+
+
+def test_posted_uncertainty_is_stored_and_scored() -> None:
+    """Of 2^14 bins on the 240 of the state, each sum is within half a fine bin; kept cells and histograms add."""
+    batch, spec = batch_of(8), PaneSpec("multiclass", 3)
+    whole, sent = Pane(spec), Pane(spec)
+    whole.fill_batch(batch)
+    histogram = ConfidenceHistogram.of_batch(batch)
+    for update in updates_of(histogram, spec):
+        sent.fill_histogram(update)
+    question = left(20, "pooled")
+    found, expected = (
+        compute_metrics(View(pane, question), ["uce"])["uce"] for pane in (sent, whole)
+    )
+    assert found["value"] == pytest.approx(expected["value"], abs=1e-3)
+    assert found["weight_in_histograms"] == pytest.approx(histogram.mass)
+    assert (found["null_mean"], found["null_reason"]) == (None, "not_in_histogram")
+    again = Pane.unpack(sent.pack()).merge(whole)
+    twice = compute_metrics(View(again, question), ["uce"])["uce"]
+    assert twice["value"] == pytest.approx(expected["value"], abs=1e-3)
+    shown = confidence_of(View(sent, question))
+    naive = histogram.uncertainty.sum(axis=1)
+    assert np.array(shown["uncertainty"]).sum(axis=1) == pytest.approx(naive, rel=1e-12)
+    other = compute_metrics(View(sent, replace(question, edges="right")), ["uce"])["uce"]
+    assert (other["value"], other["reason"]) == (None, "not_in_histogram")
+
+
+def test_a_complete_sample_gives_the_publications_bins() -> None:
+    batch, spec = batch_of(8), PaneSpec("multiclass", 3)
+    pane = Pane(spec, sample_bytes=1 << 20)
+    pane.fill_batch(batch)
+    rows = complete_rows(pane, 1 << 14)
+    assert rows is not None and complete_rows(pane, 120) is None
+    found = confidence_of(View(pane, left(1 << 14, "pooled"), rows))
+    expected = ConfidenceHistogram.of_batch(batch)
+    assert found["source"] == "sample"
+    for name in ("label", "prediction", "uncertainty"):
+        assert np.array(found[name]) == pytest.approx(getattr(expected, name), abs=1e-12)
+    part = Pane(spec, sample_bytes=1 << 10)
+    part.fill_batch(batch)
+    assert complete_rows(part, 1 << 14) is None

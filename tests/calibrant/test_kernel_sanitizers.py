@@ -12,6 +12,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("cc")
+TESTS = (
+    "tests/calibrant/test_kernel.py",
+    "tests/calibrant/test_isotonic_gains.py",
+    "tests/service/test_plain_columns.py",
+)
 SANITIZERS = "-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 
 
@@ -34,7 +39,7 @@ def runtime_of_sanitizers() -> str:
     return asked.stdout.strip()
 
 
-def run_tests(library: Path, chosen: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_tests(library: Path, *chosen: str, **environment: str) -> subprocess.CompletedProcess[str]:
     settings = {
         "LD_PRELOAD": runtime_of_sanitizers(),
         "ASAN_OPTIONS": "detect_leaks=0",  # Python's own; the library's memory is freed with its workspaces
@@ -42,7 +47,7 @@ def run_tests(library: Path, chosen: str, **environment: str) -> subprocess.Comp
         **environment,
     }
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", chosen],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *chosen],
         cwd=ROOT,
         env=os.environ | settings,
         capture_output=True,
@@ -55,7 +60,7 @@ def run_tests(library: Path, chosen: str, **environment: str) -> subprocess.Comp
 @pytest.mark.skipif(COMPILER is None or sys.platform != "linux", reason="needs cc on Linux")
 @pytest.mark.parametrize("variant", ["", "baseline"])
 def test_no_sanitizer_reports_anything(library: Path, variant: str) -> None:
-    found = run_tests(library, "tests/calibrant/test_kernel.py", CALIBRANT_KERNEL=variant)
+    found = run_tests(library, *TESTS, CALIBRANT_KERNEL=variant)
     assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
 
 

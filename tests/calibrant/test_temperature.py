@@ -112,8 +112,12 @@ def test_raw_rows_agree_with_a_naive_fit(objective, raters):
         assert answer[place] == pytest.approx(naive_losses(batch, raters, temperature), rel=1e-12)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3, 10, 100, 1000])
-@pytest.mark.parametrize("temperature", [0.2, 1.0, 2.0, 10.0])
+# Each number of classes at two temperatures, each temperature with two or three of them; the other pairs are slow.
+@pytest.mark.parametrize(("n_classes", "temperature"), [
+    pytest.param(n_classes, temperature, marks=[pytest.mark.slow] if (at + place) % 2 else [])
+    for at, n_classes in enumerate((2, 3, 10, 100, 1000))
+    for place, temperature in enumerate((0.2, 1.0, 2.0, 10.0))
+])  # fmt: skip
 def test_the_profile_finds_the_temperature_of_the_rows(n_classes, temperature):
     n = 1500 if n_classes <= 10 else 60_000 // n_classes
     batch = batch_of(drawn(n, n_classes, temperature, raters=3, tail="gumbel"))
@@ -308,6 +312,34 @@ def test_separable_clusters_allow_more():
     )
     few = fit_temperature(pane_of(batch_of(rows | {"units": [f"u{i // 30}" for i in range(600)]})))
     assert few["reason"] == "separable" and few["at_most"] is None
+
+
+def test_limit_of_units_that_weigh_differently():
+    """A unit with half of the rows is one unit: the window's limit is at least the rows'."""
+    logits = np.zeros((2000, 2))
+    logits[:, 0] = np.where(np.arange(2000) < 1000, 0.5, 8.0)
+    units = ["large"] * 1000 + [f"u{i}" for i in range(1000)]
+    batch = batch_of({"logits": logits, "labels": [0] * 2000, "units": units})
+    exact = fit_temperature_exact(batch)["at_most"]
+    pane = pane_of(batch)
+    found = fit_temperature(pane)
+    assert (found["method"], found["reason"], found["at_most_of"]) == (
+        "profile",
+        "separable",
+        "sample",
+    )
+    assert found["at_most"] >= exact * (1 - 1e-9)
+    bare = Pane(pane.spec, {"counts", "histograms", "temperature"})
+    bare.fill_batch(batch)
+    unknown = fit_temperature(bare)
+    assert (unknown["at_most"], unknown["at_most_reason"]) == (None, "unequal_units")
+    alone = batch_of({"logits": logits, "labels": [0] * 2000})
+    equal = fit_temperature(pane_of(alone))
+    assert "at_most_of" not in equal
+    assert equal["at_most"] == pytest.approx(fit_temperature_exact(alone)["at_most"], rel=1e-4)
+    heavy = {"weights": [9.0] * 9 + [1.0] * 1991, "units": [f"u{i}" for i in range(2000)]}
+    weighted = fit_temperature(pane_of(batch_of({"logits": logits, "labels": [0] * 2000} | heavy)))
+    assert weighted["at_most_of"] == "sample"
 
 
 def test_intervals_need_units_and_incorrect_ones():

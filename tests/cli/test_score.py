@@ -179,3 +179,20 @@ def test_readers_of_an_array(tmp_path: Path, run: Run) -> None:
     output = tmp_path / "numbers.json"
     assert run(*arguments, "--raters", "all", "-o", output).code == 0
     assert json.loads(output.read_text())["n_ratings"] == 3 * len(Y) - 1
+
+
+def test_other_libraries_values_are_beside_ours(tmp_path: Path, run: Run) -> None:
+    files, output = write(tmp_path, ".npy"), tmp_path / "numbers.json"
+    found = run(
+        "score", *files, "--metrics", "ece", "--compat", "netcal,torchmetrics", "-o", output
+    )
+    assert found.code == 0, found.error
+    numbers = json.loads(output.read_text())["compat"]
+    assert list(numbers) == ["netcal", "torchmetrics"]
+    assert numbers["netcal"] == json.loads(json.dumps(cal.compat(P, Y, "netcal")["netcal"]))
+    assert "Other libraries" in found.out and "torchmetrics" in found.out
+    every = run("score", *files, "--metrics", "ece", "--compat", "all", "-o", tmp_path / "r.html")
+    assert every.code == 0 and "relplot" in every.out
+    assert "Why they differ" in (tmp_path / "r.html").read_text()
+    unknown = run("score", *files, "--compat", "sklearn2")
+    assert unknown.code == 1 and "scikit-learn" in unknown.error

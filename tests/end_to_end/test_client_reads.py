@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -54,6 +55,21 @@ def test_estimates_have_every_value_of_the_response(model, embedded, slugs):
     assert list(report) == list(served["metrics"])
     for name, values in served["metrics"].items():
         assert report[name].to_dict() == values
+
+
+def test_a_pane_that_a_program_has_filled_counts_once(client):
+    half = cal.Pane.fill(PROBABILITIES[:150], LABELS[:150])
+    model, at = client.model("sent-panes"), datetime.now(UTC)
+    for _ in range(2):
+        receipt = model.send_pane(
+            half, event_time=at, slice={"site": "A"}, batch_id="first-half", wait=60
+        )
+    assert receipt.status == "merged" and receipt.duplicate
+    model.send_pane(cal.Pane.fill(PROBABILITIES[150:], LABELS[150:]), wait=60)
+    for found, rows in ((model.metrics("ece"), 300), (model.metrics("ece", slice="site:A"), 150)):
+        expected = cal.Pane.fill(PROBABILITIES[:rows], LABELS[:rows]).evaluate("ece")
+        assert found.n_labelled == rows
+        assert found["ece"].value == pytest.approx(expected["ece"].value, rel=1e-12)
 
 
 def test_reliability_plots(model):

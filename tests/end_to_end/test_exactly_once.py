@@ -128,7 +128,7 @@ def settled(deployment: Deployment, path: str) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("n_batches", "n_kills"), [(400, 10), pytest.param(1000, 30, marks=pytest.mark.slow)]
+    ("n_batches", "n_kills"), [(300, 8), pytest.param(1000, 30, marks=pytest.mark.slow)]
 )
 def test_batches_through_kills(tmp_path, n_batches, n_kills):
     with Deployment(tmp_path, n_workers=2, CALIBRANT_LEASE="2") as deployment:

@@ -72,10 +72,11 @@ def filled(columns: dict, task: str) -> tuple[Batch, Pane]:
 
 
 def sent(deployment, url: str, columns: dict, n_parts: int = 3) -> None:
+    """Send a batch in parts, once: two files share the fixtures below, and the deployment if one process runs both."""
     n = len(columns["probabilities"])
-    for part in np.array_split(np.arange(n), n_parts):
+    for number, part in enumerate(np.array_split(np.arange(n), n_parts)):
         body = {name: [values[i] for i in part] for name, values in columns.items()}
-        deployment.post(f"{url}/predictions", body)
+        deployment.post(f"{url}/predictions", {**body, "batch_id": f"part-{number}"})
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import calibrant.metrics as metrics_folder
-from calibrant.metrics import METRICS
+from calibrant.metrics import DEFAULT_METRICS, METRICS
 from calibrant_server.service.ingest.score_limits import PAIRWISE, SMALL_BYTES
 from tests.service.conftest import problem
 
@@ -38,9 +38,10 @@ async def limit_of(client, content: bytes, metrics: str, **headers: str) -> int:
     ("n", "metrics", "rater"),
     [
         (249_000, "ece", None),
-        (120_000, ",".join(f"ece(bins={n})" for n in range(1, 100)), None),
+        (120_000, ",".join(f"ece(bins={n})" for n in range(1, 50)), None),
         (50_000, "skce", None),
         (60_000, "ece,brier,nll", "r"),
+        (60_000, "ece(bins=3000)", None),
     ],
 )
 async def test_the_limit_is_named_and_fewer_rows_are_scored(client, monkeypatch, n, metrics, rater):
@@ -57,9 +58,33 @@ async def test_the_limit_is_named_and_fewer_rows_are_scored(client, monkeypatch,
     assert answer.status_code == 200, answer.text
 
 
-async def test_many_metrics_of_pairs_are_rejected_whatever_the_rows(client):
+async def test_many_metrics_of_pairs_allow_few_rows(client):
     metrics = ",".join(f"skce(kernel_width={n / 100})" for n in range(1, 50))
-    assert await limit_of(client, body(10), metrics) == 0
+    assert 10 < await limit_of(client, body(2_000), metrics) < 300
+
+
+async def test_every_metric_can_be_requested_of_a_few_hundred_rows(client):
+    assert 500 < await limit_of(client, body(2_000), ",".join(METRICS)) < 1_500
+
+
+@pytest.mark.parametrize("metrics", ["ece(bins=4000)", "ece", ",".join(DEFAULT_METRICS)])
+async def test_many_bins_are_rejected_whatever_the_rows(client, metrics):
+    """The draws of a null reference have a column for each bin: 16,384 of them took 1 GB."""
+    answer = await client.post(
+        "/v1/score", content=body(9), params={"metrics": metrics, "bins": 4_000}, headers=JSON
+    )
+    detail = problem(answer, 413, "body-too-large")["detail"]
+    assert "expected at most 0 rows" in detail and " bins and " in detail
+
+
+@pytest.mark.parametrize("section", ["cases", "by_case"])
+async def test_many_cases_are_rejected(client, section):
+    n = 2_000
+    document = {"confidences": [0.5] * n, "labels": [1] * n, "cases": [str(i) for i in range(n)]}
+    answer = await client.post(
+        "/v1/score", json=document, params={"include": section, "metrics": "ece"}
+    )
+    assert f" of {n} cases" in problem(answer, 413, "body-too-large")["detail"]
 
 
 async def test_stability_of_many_cases_is_rejected(client):

@@ -29,6 +29,9 @@ from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL
 from tests.workers.test_ageing import answers, pane_keys, versions_agree
 
+# Which process dies when is no matter of the server program; `test_faults` kills workers of each.
+pytestmark = pytest.mark.one_server
+
 DAY_S = 86_400
 N_DAYS, KEPT_DAYS, A_DAY, A_PANE = 4, 1, 6, 4
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)

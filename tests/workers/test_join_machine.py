@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -284,4 +285,12 @@ class JoinMachine(RuleBasedStateMachine):
 TestJoin = JoinMachine.TestCase
 # A failure is told as it was found: to shrink it takes longer than a test may.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-TestJoin.settings = settings(max_examples=45, stateful_step_count=40, deadline=None, phases=PHASES)
+TestJoin.settings = settings(max_examples=25, stateful_step_count=40, deadline=None, phases=PHASES)
+
+
+class LongJoinMachine(JoinMachine):
+    """The same machine, for more examples."""
+
+
+TestLongJoin = pytest.mark.slow(LongJoinMachine.TestCase)
+TestLongJoin.settings = settings(TestJoin.settings, max_examples=200)

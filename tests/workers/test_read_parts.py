@@ -16,7 +16,10 @@ from calibrant_server.workers.store.windows import Window
 EVER = Window(0, 1 << 32)
 
 
-@pytest.fixture(scope="module", params=["binary", "multiclass", "segmentation"])
+TASKS = ("binary", "multiclass", "segmentation")
+
+
+@pytest.fixture(scope="module", params=TASKS)
 def pane(request) -> Pane:
     rng = np.random.default_rng(5)
     n_classes = 2 if request.param == "binary" else 3
@@ -52,7 +55,11 @@ def read(pane: Pane, wanted) -> Pane:
     return Pane.from_parts(pane.spec, parts, only=wanted)
 
 
-@pytest.mark.parametrize("slug", [*sorted(METRICS), "ece sample"])
+# Each metric with one task, in turn; with the other tasks among the slow tests.
+@pytest.mark.parametrize(("pane", "slug"), [
+    pytest.param(task, slug, marks=[pytest.mark.slow] if (at + place) % 3 else [])
+    for at, task in enumerate(TASKS) for place, slug in enumerate([*sorted(METRICS), "ece sample"])
+], indirect=["pane"], scope="module")  # fmt: skip
 def test_stability(pane, slug, monkeypatch):
     monkeypatch.setattr("calibrant.stability.report.N_BOOTSTRAPS", 2)
     monkeypatch.setattr("calibrant.stability.row_curves._SLOW_ORDERS", 1)

@@ -193,6 +193,7 @@ reducer.close()
 """
 
 
+@pytest.mark.one_server
 class TestTheChild:
     """What the machine refuses says nothing about an entry."""
 

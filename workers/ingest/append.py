@@ -182,7 +182,8 @@ class BatchAppender:
         if kind == _TENANT_BACKLOG:
             excess = int(reply[0]) - int(settings.backlog_bytes * batch.share * 0.9)
             seconds = self._rates.seconds_to_drain(keys.partition, max(excess, 1))
-            raise BacklogFull("too much of the tenant waits to be merged", seconds)
+            detail = "too much of the tenant waits to be merged, dead letters and parked batches included"
+            raise BacklogFull(detail, seconds)
         if kind == _TENANT_IDS:
             length_s = batch_records.expiry_bucket_s(ttl_s)
             wait_s = int(length_s - now_s % length_s) + 1

@@ -342,8 +342,14 @@ def set_aside(item: Item, commit: Commit) -> None:
 
 
 def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:
-    """Release, in a commit, the records and bytes reserved for an entry."""
-    release(item.coming, commit, keys)
+    """Release, in a commit, the records and bytes reserved for an entry.
+
+    One that is set aside stays in the backlog of its tenant until it is replayed or discarded.
+    """
+    reserved = item.coming
+    if item.status in (records.DEAD_LETTERED, records.PARKED):
+        reserved = {name: n for name, n in reserved.items() if not name.startswith("backlog:")}
+    release(reserved, commit, keys)
 
 
 def release(reserved: Mapping[str, int], commit: Commit, keys: PartitionKeys) -> None:

@@ -2,8 +2,10 @@
 
 A **dead letter** cannot be merged as it is: its content or the code is at fault. A **parked** entry failed alone ten times
 without a verdict about its content, or touches a damaged pane. The commit that moves the cursor past either stores it
-with its payload. Its batch id stays open, without a time limit, until the entry is replayed or discarded: a repeat of the
-batch never counts in addition to its replay. A replayed entry counts like a batch that arrives late: under its own id, once.
+with its payload. It stays in the backlog of its tenant, so the bound of that bounds it too: at the bound, the tenant's ingest
+is rejected, and nothing that was acknowledged is lost. Its batch id stays open, without a time limit, until the entry is
+replayed or discarded: a repeat of the batch never counts in addition to its replay. A replayed entry counts like a batch
+that arrives late: under its own id, once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 from calibrant_server.workers.ingest.entries import ALARM, CONTROL, fields_bytes, reservation
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.commit import id_order
+from calibrant_server.workers.store.commit import Commit, id_order
 from calibrant_server.workers.store.connection import Store, run_script
 from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
 
@@ -77,6 +79,11 @@ class DeadLetter:
         """Its name within its partition, which the calls below take."""
         return f"{self.kept}-{self.entry_id}"
 
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes that it takes of the backlog of its tenant; orders take none."""
+        return 0 if self.kind in (CONTROL, ALARM) else self.n_bytes
+
 
 def read_heads(node: Any, name: str, first: str = "-") -> Iterator[EntryHead]:
     """Yield the entries of a stream without their payloads, from an id on."""
@@ -100,19 +107,20 @@ def dead_letters(store: Store, partition: int) -> Iterator[DeadLetter]:
             yield _letter(partition, kept, head)
 
 
-def of_generation(
-    node: Any, keys: PartitionKeys, model: str, generation: str
-) -> dict[str, list[str]]:
-    """Return the ids of one generation's entries by the stream that stores them."""
-    name = (model.encode(), generation.encode())
-    return {
-        stream: [
-            head.id
-            for head in read_heads(node, stream)
+def forget_generation(
+    node: Any, keys: PartitionKeys, model: str, generation: str, commit: Commit
+) -> None:
+    """Remove one generation's entries in a commit, and their bytes from the backlog of its tenant."""
+    name, n_bytes = (model.encode(), generation.encode()), 0
+    for kept in (DEAD, PARKED):
+        heads = [
+            head
+            for head in read_heads(node, _stream(keys, kept))
             if (head.fields.get(b"m"), head.fields.get(b"g")) == name
         ]
-        for stream in (keys.dead_letters, keys.parked)
-    }
+        n_bytes += sum(_letter(keys.partition, kept, head).backlog_bytes for head in heads)
+        commit.forget_entries(_stream(keys, kept), [head.id for head in heads])
+    commit.add_numbers(keys.retained, {f"backlog:{tenant_of(model)}": -n_bytes})
 
 
 def find(store: Store, partition: int, name: str) -> DeadLetter | None:
@@ -166,8 +174,12 @@ def discard(store: Store, partition: int, name: str) -> bool:
         after = _discarded(record, letter.why).to_json()
     else:
         before = b""
-    values = [letter.entry_id, before, after, store.settings.idempotency_ttl_s]
-    return bool(store.run(partition, "discard_entry", [stream, key or stream], values))
+    values = [
+        letter.entry_id, before, after, store.settings.idempotency_ttl_s,
+        tenant_of(letter.model), letter.backlog_bytes,
+    ]  # fmt: skip
+    names = [stream, key or stream, keys.retained]
+    return bool(store.run(partition, "discard_entry", names, values))
 
 
 def _record_of(node: Any, keys: PartitionKeys, letter: DeadLetter) -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.removal import remove_alarm
-from calibrant_server.workers.ingest.dead_letters import of_generation
+from calibrant_server.workers.ingest.dead_letters import forget_generation
 from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.lifecycle.expiry import remove_records
 from calibrant_server.workers.store.commit import Commit, FencingToken
@@ -113,8 +113,7 @@ class PaneRemoval:
         drop_merges_of(self._node, self._keys, model, generation)
         commit = remove_records(self._node, self._keys, model, generation)
         commit.drop_fields(self._keys.unsealable, [f"{model}|{generation}"])
-        for stream, ids in of_generation(self._node, self._keys, model, generation).items():
-            commit.forget_entries(stream, ids)
+        forget_generation(self._node, self._keys, model, generation, commit)
         self._fencing.send(commit, self._fencing.new_token())
         self._drop_samples((model, generation), inf)
         slices = [

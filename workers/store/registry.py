@@ -16,7 +16,7 @@ from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys, model_key
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
-FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes")
+FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
 Mode = Literal["serve", "observe"]
 SERVE: Mode = "serve"
 OBSERVE: Mode = "observe"
@@ -69,6 +69,7 @@ class ModelConfig:
     slices: dict[str, Any] = field(default_factory=dict)
     unit: str | None = None
     listed_classes: list[int] | None = None
+    composites: dict[str, list[int]] | None = None
     alarm: dict[str, Any] = field(default_factory=dict)
     created_at: datetime | None = None
     importing: str | None = None
@@ -84,7 +85,8 @@ class ModelConfig:
     def spec(self) -> PaneSpec:
         """Return the specification of the model's panes."""
         listed = None if self.listed_classes is None else tuple(self.listed_classes)
-        return PaneSpec(self.task, self.n_classes, self.grid, listed)
+        composites = tuple((name, tuple(each)) for name, each in (self.composites or {}).items())
+        return PaneSpec(self.task, self.n_classes, self.grid, listed, composites)
 
     def to_json(self) -> bytes:
         """Return the stored form; equal configurations give equal bytes."""

@@ -65,7 +65,8 @@ def fit_temperature(
     scaled by unit (`interval.interval_of`). It is None with an `interval_reason` for fewer than 30 units, or fewer than 5 with a
     rating other than the most probable class. `standard_error` is T's by the delta method from the sandwich
     sum (d loss)^2 / (sum d2 loss)^2 over units, None where there is no interval. If every rating is of the most probable class,
-    `temperature` is None (`separable`) and `at_most` is the one-sided upper limit of T at level `ci`. `before` is at T = 1
+    `temperature` is None (`separable`) and `at_most` is the one-sided upper limit of T at level `ci`; of a profile of units that may
+    differ in weight it is that of the stored sample (`at_most_of`), or None (`at_most_reason`). `before` is at T = 1
     and `after` at the fitted T, by the same `bins`, `edges`, `scope` and `method`. `gradient_norm` is the derivative of the
     mean loss in log T at the fit (0 at a bound, None for ECE, which is searched), `iterations` the number of steps or of
     temperatures tried. `curve` is at the stored temperatures.
@@ -111,9 +112,41 @@ def fit_temperature(
         return exact | counted | {"method": "sample"}
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)
-    return _answer(
+    found = _answer(
         about, lambda: Curve(profile, view.policy, bins, min_count), profile, view.policy
     )
+    return found | (_limit(view, ci) if found["at_most"] is not None else {})
+
+
+def _limit(view: View, ci: float) -> dict[str, Any]:
+    """Return `at_most` where units may differ in weight: that of the stored sample's units, whose labels are some of the window's.
+
+    The profile has the mean loss by weight alone, from which the sum of the units' losses follows only if they weigh alike.
+    """
+    pane = view.pane
+    if _weigh_alike(view):
+        return {}
+    if "sample" not in pane.names or not pane.sample.n:
+        return {"at_most": None, "at_most_reason": "unequal_units"}
+    filling = Filling(pane.sample.batch())
+    profile = TemperatureProfile(pane.spec)
+    profile.fill(filling)
+    curve = RowCurve(profile, filling, view.policy, 1)
+    limit = at_most(curve, n_units=filling.n_units, ci=ci)
+    if limit is None:
+        return {"at_most": None, "at_most_reason": "unequal_units"}
+    return {"at_most": limit, "at_most_of": "sample"}
+
+
+def _weigh_alike(view: View) -> bool:
+    """Return whether the stored sums show that every prediction is a unit and all have the same weight."""
+    counts, scope = view.counts, view.spec.default_scope
+    if counts["n_units"] != counts["n_labelled"] or scope not in view.pane.names:
+        return False
+    cells = view.cells()
+    total, squares = float(cells.weight.sum()), float(cells.weight_squared.sum())
+    # Cauchy and Schwarz: equal if and only if all weights are.
+    return abs(total**2 - float(cells.predictions.sum()) * squares) <= 1e-9 * total**2
 
 
 def _is_complete(pane: Pane) -> bool:

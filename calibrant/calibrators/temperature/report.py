@@ -148,7 +148,8 @@ def _table_of_case(view: View, part: Logits, case: str) -> LogitCells:
     if known is None:
         raise NotAnswerable("unknown_case", f"no table is stored for case {case[:60]!r}")
     places, counts, _ = known.filled()
-    n = int(counts[0, places >= cases.layout.top_place(0)].sum())
+    top = places - cases.layout.top_place(0)
+    n = int(counts[0, (top >= 0) & (top < view.spec.n_classes)].sum())
     held = 0 if table is None else int(table.counts[0].sum())
     if table is None or held != n:
         detail = f"logits of {held} of the {n} predictions of case {case[:60]!r} are stored; two temperatures need all"

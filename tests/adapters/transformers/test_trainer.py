@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -100,7 +101,11 @@ def test_an_evaluation_gives_the_metrics_of_one_pass(tmp_path, batchwise, n_outp
 def test_the_callback_sends_each_evaluation_of_a_training_from_the_first_process(tmp_path):
     calibration, model = CalibrationMetrics(N_CLASSES, "ece"), Model()
     found = trainer(tmp_path, calibration, num_train_epochs=2, eval_strategy="epoch", max_steps=-1)
-    found.add_callback(CalibrationCallback(calibration, model, run="run-1", slice={"site": "A"}))
+    at = datetime(2026, 11, 20, tzinfo=UTC)
+    callback = CalibrationCallback(
+        calibration, model, run="run-1", event_time=at, slice={"site": "A"}
+    )
+    found.add_callback(callback)
     found.train()
     steps = [entry["step"] for entry in found.state.log_history if "eval_ece" in entry]
     assert len(model.sent) == len(steps) == 2
@@ -108,6 +113,9 @@ def test_the_callback_sends_each_evaluation_of_a_training_from_the_first_process
     assert model.sent[-1][0] == calibration.pane.to_bytes()
     assert model.sent[0][0] != model.sent[1][0]
     assert model.sent[0][1]["slice"] == {"site": "A"}
+    assert model.sent[0][1]["event_time"] == at
+    with pytest.raises(ValueError, match="expected both or none"):
+        CalibrationCallback(calibration, model, run="run-1")
     found.state.is_world_process_zero = False
     CalibrationCallback(calibration, model).on_evaluate(found.args, found.state, found.control)
     assert len(model.sent) == 2

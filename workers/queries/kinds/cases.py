@@ -166,7 +166,7 @@ def _one_case(view: View, case: str, names: list[str] | None) -> dict[str, Any]:
 
 def named(index: str, names: list[str] | None) -> str:
     """The declared name of the class with this index."""
-    return names[int(index)] if names else index
+    return names[int(index)] if names and index.isdecimal() else index
 
 
 KIND = ResultKind(CasesQuery, compute, accumulators, compare)

@@ -13,7 +13,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import default_bins
 from calibrant.core.view import NotAnswerable, View
 from calibrant.segmentation.histogram_smoothing import WIDEST
-from calibrant.segmentation.histogram_state import confidence_of, left
+from calibrant.segmentation.histogram_state import complete_rows, confidence_of, left
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
@@ -27,6 +27,10 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 REFUSED = {"bins_not_exact": "/bins", "unknown_case": "/case"}
 WANTED = 120
+MAX_BINS = 1 << 14
+MAX_STATE_BINS = 1200
+# Numbers of one response: 2^14 bins of up to 28 classes.
+MAX_NUMBERS = 1_000_000
 SHOWN = ("mass", "label", "prediction", "uncertainty", "exact", "missing", "reason")
 
 
@@ -38,9 +42,9 @@ class ConfidenceHistogramQuery(Query):
     bins: int | None = Field(
         None,
         ge=2,
-        le=1200,
-        description="Number of bins that the grid of classes gives exactly; for a case a divisor of 600. "
-        "Default: 120, or the nearest exact number.",
+        le=MAX_BINS,
+        description="Number of bins that the grid of classes gives exactly; for a case a divisor of 600. Any other number, such as "
+        "16384, while the stored sample is complete. Default: 120, or the nearest exact number.",
     )
     raters: Raters = "pooled"
     case: str | None = Field(None, max_length=200, description="One case instead of the window.")
@@ -62,7 +66,12 @@ def accumulators(query: ConfidenceHistogramQuery) -> Iterable[str]:
     """Counts, plain histograms, cells of the classes and of the top label, uncertainty, scores; for a case its table."""
     if query.case is not None:
         return ("counts", "histograms", "cases")
-    return ("counts", "histograms", "classes", "all_labels", "top_label", "uncertainty", "scores")
+    if query.bins is not None and MAX_STATE_BINS % query.bins:
+        return (*_READ, "sample")
+    return _READ
+
+
+_READ = ("counts", "histograms", "classes", "all_labels", "top_label", "uncertainty", "scores")
 
 
 def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
@@ -74,9 +83,18 @@ def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
         Bins that the stored cells cannot give exactly, or a case of which no table is stored.
     """
     pane, case, bins = inputs.pane, query.case, query.bins or WANTED
+    _refuse_large(pane.spec.n_classes, bins)
+    rows = None if case is not None else complete_rows(pane, bins)
     # A case has cells of its own, whatever the model's grid.
     question = replace(left(bins, query.raters), scope="class:0", own_bins=case is not None)
-    view = View(pane, question)
+    try:
+        view = View(pane, question, rows)
+    except CalibrationInputError as error:
+        detail = (
+            f"{error.violations[0].detail}; other numbers need a complete stored sample, or the rows: "
+            "include=confidence_histogram of POST /v1/score"
+        )
+        raise CalibrationInputError.at("/bins", "bins_not_exact", detail) from error
     classes = inputs.config.classes or [str(k) for k in range(pane.spec.n_classes)]
     about: Result = {"classes": classes, "case": case, "reason": None}
     try:
@@ -88,6 +106,14 @@ def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
             ) from refusal
         empty: Result = {"raters": view.question.raters, "bins": bins, "edges": "left", "n": 0}
         return about | empty | {"label": None, "reason": refusal.reason, "detail": refusal.detail}
+
+
+def _refuse_large(n_classes: int, bins: int) -> None:
+    numbers = 2 * (n_classes + 2) * bins
+    if numbers > MAX_NUMBERS:
+        largest = MAX_NUMBERS // (2 * (n_classes + 2))
+        detail = f"Received {bins} bins of {n_classes} classes; expected at most {largest}, {MAX_NUMBERS} numbers in all."
+        raise CalibrationInputError.at("/bins", "range", detail)
 
 
 def compare(

@@ -163,7 +163,7 @@ def _named(found: dict[str, dict[str, Any]], names: list[str] | None) -> dict[st
     """Name the classes of errors over cases as the model declares them."""
     for each in found.values():
         if names and "classes" in each:
-            each["classes"] = [names[int(class_index)] for class_index in each["classes"]]
+            each["classes"] = [names[int(k)] if k.isdecimal() else k for k in each["classes"]]
     return found
 
 

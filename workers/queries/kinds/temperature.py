@@ -59,10 +59,10 @@ class TemperatureQuery(Including):
 def accumulators(query: TemperatureQuery) -> Iterable[str]:
     """Counts, plain histograms (which give no temperature: the result states it), the profile and the stored sample.
 
-    Of many rows, the sample only serves a fit in which units weigh one.
+    Of many rows, the sample only serves a fit in which units weigh one. Cells of the score show whether all weights are equal.
     """
     sample = SAMPLE if query.weights == "unit" else SAMPLE_OF_FEW
-    return ("counts", "histograms", "temperature", sample)
+    return ("counts", "histograms", "temperature", "top_label", "positive", sample)
 
 
 def compute(query: TemperatureQuery, inputs: Inputs) -> Result:

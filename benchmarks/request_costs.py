@@ -1,0 +1,226 @@
+"""`python -m benchmarks.request_costs`: CPU seconds and peak memory of the worst requests of less than 1 MB that we know.
+
+One service with the embedded store; the CPU time is that of all its processes, and the memory is the growth of the peak of the process
+that serves and computes. `--only TEXT` measures requests whose name contains the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+from rich.console import Console
+
+from benchmarks.requests import KEY, Service, served
+from calibrant.metrics import METRICS
+from calibrant.report_sections import SECTIONS
+
+MAX_CPU_S, MAX_MB, SMALL_BYTES = 1.0, 100.0, 990_000
+EVERY_METRIC = ",".join(METRICS)
+DAYS, PER_BATCH = 40, 60
+START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
+
+
+@dataclass
+class Worst:
+    """A request, by name."""
+
+    name: str
+    path: str
+    body: bytes | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    kind: str = "application/json"
+
+
+def columns(rng: np.random.Generator, n: int, k: int = 2, **more: Any) -> dict[str, Any]:
+    """Return columns of `n` rows, with numbers of few digits: many rows per byte."""
+    if k == 2:
+        scores = rng.random(n).round(3).tolist()
+        rows: list[list[float]] = [[each, round(1 - each, 3)] for each in scores]
+    else:
+        top = rng.integers(0, k, n)
+        rows = [[0.9 if i == each else round(0.1 / (k - 1), 4) for i in range(k)] for each in top]
+    return {"probabilities": rows, "labels": rng.integers(0, k, n).tolist(), **more}
+
+
+def filled(make: Any, size: int = SMALL_BYTES) -> bytes:
+    """Return a body with as many rows as fit."""
+    n = 1_000
+    n = int(size * n / len(orjson.dumps(make(n))) * 0.98)
+    return orjson.dumps(make(n))
+
+
+def scores(rng: np.random.Generator) -> Iterator[Worst]:
+    """Yield requests to score: as many rows, metrics, bins, cases as are accepted."""
+    yield Worst("score, 51,000 confidences", "/v1/score", orjson.dumps(
+        {"confidences": rng.random(51_000).round(3).tolist(), "labels": rng.integers(0, 2, 51_000).tolist()}))  # fmt: skip
+    for n, k in ((51_000, 2), (8_000, 10), (900, 100)):
+        yield Worst(
+            f"score, {n} rows of {k} classes", "/v1/score", orjson.dumps(columns(rng, n, k))
+        )
+    yield Worst(
+        "score, every metric",
+        "/v1/score",
+        orjson.dumps(columns(rng, 600)),
+        {"metrics": EVERY_METRIC},
+    )
+    yield Worst("score, skce", "/v1/score", orjson.dumps(columns(rng, 1_900)), {"metrics": "skce"})
+    yield Worst("score, one metric, 3,300 bins", "/v1/score", orjson.dumps(columns(rng, 2_000)),
+                {"metrics": "ece", "bins": 3_300})  # fmt: skip
+    yield Worst(
+        "score, default metrics, 300 bins",
+        "/v1/score",
+        orjson.dumps(columns(rng, 2_000)),
+        {"bins": 300},
+    )
+    for section, n, per_case in (
+        ("cases", 6_000, 20),
+        ("by_case", 3_000, 20),
+        ("stability_by_case", 1_500, 20),
+    ):
+        cases = [str(i // per_case) for i in range(n)]
+        yield Worst(f"score, {section} of {n // per_case} cases", "/v1/score",
+                    orjson.dumps(columns(rng, n, cases=cases)), {"metrics": "ece", "include": section})  # fmt: skip
+    given = columns(rng, 3_000, cases=[str(i // 100) for i in range(3_000)])
+    for section in SECTIONS:
+        yield Worst(
+            f"score, include={section}",
+            "/v1/score",
+            orjson.dumps(given),
+            {"metrics": "ece", "include": section},
+        )
+
+
+def batches(rng: np.random.Generator) -> Iterator[Worst]:
+    """Yield requests that send as many rows as fit, in each form."""
+    path = "/v1/models/two/predictions"
+    yield Worst("predictions, columns", path, filled(lambda n: columns(rng, n)))
+    yield Worst(
+        "predictions, ids", path, filled(lambda n: columns(rng, n, ids=[str(i) for i in range(n)]))
+    )
+    yield Worst("predictions, slices", path, filled(
+        lambda n: columns(rng, n, slices={"site": [f"s{i % 3}" for i in range(n)], "kind": ["a"] * n})))  # fmt: skip
+    lines = b"\n".join(b'{"probability":[0.25,0.75],"label":1}' for _ in range(26_000))
+    yield Worst("predictions, NDJSON", path, lines, kind="application/x-ndjson")
+    yield Worst("labels", "/v1/models/two/labels", filled(
+        lambda n: {"ids": [f"x{i}" for i in range(n)], "labels": [1] * n}))  # fmt: skip
+    table = [[[1.0] * 1200, [1.0] * 1200], [[1.0] * 1200, [1.0] * 1200]]
+    one = {"kind": "confidence", "label": table, "n_units": 1}
+    yield Worst("histograms", "/v1/models/two/histograms", orjson.dumps({"histograms": [one] * 50}))
+    yield Worst("confidence histogram", "/v1/score/confidence-histogram",
+                orjson.dumps({"label": rng.random((10, 2, 4_000)).round(1).tolist()}), {"surface": "true"})  # fmt: skip
+    yield Worst("probability map", "/v1/score/map", orjson.dumps(
+        {"probabilities": rng.random((300, 300)).round(2).tolist(), "mask": rng.integers(0, 2, (300, 300)).tolist()}))  # fmt: skip
+    yield Worst("disagreement", "/v1/models/two/disagreement", filled(
+        lambda n: columns(rng, n, features=[[0.5, 0.25] for _ in range(n)])))  # fmt: skip
+
+
+def reads() -> Iterator[Worst]:
+    """Yield reads of a window of 960 panes with slices: nothing of them is cached."""
+    for name, params in {
+        "metrics": {"metrics": EVERY_METRIC},
+        "metrics, each hour": {"every": "PT1H"},
+        "metrics, each hour, every metric": {"every": "PT1H", "metrics": EVERY_METRIC},
+        "metrics, by site": {"by": "site", "metrics": EVERY_METRIC},
+        "reliability": {"bins": "1200", "binning": "equal_mass"},
+        "temperature": {"objective": "ece", "include": "curves"},
+        "temperature/surface": {},
+        "calibration-map": {"method": "dirichlet"},
+        "cases": {"include": "losses"},
+        "raters": {},
+        "stability": {"metric": "ace"},
+        "roc": {"points": "10000"},
+        "uncertainty": {},
+        "label-distribution": {},
+        "disagreement": {},
+        "confidence-histogram": {"bins": "1200"},
+        "comparison": {"models": "two,three", "metrics": EVERY_METRIC},
+        "comparison, figure": {"models": "two,three", "format": "png"},
+        "reliability, png": {"format": "png"},
+        "drift": {},
+        "report": {"metrics": EVERY_METRIC},
+    }.items():
+        path = name.partition(",")[0]
+        yield Worst(
+            f"GET {name}", f"/v1/models/two/{path}", None, {"window": f"P{DAYS + 1}D", **params}
+        )
+
+
+def prepare(client: httpx.Client, rng: np.random.Generator) -> None:
+    """Fill two models: each hour of 40 days, three sites, three named raters, 12 cases."""
+    settings = {
+        "task": "binary",
+        "pane": "PT1H",
+        "slices": {"site": None, "kind": None},
+        "unit": "patient",
+    }
+    for model in ("two", "three"):
+        client.put(f"/v1/models/{model}", json=settings).raise_for_status()
+        for first in range(0, DAYS * 24, 20):
+            times = [
+                (START + timedelta(hours=first + i % 20)).isoformat() for i in range(PER_BATCH * 5)
+            ]
+            n = len(times)
+            body = columns(
+                rng, n, event_times=times, units=[f"u{i % 50}" for i in range(n)], cases=[f"c{i % 12}" for i in range(n)],
+                slices={"site": [f"s{i % 2}" for i in range(n)]},
+            )  # fmt: skip
+            client.post(
+                f"/v1/models/{model}/predictions", json=body, headers={"Prefer": "wait=60"}
+            ).raise_for_status()
+
+
+def peak_mb(pid: int, again: bool = False) -> float:
+    """Return the peak of a process's memory; with `again`, measured from now on."""
+    if again:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(each.split()[1]) / 1024 for each in lines if each.startswith("VmHWM"))
+
+
+def measured(service: Service, client: httpx.Client, worst: Worst) -> tuple[int, float, float]:
+    """Return status, CPU seconds and megabytes of one request, with the work that it leaves behind."""
+    before_mb, before_s = peak_mb(service.process.pid, again=True), service.processor_s()
+    headers = {"Content-Type": worst.kind, "Prefer": "wait=60"}
+    if worst.body is None:
+        answer = client.get(worst.path, params=worst.params, headers={"Prefer": "wait=60"})
+    else:
+        answer = client.post(worst.path, params=worst.params, content=worst.body, headers=headers)
+    time.sleep(0.2)
+    cpu_s, more_mb = service.processor_s() - before_s, peak_mb(service.process.pid) - before_mb
+    if answer.status_code >= 300:
+        print(answer.text[:300])
+    return answer.status_code, cpu_s, more_mb
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description="Costs of the worst requests.")
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    rng, console = np.random.default_rng(7), Console()
+    found = [each for each in (*scores(rng), *batches(rng), *reads()) if given.only in each.name]
+    with served() as service:
+        address = f"http://127.0.0.1:{service.port}"
+        headers = {"Authorization": f"Bearer {KEY}"}
+        with httpx.Client(base_url=address, headers=headers, timeout=600) as client:
+            prepare(client, rng)
+            client.post("/v1/score", json=columns(rng, 50)).raise_for_status()
+            for worst in found:
+                size = len(worst.body or b"") / 1e6
+                status, cpu_s, more_mb = measured(service, client, worst)
+                mark = " <- above the bound" if cpu_s > MAX_CPU_S or more_mb > MAX_MB else ""
+                figures = f"{size:.2f} | {status} | {cpu_s:.2f} | {more_mb:.0f} |{mark}"
+                console.print(f"| {worst.name} | {figures}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()
