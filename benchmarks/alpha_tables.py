@@ -66,14 +66,14 @@ HALVES: dict[tuple[str, str], Numbers] = {
 
 
 @dataclass(frozen=True)
-class Votes:
+class Ratings:
     """Return logits float64 (n, n_classes) and label counts int64 (n, n_classes)."""
 
     logits: Floats
     counts: NDArray[np.int64]
 
-    def half(self, parity: int) -> Votes:
-        return Votes(self.logits[parity::2], self.counts[parity::2])
+    def half(self, parity: int) -> Ratings:
+        return Ratings(self.logits[parity::2], self.counts[parity::2])
 
     def batch(self, temperature: float = 1.0) -> Batch:
         columns = {"logits": self.logits / temperature, "label_counts": self.counts}
@@ -90,7 +90,7 @@ class Votes:
         return fit_concentration(profile, penalty)
 
 
-def loaded(folder: Path) -> dict[str, Votes]:
+def loaded(folder: Path) -> dict[str, Ratings]:
     """The data sets by name."""
     cifar, chaos = np.load(folder / "cifar10h.npz"), np.load(folder / "chaosnli_snli.npz")
     found = {
@@ -99,18 +99,18 @@ def loaded(folder: Path) -> dict[str, Votes]:
         "ChaosNLI": (chaos["logits_roberta_base_0"], chaos["counts"]),
     }
     return {
-        name: Votes(logits.astype(np.float64), counts.astype(np.int64))
+        name: Ratings(logits.astype(np.float64), counts.astype(np.int64))
         for name, (logits, counts) in found.items()
     }
 
 
-def whole(votes: Votes) -> Numbers:
+def whole(ratings: Ratings) -> Numbers:
     """The columns of `LOSSES`."""
     slugs = (
         "squared_loss", "epistemic_loss", "irreducible_loss", "calibration_loss",
         "grouping_loss", "disagreement_loss", "disagreement_ce",
     )  # fmt: skip
-    found = compute_metrics(View(votes.pane(), PaneQuery()), slugs)
+    found = compute_metrics(View(ratings.pane(), PaneQuery()), slugs)
     value = {slug: response["value"] for slug, response in found.items()}
     return (
         value["squared_loss"],
@@ -126,11 +126,11 @@ def whole(votes: Votes) -> Numbers:
     )
 
 
-def votes_temperature(votes: Votes) -> float:
+def votes_temperature(ratings: Ratings) -> float:
     """Fit the temperature by the NLL of the ratings."""
 
     def loss(log_t: float) -> float:
-        return -float((votes.counts * log_softmax(votes.logits / np.exp(log_t), axis=1)).sum())
+        return -float((ratings.counts * log_softmax(ratings.logits / np.exp(log_t), axis=1)).sum())
 
     return float(
         np.exp(
@@ -139,23 +139,23 @@ def votes_temperature(votes: Votes) -> float:
     )
 
 
-def joint_temperature(votes: Votes) -> float:
+def joint_temperature(ratings: Ratings) -> float:
     """Fit the temperature whose best concentration maximises the likelihood of the ratings."""
     found = minimize_scalar(
-        lambda log_t: votes.concentration(float(np.exp(log_t))).nll,
+        lambda log_t: ratings.concentration(float(np.exp(log_t))).nll,
         bounds=(0.0, 2.0), method="bounded", options={"xatol": 1e-4},
     )  # fmt: skip
     return float(np.exp(found.x))
 
 
-def held_concentration(fit: Votes) -> float:
+def held_concentration(fit: Ratings) -> float:
     """Fit alpha0 without penalty by the likelihood in which alpha0 f is at least 1e-12."""
-    p, votes = fit.batch().probabilities, fit.counts
+    p, ratings = fit.batch().probabilities, fit.counts
 
     def loss(log_alpha: float) -> float:
         prior = np.maximum(np.exp(log_alpha) * p, 1e-12)
-        n, total = votes.sum(axis=1), prior.sum(axis=1)
-        terms = gammaln(prior + votes) - gammaln(prior)
+        n, total = ratings.sum(axis=1), prior.sum(axis=1)
+        terms = gammaln(prior + ratings) - gammaln(prior)
         return float((gammaln(total + n) - gammaln(total) - terms.sum(axis=1)).mean())
 
     bounds = {"bounds": (-3.0, 8.0), "method": "bounded", "options": {"xatol": 1e-9}}
@@ -166,7 +166,7 @@ def held_head(rows: VotedRows) -> Fit:
     """Fit the head by the likelihood in which alpha0 f is at least 1e-12."""
     middle, scale = rows.features.mean(axis=0), rows.features.std(axis=0)
     design = np.column_stack([(rows.features - middle) / scale, np.ones(len(rows))])
-    p, votes, n = probabilities_of(rows.logits), rows.votes, rows.votes.sum(axis=1)
+    p, ratings, n = probabilities_of(rows.logits), rows.ratings, rows.ratings.sum(axis=1)
 
     def loss(at: Floats) -> tuple[float, Floats]:
         place = design @ at
@@ -176,9 +176,9 @@ def held_head(rows: VotedRows) -> Fit:
         each = (
             gammaln(total + n)
             - gammaln(total)
-            - (gammaln(prior + votes) - gammaln(prior)).sum(axis=1)
+            - (gammaln(prior + ratings) - gammaln(prior)).sum(axis=1)
         )
-        slopes = (psi(total + n) - psi(total))[:, None] - psi(prior + votes) + psi(prior)
+        slopes = (psi(total + n) - psi(total))[:, None] - psi(prior + ratings) + psi(prior)
         slope = np.where(free > 1e-12, slopes * free, 0.0).sum(axis=1) + 2.0 * HEAD_PENALTY * place
         return float((each + HEAD_PENALTY * place**2).mean()), design.T @ slope / len(rows)
 
@@ -188,7 +188,7 @@ def held_head(rows: VotedRows) -> Fit:
     return Fit(0.0, found.x, middle, scale, {})
 
 
-def heads(fit: Votes, test: Votes) -> dict[str, Numbers]:
+def heads(fit: Ratings, test: Ratings) -> dict[str, Numbers]:
     """The columns of `FITTED` of the head on log-probabilities, and of it held with the log-probabilities as they are."""
     own, rows = voted_rows(fit.batch()), voted_rows(test.batch())
     z = [log_softmax(each.logits, axis=1) for each in (fit, test)]
@@ -210,7 +210,7 @@ def head(fitted: Fit, rows: VotedRows) -> Numbers:
     return (losses["disagreement_loss"], error, prior, after, float(np.median(alpha)), 1.0)
 
 
-def scored(test: Votes, temperature: float, alpha: float) -> tuple[Numbers, float]:
+def scored(test: Ratings, temperature: float, alpha: float) -> tuple[Numbers, float]:
     """The columns of `FITTED`, and CE_phi in the bins of the prediction before the concentration."""
     pane = test.pane(temperature)
     view = View(pane, PaneQuery())
@@ -224,7 +224,7 @@ def scored(test: Votes, temperature: float, alpha: float) -> tuple[Numbers, floa
     return numbers, disagreement_table(view).error(1.0 / (1.0 + 1.0 / alpha))
 
 
-def tables(data: dict[str, Votes], penalty: float) -> tuple[Table, Table]:
+def tables(data: dict[str, Ratings], penalty: float) -> tuple[Table, Table]:
     """Print both tables; each cell has our value, then the reference."""
     first = Table("data", *LOSSES, title="All rows, 15 bins: ours / reference")
     for name, expected in WHOLE.items():
@@ -232,8 +232,8 @@ def tables(data: dict[str, Votes], penalty: float) -> tuple[Table, Table]:
     second = Table(
         "data", "method", *FITTED, "CE_phi, bins before", title="Fitted on even rows, scored on odd"
     )
-    for name, votes in data.items():
-        fit, test = votes.half(0), votes.half(1)
+    for name, ratings in data.items():
+        fit, test = ratings.half(0), ratings.half(1)
         warm, joint = votes_temperature(fit), joint_temperature(fit)
         ways = {
             "raw": (1.0, np.inf),

@@ -40,7 +40,7 @@ from benchmarks.drift_simulation import (
 from benchmarks.run import Benchmark, Case
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.drift.detector import advance, fresh
-from calibrant.drift.expected_delay import ASKED, Change, expected_delay
+from calibrant.drift.expected_delay import PREDICTED_CHANGES, Change, expected_delay
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE, Tolerance
 from calibrant.drift.unit_tables import merged
 
@@ -135,7 +135,7 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
         (20, 0.0),
         (20, DEFAULT_TOLERANCE),
     ):
-        for change in ASKED:
+        for change in PREDICTED_CHANGES:
             name = (
                 f"{change.intercept:g} + {change.slope:g} logit, {per_day}/day, tolerance {delta:g}"
             )

@@ -32,7 +32,7 @@ def filling(rows: int, classes: int, *, by_numpy: bool) -> Callable[[], None]:
     def with_kernel() -> None:
         # Hashes and other values are computed once per batch: every call gets a batch of its own.
         pane.fill_batch(
-            Batch(columns.task, columns.scores, columns.is_logits, columns.votes, columns.weights)
+            Batch(columns.task, columns.scores, columns.is_logits, columns.ratings, columns.weights)
         )
 
     def with_numpy() -> None:

@@ -40,7 +40,7 @@ def ring_and_disc(n: int, seed: int) -> tuple[Any, Any]:
     for i in range(n):
         centre, radius = rng.uniform(11, 21, 2), rng.uniform(6, 10)
         distance = np.hypot(y - centre[0], x - centre[1])
-        # Where the border of a pixel lies differs by chance: near it no network can be sure.
+        # The border of a pixel varies by chance: near it no network can be sure.
         jitter = distance + rng.normal(scale=1.0, size=distance.shape)
         classes[i] = (jitter < radius).astype(int) + (jitter < 0.55 * radius)
         signal = 0.7 * (distance < radius) + 0.5 * (distance < 0.55 * radius)

@@ -64,8 +64,8 @@ def main(repeats: int) -> None:
     table = Table(
         "question",
         "first ms",
-        "window read anew, p50 ms",
-        "asked anew, p50 ms",
+        "window read again, p50 ms",
+        "requested again, p50 ms",
         "worst ms",
         title="Large",
     )

@@ -71,8 +71,8 @@ def window_of(batch: Batch) -> Pane:
 
 def compare(name: str, batch: Batch, test: Batch, raters: str = "mean") -> None:
     """Print the NLL of each map on other rows."""
-    pane, question = window_of(batch), PaneQuery(bins=15, raters=raters)
-    views = {"sample": View(pane, question), "all rows": View(pane, question, batch)}
+    pane, pane_query = window_of(batch), PaneQuery(bins=15, raters=raters)
+    views = {"sample": View(pane, pane_query), "all rows": View(pane, pane_query, batch)}
     rows = labelled_rows(test, views["sample"].policy)
     common = fit("temperature", views["sample"], evaluate=False)
     of_temperature = row_losses(rows, apply(common, test))["nll"]

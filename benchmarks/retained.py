@@ -58,7 +58,7 @@ class Play:
         """Enqueue n rows; return the worker's seconds."""
         seconds = 0.0
         for first in range(0, n, A_BATCH):
-            await self.inbox.hand_over(make(first, min(A_BATCH, n - first)))
+            await self.inbox.enqueue(make(first, min(A_BATCH, n - first)))
             began = time.perf_counter()
             while self.store.client.xlen(self.loop.keys.stream):
                 self.loop._step_or_reload()

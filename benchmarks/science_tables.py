@@ -74,12 +74,12 @@ KERNEL_STABILITY = (
 
 
 def from_both(
-    batch: Batch, slugs: Sequence[str], **question: Any
+    batch: Batch, slugs: Sequence[str], **pane_query: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return results from raw rows with ties split, and from the stored state."""
     pane = pane_of(batch)
-    raw = View(pane, PaneQuery(options={"ties": "split"}, **question), batch)
-    return compute_metrics(raw, slugs), compute_metrics(View(pane, PaneQuery(**question)), slugs)
+    raw = View(pane, PaneQuery(options={"ties": "split"}, **pane_query), batch)
+    return compute_metrics(raw, slugs), compute_metrics(View(pane, PaneQuery(**pane_query)), slugs)
 
 
 def true_labels(data: Arrays) -> Table:

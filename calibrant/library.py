@@ -21,7 +21,7 @@ from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.reliability_table import reliability as reliability_of
 from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.detectable import detectable
 from calibrant.input.arrays import read_arrays
 from calibrant.metrics import (
@@ -113,9 +113,11 @@ def evaluate(
     slugs = _slugs(metrics, options)
     batch = _batch(locals())
     pane = filled(batch, accumulators_for(slugs))
-    question = PaneQuery(bins, binning, edges, raters, min_count, scope, ci, _taken(options, slugs))
-    _refuse_unused_edges(question, slugs)
-    return report_of(View(pane, question, batch), slugs)
+    pane_query = PaneQuery(
+        bins, binning, edges, raters, min_count, scope, ci, _taken(options, slugs)
+    )
+    _reject_unused_edges(pane_query, slugs)
+    return report_of(View(pane, pane_query, batch), slugs)
 
 
 def reliability(
@@ -278,8 +280,8 @@ def fit_map(
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     for part in apart(batch):
         pane.fill_batch(part)
-    question = PaneQuery(bins=options.bins, scope=scope, raters=raters, ci=ci)
-    return CalibrationMap(fit(method, View(pane, question, batch), options))
+    pane_query = PaneQuery(bins=options.bins, scope=scope, raters=raters, ci=ci)
+    return CalibrationMap(fit(method, View(pane, pane_query, batch), options))
 
 
 def compat(
@@ -326,8 +328,8 @@ def compat(
     pane = filled(batch, accumulators_for(COMPARED))
     try:
         return compared(View(pane, PaneQuery(bins=bins, scope=scope, raters=raters), batch), peer)
-    except NotAnswerable as refusal:
-        raise CalibrationInputError.at("/labels", refusal.reason, refusal.detail) from refusal
+    except NoResultError as rejection:
+        raise CalibrationInputError.at("/labels", rejection.reason, rejection.detail) from rejection
 
 
 def evaluate_pane(
@@ -336,29 +338,33 @@ def evaluate_pane(
     *,
     bins: int | None,
     scope: str | None,
-    **asked: Any,
+    **requested: Any,
 ) -> Report:
     """Compute metrics from a pane; see `Pane.evaluate`."""
-    slugs = _slugs(metrics, asked.keys() - {"binning", "edges", "min_count", "raters", "ci"})
-    shared = {name: asked.pop(name) for name in ("binning", "edges", "min_count", "raters", "ci")}
-    question = PaneQuery(
-        bins=_bins(pane, bins, scope), scope=scope, options=_taken(asked, slugs), **shared
+    slugs = _slugs(metrics, requested.keys() - {"binning", "edges", "min_count", "raters", "ci"})
+    shared = {
+        name: requested.pop(name) for name in ("binning", "edges", "min_count", "raters", "ci")
+    }
+    pane_query = PaneQuery(
+        bins=_bins(pane, bins, scope), scope=scope, options=_taken(requested, slugs), **shared
     )
-    return report_of(View(pane, question), slugs)
+    return report_of(View(pane, pane_query), slugs)
 
 
 def reliability_of_pane(
-    pane: Pane, *, bins: int | None, scope: str | None, **asked: Any
+    pane: Pane, *, bins: int | None, scope: str | None, **requested: Any
 ) -> ReliabilityTable:
     """Compute the reliability table of a pane; see `Pane.reliability`."""
     return ReliabilityTable(
-        reliability_of(View(pane, PaneQuery(bins=_bins(pane, bins, scope), scope=scope, **asked)))
+        reliability_of(
+            View(pane, PaneQuery(bins=_bins(pane, bins, scope), scope=scope, **requested))
+        )
     )
 
 
-def temperature_of_pane(pane: Pane, **asked: Any) -> Temperature:
+def temperature_of_pane(pane: Pane, **requested: Any) -> Temperature:
     """Fit the temperature of a pane; see `Pane.temperature`."""
-    return Temperature(fit_profile(pane, rows_if_complete=True, **asked))
+    return Temperature(fit_profile(pane, rows_if_complete=True, **requested))
 
 
 def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:
@@ -389,7 +395,7 @@ def _taken(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _refuse_unused_edges(question: PaneQuery, slugs: Iterable[str]) -> None:
+def _reject_unused_edges(pane_query: PaneQuery, slugs: Iterable[str]) -> None:
     """Reject edges where every requested metric that has bins has those of equal mass.
 
     Raises
@@ -398,12 +404,12 @@ def _refuse_unused_edges(question: PaneQuery, slugs: Iterable[str]) -> None:
         As described.
     """
     binnings = {
-        each.binning(question.binning)
+        each.binning(pane_query.binning)
         for each in requested(list(slugs))
         if takes(each.metric, "edges")
     }
-    if question.edges != PaneQuery.edges and binnings == {"equal_mass"}:
-        detail = f"Received edges={question.edges!r} with bins of equal mass, which have none. Remove edges."
+    if pane_query.edges != PaneQuery.edges and binnings == {"equal_mass"}:
+        detail = f"Received edges={pane_query.edges!r} with bins of equal mass, which have none. Remove edges."
         raise CalibrationInputError.at("/edges", "not_taken", detail)
 
 
@@ -440,10 +446,10 @@ def report_of(view: View, slugs: Sequence[str]) -> Report:
         "weight": view.pane.weight,
         "unit_source": view.pane.unit_source,
         "n_units_split": split["n"],
-        "raters": view.question.raters,
+        "raters": view.pane_query.raters,
         "scope": view.scope,
-        "bins": view.question.bins,
-        "ci": view.question.ci,
+        "bins": view.pane_query.bins,
+        "ci": view.pane_query.ci,
         "detectable": detectable(view),
     }
     if split["estimated"]:

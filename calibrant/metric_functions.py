@@ -12,9 +12,9 @@ from calibrant.core.query import TIES, Option, PaneQuery
 from calibrant.library import DATA, evaluate
 from calibrant.metrics import METRICS, Metric
 from calibrant.metrics.estimate import Estimate
-from calibrant.metrics.requests import MetricRequest, refuse_without_effect
+from calibrant.metrics.requests import MetricRequest, reject_without_effect
 
-QUESTION: dict[str, Any] = {
+PANE_QUERY: dict[str, Any] = {
     "bins": int,
     "binning": str,
     "edges": str,
@@ -32,17 +32,17 @@ def signature_of(metric: Metric) -> inspect.Signature:
         for i, name in enumerate(DATA)
     ]
     options = [
-        (name, DEFAULTS[name], kind) for name, kind in QUESTION.items() if name in metric.options
+        (name, DEFAULTS[name], kind) for name, kind in PANE_QUERY.items() if name in metric.options
     ]
     options += [(option.name, option.default, option.type) for option in metric.own_options]
     if "composites" in metric.options:
         options.append(("composites", None, dict | None))
     options += [("raters", DEFAULTS["raters"], str), ("ci", DEFAULTS["ci"], float)]
-    asked = [
+    requested = [
         inspect.Parameter(name, named, default=value, annotation=kind)
         for name, value, kind in options
     ]
-    return inspect.Signature([*data[:2], *asked, *data[2:]], return_annotation=Estimate)
+    return inspect.Signature([*data[:2], *requested, *data[2:]], return_annotation=Estimate)
 
 
 def function_of(metric: Metric) -> Callable[..., Estimate]:
@@ -63,7 +63,7 @@ def function_of(metric: Metric) -> Callable[..., Estimate]:
             if name in ("binning", "edges", TIES.name)
             and value != signature.parameters[name].default
         ]
-        refuse_without_effect(MetricRequest(metric, tuple(changed)), PaneQuery.binning, None)
+        reject_without_effect(MetricRequest(metric, tuple(changed)), PaneQuery.binning, None)
         bound.apply_defaults()
         return evaluate(metrics=[metric.slug], **bound.arguments)[metric.slug]
 

@@ -16,13 +16,13 @@ from calibrant.core.reliability_table import reliability
 from calibrant.core.routing import apart
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
-from calibrant.metrics import DEFAULT_METRICS, asked, compute_metrics, requested
+from calibrant.metrics import DEFAULT_METRICS, compute_metrics, requested, view_for
 from calibrant.raters.label_statistics import disagreement
-from calibrant.report_sections import PARAMETERS, RATERS, answer_sections
+from calibrant.report_sections import PARAMETERS, RATERS, requested_sections
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant.stability.baselines import of_raters, values_by_policy
 
-_QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
+_PANE_QUERY = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
 _ELSEWHERE = ("metrics", "objective", "slice", *PARAMETERS)
 
 
@@ -36,7 +36,7 @@ def score_batch(
     batch : with at least one labelled prediction
     params : `metrics` (slugs), `objective` of the temperature, the fields of `PaneQuery`, `include` (names of
         `sections.SECTIONS`) with the sections' own parameters, and further options by name
-    raters : each named rater's class for every row of the batch, -1 where he gave none
+    raters : each named rater's class for every row of the batch, -1 where they gave none
 
     Returns
     -------
@@ -47,19 +47,19 @@ def score_batch(
     CalibrationInputError
         An option outside its range, or an unknown metric.
     """
-    question = question_of(params)
+    pane_query = pane_query_of(params)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     for part in apart(batch):
         pane.fill_batch(part)
-    view = View(pane, question, batch)
+    view = View(pane, pane_query, batch)
     slugs = params.get("metrics") or DEFAULT_METRICS
     temperature = fit_temperature_exact(
         batch,
         objective=params.get("objective", "nll"),
-        raters=question.raters,
-        ci=question.ci,
-        bins=question.bins,
-        min_count=question.min_count,
+        raters=pane_query.raters,
+        ci=pane_query.ci,
+        bins=pane_query.bins,
+        min_count=pane_query.min_count,
     )
     compared = {} if raters is None else {"baselines": raters_compared(view, slugs, raters)}
     return {
@@ -67,28 +67,28 @@ def score_batch(
         **pane.counts,
         "weight": pane.weight,
         "unit_source": batch.unit_source,
-        "raters": question.raters,
+        "raters": pane_query.raters,
         "scope": view.scope,
         "metrics": compute_metrics(view, slugs),
         "reliability": reliability(view),
         "temperature": temperature,
-        **answer_sections(view, params.get("include") or (), {**params, RATERS: raters}),
+        **requested_sections(view, params.get("include") or (), {**params, RATERS: raters}),
     }
 
 
 def raters_compared(
     view: View, slugs: Sequence[str], raters: Mapping[str, NDArray[np.int64]]
 ) -> dict[str, Any]:
-    """Each metric under every label policy and of each named rater alone, beside how often raters differ."""
+    """Each metric under every label policy and of each named rater separately, with the rate at which raters differ."""
     assert view.filling is not None
-    batch, question = view.filling.whole, view.question
+    batch, pane_query = view.filling.whole, view.pane_query
     differ = disagreement(batch.label_counts[batch.row_total > 1])
     found = {
         each.key: {
-            "policies": values_by_policy(asked(view, each), each.metric.slug),
-            **of_raters(batch, each.metric.slug, each.question(question), raters),
+            "policies": values_by_policy(view_for(view, each), each.metric.slug),
+            **of_raters(batch, each.metric.slug, each.pane_query(pane_query), raters),
         }
-        for each in requested(slugs, shared=question.options)
+        for each in requested(slugs, shared=pane_query.options)
     }
     return {
         "disagreement": float(differ.mean()) if len(differ) else None,
@@ -97,15 +97,17 @@ def raters_compared(
     }
 
 
-def question_of(params: Mapping[str, Any]) -> PaneQuery:
+def pane_query_of(params: Mapping[str, Any]) -> PaneQuery:
     """The question that query parameters ask; those it does not know become its options.
 
     `binning` may name a membership of `ml1_*` instead of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
     """
     if params.get("binning") in MEMBERSHIP.allowed:
         params = {**params, "binning": "equal_width", "membership": params["binning"]}
-    known = {name: params[name] for name in _QUESTION if params.get(name) is not None}
-    rest = {name: value for name, value in params.items() if name not in (*_QUESTION, *_ELSEWHERE)}
+    known = {name: params[name] for name in _PANE_QUERY if params.get(name) is not None}
+    rest = {
+        name: value for name, value in params.items() if name not in (*_PANE_QUERY, *_ELSEWHERE)
+    }
     return PaneQuery(
         **known, options={name: value for name, value in rest.items() if value is not None}
     )

@@ -1,4 +1,4 @@
-"""What a posted batch can be asked beside metrics, reliability and temperature: one function a section.
+"""Sections of a report in addition to metrics, reliability and temperature: one function per section.
 
 Each computes from the raw rows what an endpoint computes from a window's state.
 """
@@ -9,26 +9,26 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.calibrators.temperature.report import surface_report
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.estimators.roc import POINTS, roc
-from calibrant.metrics import asked, compute_metrics, requested
+from calibrant.metrics import compute_metrics, requested, view_for
 from calibrant.peers.comparison import compared
 from calibrant.raters.alpha_calibration import compare_calibrations
 from calibrant.raters.concentration import fit_concentration
-from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.raters.posterior import posterior_epistemic_loss
 from calibrant.report_uncertainty import uncertainty
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant.segmentation.case_sensitivity import sensitivity
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.consensus import consensus_of
-from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.per_case_metrics import by_case
 from calibrant.segmentation.weighted_loss import LossWeights, training_losses
 from calibrant.stability.by_case import stability_by_case
-from calibrant.stability.report import stability_answer
+from calibrant.stability.report import stability_report
 
 MAX_VOTES = 5
 # Of stability curves: half a second and 80 MB.
@@ -44,7 +44,7 @@ RATERS = "named_raters"
 Section = Callable[[View, Mapping[str, Any]], dict[str, Any]]
 
 
-def answer_sections(
+def requested_sections(
     view: View, names: Iterable[str], params: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """The asked sections by name; one that the rows cannot give holds a `reason` and a `detail`.
@@ -80,17 +80,17 @@ def chosen(name: str) -> Section:
 def _answered(section: Section, view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return section(view, params)
-    except NotAnswerable as refusal:
-        return {"reason": refusal.reason, "detail": refusal.detail}
+    except NoResultError as rejection:
+        return {"reason": rejection.reason, "detail": rejection.detail}
 
 
 def _alpha_calibration(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    return compare_calibrations(_batch(view), bins=view.question.bins, ci=view.question.ci)
+    return compare_calibrations(_batch(view), bins=view.pane_query.bins, ci=view.pane_query.ci)
 
 
 def _by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     request = requested([params.get("metric") or "ece"], "/metric")[0]
-    return by_case(asked(view, request), request.metric.slug)
+    return by_case(view_for(view, request), request.metric.slug)
 
 
 def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
         return found
     try:
         return found | {"case": case_reliability(view, str(params["case"]))}
-    except NotAnswerable as refusal:
-        raise CalibrationInputError.at("/case", refusal.reason, refusal.detail) from refusal
+    except NoResultError as rejection:
+        raise CalibrationInputError.at("/case", rejection.reason, rejection.detail) from rejection
 
 
 def _compat(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def _compat(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    histogram = ConfidenceHistogram.of_batch(_batch(view), raters=view.question.raters)
-    least = view.question.min_count
-    found = histogram_answer(
-        histogram, bins=view.question.bins, binning=view.question.binning, least=least
+    histogram = ConfidenceHistogram.of_batch(_batch(view), raters=view.pane_query.raters)
+    least = view.pane_query.min_count
+    found = histogram_report(
+        histogram, bins=view.pane_query.bins, binning=view.pane_query.binning, least=least
     )
     if not params.get("packed"):
         return found
@@ -125,7 +125,7 @@ def _consensus(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _disagreement(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    return disagreement_answer(view)
+    return disagreement_report(view)
 
 
 def _losses(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,10 +141,10 @@ def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
         losses[slug]["value"] for slug in ("epistemic_loss", "irreducible_loss")
     )
     if epistemic is None or irreducible is None:
-        raise NotAnswerable(
+        raise NoResultError(
             losses["epistemic_loss"].get("reason", "no_data"), "the epistemic loss is not known"
         )
-    concentration = fit_concentration(view.pane["concentration"], ci=view.question.ci)
+    concentration = fit_concentration(view.pane["concentration"], ci=view.pane_query.ci)
     after = [
         {
             "n_votes": n,
@@ -168,19 +168,19 @@ def _roc(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stability(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     request = requested([params.get("metric") or "ece"], "/metric")[0]
-    view, subsets = asked(view, request), params.get("subsets") or "nested"
-    return stability_answer(view, request.metric.slug, subsets=subsets, most_ratings=MAX_RATINGS)
+    view, subsets = view_for(view, request), params.get("subsets") or "nested"
+    return stability_report(view, request.metric.slug, subsets=subsets, most_ratings=MAX_RATINGS)
 
 
 def _stability_by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     request = requested([params.get("metric") or "ece"], "/metric")[0]
-    view, subsets = asked(view, request), params.get("subsets") or "nested"
+    view, subsets = view_for(view, request), params.get("subsets") or "nested"
     slug = request.metric.slug
     return stability_by_case(view, slug, subsets=subsets, most_ratings=MAX_RATINGS_OF_CASES)
 
 
 def _temperature_surface(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    return surface_answer(view)
+    return surface_report(view)
 
 
 def _uncertainty(view: View, params: Mapping[str, Any]) -> dict[str, Any]:

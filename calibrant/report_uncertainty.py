@@ -29,18 +29,18 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
     ------
     Laves et al. (2019); Kock, Thielke et al., appendix D.
     """
-    question = view.question
+    pane_query = view.pane_query
     reported = compute_metrics(view, ["uce"], seed)["uce"]
     found = reported.pop("table", None) or {"bin": [], "weight": [], "uncertainty": [], "error": []}
     ideal = reported.pop("ideal_error", None)
     held = {place: i for i, place in enumerate(found["bin"])}
     bounds = _intervals(view) if held else None
     rows = []
-    for place in range(question.bins):
+    for place in range(pane_query.bins):
         i = held.get(place)
         row = {
-            "lower": place / question.bins,
-            "upper": (place + 1) / question.bins,
+            "lower": place / pane_query.bins,
+            "upper": (place + 1) / pane_query.bins,
             "weight": 0.0 if i is None else found["weight"][i],
             "mean_uncertainty": None if i is None else found["uncertainty"][i],
             "error_rate": None if i is None else found["error"][i],
@@ -55,11 +55,11 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
     if view.spec.n_classes == 2:
         curve = {"uncertainty": CURVE.tolist(), "error": inverse_binary_entropy(CURVE).tolist()}
     about: dict[str, Any] = {
-        "raters": question.raters,
-        "bins": question.bins,
-        "edges": question.edges,
+        "raters": pane_query.raters,
+        "bins": pane_query.bins,
+        "edges": pane_query.edges,
     }
-    about |= {"ci": question.ci}
+    about |= {"ci": pane_query.ci}
     return reported | about | {"table": rows if held else [], "ideal_curve": curve}
 
 
@@ -79,4 +79,4 @@ def _intervals(view: View) -> tuple[Floats, Floats] | None:
     )
     chance = weight**2 * share * (1.0 - share)
     units = np.divide(chance, variance, out=weight.copy(), where=(variance > 0) & (chance > 0))
-    return wilson(np.clip(error, 0.0, 1.0), units, view.question.ci)
+    return wilson(np.clip(error, 0.0, 1.0), units, view.pane_query.ci)

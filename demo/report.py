@@ -122,7 +122,7 @@ class Report:
             f"[green]equal[/green] to POST calibration-map/apply within {MAP_TOLERANCE:g}"
         )
         if errors[1] >= errors[0]:
-            raise DemoFailed("the map did not mend the model")
+            raise DemoFailed("the map did not correct the model")
 
     def late_labels(self) -> None:
         """Report delayed labels in three waves."""

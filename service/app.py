@@ -90,7 +90,7 @@ def create_app(
     )
     app.state.streams = Streams()
     app.state.board = board
-    app.state.meters = ServiceMetrics(app.state.admission)
+    app.state.metrics = ServiceMetrics(app.state.admission)
     if connection is not None:
         furnish(app, settings, connection)
     app.state.routes = [route for router in routers() for route in router.routes]
@@ -100,7 +100,7 @@ def create_app(
     app.openapi = lambda: _document_once(app)  # type: ignore[method-assign]
     app.add_middleware(
         RequestMiddleware,
-        meters=app.state.meters,
+        metrics=app.state.metrics,
         log_requests=settings.log_requests,
         security=SecurityHeaders(settings.allowed_origins or ()),
         direct=DirectRoutes(app.state.routes, direct()).find,

@@ -132,7 +132,7 @@ def engine_errors() -> Iterator[None]:
         raise ModelUnknown(f"Not answered: {error}.") from error
     except ask.WindowDamaged as error:
         raise PaneDamaged(errors=[_damage(each) for each in error.panes]) from error
-    except ask.AnswerTimeout as error:
+    except ask.ResultTimeoutError as error:
         raise AnswerLate() from error
 
 
@@ -141,7 +141,7 @@ def _unavailable(error: Exception) -> StoreUnavailable:
     found = error if isinstance(error, inbox.StoreUnavailable) else inbox.unavailable(error)
     if isinstance(found, inbox.StoreFull):
         return StoreUnavailable(STORE_FULL, retry_after_s=found.retry_after_s)
-    detail = f"T{str(found)[1:]}." if isinstance(found, inbox.StoreRefused) else None
+    detail = f"T{str(found)[1:]}." if isinstance(found, inbox.StoreRejectedError) else None
     return StoreUnavailable(detail, retry_after_s=found.retry_after_s)
 
 

@@ -49,7 +49,7 @@ log = logging.getLogger("service")
 
 
 def main() -> None:
-    """Serve until stopped; refuse to listen for other machines without keys."""
+    """Serve until stopped. Without keys, listen to this machine only."""
     configure_logs()
     try:
         settings = Settings()

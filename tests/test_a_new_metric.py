@@ -1,4 +1,4 @@
-"""A metric is one new file: with it in the folder the metric is computed, asked for, refused misspelt, and documented.
+"""A metric is one new file: with it in the folder the metric is computed, asked for, rejected misspelt, and documented.
 
 The packages are copied to a temporary folder and looked at from a process of its own, so that nothing here changes.
 """

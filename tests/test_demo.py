@@ -24,10 +24,10 @@ def deployment() -> Deployment:
 
 
 def test_models_err_and_are_sure_of_it(deployment: Deployment) -> None:
-    votes = votes_of(deployment.ratings, N_CLASSES)
+    ratings = votes_of(deployment.ratings, N_CLASSES)
     for probabilities in (deployment.probabilities, deployment.logistic):
-        assert 0.75 < raw_metrics(probabilities, votes)["accuracy"] < 0.95
-        assert 1.5 < raw_temperature(probabilities, votes) < 4
+        assert 0.75 < raw_metrics(probabilities, ratings)["accuracy"] < 0.95
+        assert 1.5 < raw_temperature(probabilities, ratings) < 4
         assert probabilities.min() > 0
 
 

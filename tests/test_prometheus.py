@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from calibrant_server.service.reads.model_series import DriftMeters
+from calibrant_server.service.reads.model_series import DriftMetrics
 from tests.ports import reserved_port
 from tests.waiting import eventually
 
@@ -58,7 +58,7 @@ def exposed(at_s: int) -> Iterator[tuple[str, str]]:
         if day >= -scraped
     }  # fmt: skip
     registry = CollectorRegistry()
-    registry.register(DriftMeters(found))
+    registry.register(DriftMetrics(found))
     for line in generate_latest(registry).decode().splitlines():
         if not line.startswith("#"):
             name, value = line.rsplit(" ", 1)

@@ -34,7 +34,7 @@ class Engine:
 
     def __init__(self, settings: EngineSettings, works_here: bool | None = None, **parts: Any):
         self.settings = settings
-        self.crew: Supervisor | None = None
+        self.supervisor: Supervisor | None = None
         self._works_here = settings.redis_url is None if works_here is None else works_here
         self._parts = parts
         self._started = ExitStack()
@@ -62,11 +62,11 @@ class Engine:
     @property
     def is_alive(self) -> bool:
         """Whether the work of this process continues, if it does any."""
-        return self.crew is None or self.crew.is_alive
+        return self.supervisor is None or self.supervisor.is_alive
 
     def _start(self) -> None:
         self.settings = self._started.enter_context(store_of(self.settings))
         if self._works_here:
-            self.crew = Supervisor(self.settings, **self._parts)
-            self._started.callback(self.crew.stop)
-            self.crew.start()
+            self.supervisor = Supervisor(self.settings, **self._parts)
+            self._started.callback(self.supervisor.stop)
+            self.supervisor.start()

@@ -60,16 +60,16 @@ def run(
     on_start : called once all threads run
     """
     with store_of(settings) as stored:
-        crew = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
-        if not _started(crew, stop):
+        supervisor = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
+        if not _started(supervisor, stop):
             return
         log.info("engine_started n_partitions=%d", settings.partitions)
         log.info("panes_filled_by kernel=%s", kernel.status())
         on_start()
         stop.wait()
-        crew.stop()
-        if crew.mismatch is not None:
-            raise crew.mismatch
+        supervisor.stop()
+        if supervisor.mismatch is not None:
+            raise supervisor.mismatch
 
 
 def run_queries(
@@ -99,7 +99,7 @@ def run_queries(
             thread.join(STOP_QUERIES_S)
 
 
-def _started(crew: Supervisor, stop: threading.Event) -> bool:
+def _started(supervisor: Supervisor, stop: threading.Event) -> bool:
     """Start the threads, waiting for a store that is away; return False if stopped first.
 
     Without a limit: a worker that ended would only be started again. Until it has reached the store, health is red.
@@ -107,12 +107,12 @@ def _started(crew: Supervisor, stop: threading.Event) -> bool:
     is_new = True
     while not stop.is_set():
         try:
-            crew.start()
+            supervisor.start()
             return True
         except RedisError as error:
             if not is_worth_repeating(error):
                 raise
-            crew.store.state.failed(error)
+            supervisor.store.state.failed(error)
             if is_new:
                 log.warning("worker_waits_for_store error=%s", store_message(error))
             is_new = False

@@ -80,8 +80,8 @@ class Supervisor:
         for thread in self._serving.threads(self._stop):
             self._others.append(thread)
             thread.start()
-        courier = WebhookSender(self.store, lambda: self.partitions)
-        self._start_other("courier", lambda: courier.run(self._stop))
+        webhook_sender = WebhookSender(self.store, lambda: self.partitions)
+        self._start_other("courier", lambda: webhook_sender.run(self._stop))
         self._start_other("heartbeat", self._beat)
 
     def stop(self, timeout_s: float = 10.0) -> bool:

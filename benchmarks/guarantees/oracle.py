@@ -82,7 +82,7 @@ def _scope(metric: Metric, view: View) -> str | None:
     if (
         isinstance(metric, GapMetric)
         and metric.binning is None
-        and view.question.binning == "equal_width"
+        and view.pane_query.binning == "equal_width"
     ):
         return metric.scope or view.scope
     return None

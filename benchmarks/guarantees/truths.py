@@ -61,7 +61,7 @@ def truth(setting: Setting, slug: str, view: View, found: dict[str, Any]) -> flo
         weight, gap = gaps(setting, "classes")
         return float(metric.statistic(weight, gap).mean())
     if isinstance(metric, GapMetric):
-        if (metric.binning or view.question.binning) == "equal_mass":
+        if (metric.binning or view.pane_query.binning) == "equal_mass":
             return _of_cuts(setting, view)
         weight, gap = gaps(setting, metric.scope or view.scope)
         if slug in ("ace", "mce"):
@@ -75,7 +75,7 @@ def truth(setting: Setting, slug: str, view: View, found: dict[str, Any]) -> flo
 def _of_cuts(setting: Setting, view: View) -> float:
     """Return the true mean gap between the cuts of a run's own equal-mass bins."""
     score, total = _cumulated(setting)
-    edges = view.binned(view.scope, "equal_mass", view.question.bins).edges
+    edges = view.binned(view.scope, "equal_mass", view.pane_query.bins).edges
     place = np.searchsorted(score, edges, side="right")
     place[0], place[-1] = 0, len(score)
     return float(np.abs(np.diff(total[place])).sum() / len(score))

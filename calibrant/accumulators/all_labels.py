@@ -27,10 +27,15 @@ class AllLabelCells(Accumulator):
 
     def fill(self, filling: Filling) -> None:
         place = self.spec.class_grid.locate(filling.columns)
-        hits = filling.hits
-        hit_place = place[hits.class_index, hits.row]
+        correct_ratings = filling.correct_ratings
+        correct_place = place[correct_ratings.class_index, correct_ratings.row]
         fill_cells(
-            self.blocks["cells"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place
+            self.blocks["cells"],
+            filling,
+            place.ravel(),
+            filling.columns.ravel(),
+            correct_ratings,
+            correct_place,
         )
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
-from calibrant.core.array_memory import held_bytes
+from calibrant.core.array_memory import stored_bytes
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.packing import PackingError, pack, unpack
@@ -75,20 +75,20 @@ class Accumulator:
 
         Memory shared with a copy counts in both. Sizes of Python objects around the arrays are estimates.
         """
-        return held_bytes(self.held_arrays()) + self.object_bytes
+        return stored_bytes(self.stored_arrays()) + self.object_bytes
 
     @property
     def object_bytes(self) -> int:
         """Estimate of the bytes of its Python objects other than the arrays."""
         return _OBJECT_BYTES + _BLOCK_OBJECT_BYTES * len(self.blocks)
 
-    def held_arrays(self) -> Iterator[NDArray[Any]]:
+    def stored_arrays(self) -> Iterator[NDArray[Any]]:
         """Return every array that it refers to."""
         for block in self.blocks.values():
-            yield from block.held_arrays()
+            yield from block.stored_arrays()
 
     @property
-    def kept_format(self) -> int:
+    def stored_format(self) -> int:
         """Format that has exactly the blocks that are present."""
         absent = [number for name, number in self.later_blocks.items() if self._lacks(name)]
         return min(absent) - 1 if absent else self.format
@@ -113,7 +113,7 @@ class Accumulator:
         for name, block in self.blocks.items():
             if name in other.blocks:
                 block.subtract(other.blocks[name])
-        if self.kept_format < self.format and self.is_empty:
+        if self.stored_format < self.format and self.is_empty:
             self.blocks = self.zero()
 
     def tighten(self) -> None:
@@ -160,7 +160,7 @@ class Accumulator:
         return range(1, cls.format + 1)
 
     def _described(self) -> dict[str, Any]:
-        return {"accumulator": self.name, "format": self.kept_format, "spec": self.spec.digest}
+        return {"accumulator": self.name, "format": self.stored_format, "spec": self.spec.digest}
 
     def _lacks(self, name: str) -> bool:
         """Return whether a block of the newest format is not present although this specification has it."""
@@ -168,8 +168,8 @@ class Accumulator:
 
     def _lower_format(self, other: Accumulator) -> None:
         """Drop the blocks that the other lacks."""
-        if self.later_blocks and other.kept_format < self.kept_format:
-            self._drop_blocks_after(other.kept_format)
+        if self.later_blocks and other.stored_format < self.stored_format:
+            self._drop_blocks_after(other.stored_format)
 
     def _drop_blocks_after(self, number: int) -> None:
         for name, came_with in self.later_blocks.items():

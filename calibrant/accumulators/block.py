@@ -101,7 +101,7 @@ class Block:
         return block
 
     def filled(self) -> Cells:
-        """Return the places of the cells that are present, in order, with their counts and sums."""
+        """Return the places of the cells that are present, sorted, with their counts and sums."""
         if self._places is not None:
             return self._places, self._counts, self._sums
         places = np.flatnonzero(self._counts[0])
@@ -140,7 +140,7 @@ class Block:
         for column, count in zip(self._sums, self.depends_on, strict=True):
             column[self._counts[count] == 0] = 0.0
 
-    def held_arrays(self) -> Iterator[NDArray[Any]]:
+    def stored_arrays(self) -> Iterator[NDArray[Any]]:
         """Return every array that it refers to, as stored: dense or sparse."""
         yield self._counts
         yield self._sums
@@ -257,7 +257,7 @@ class Block:
 
 
 def add_cells(own: Cells, added: Cells, sign: int = 1) -> Cells:
-    """Unite the cells of both, with places in order. If the sign is -1, the second are subtracted. Counts may become zero."""
+    """Unite the cells of both, with sorted places. If the sign is -1, the second are subtracted. Counts may become zero."""
     places = np.union1d(own[0], added[0])
     counts = np.zeros((len(own[1]), len(places)), np.int64)
     sums = np.zeros((len(own[2]), len(places)))

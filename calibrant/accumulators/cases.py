@@ -180,10 +180,10 @@ class Cases(Accumulator):
         arrays, about = cls._own_arrays(spec, data, whole._largest_bytes)
         try:
             whole._read(arrays, about)
-        except (KeyError, TypeError, ValueError, AttributeError) as fault:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PackingError(
-                f"Received other bytes; expected tables of cases ({fault})."
-            ) from fault
+                f"Received other bytes; expected tables of cases ({error})."
+            ) from error
         return whole
 
     def _add(

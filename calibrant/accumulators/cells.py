@@ -23,7 +23,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.batch_sums import Filling, Hits
+from calibrant.core.batch_sums import CorrectRatings, Filling
 
 COUNTS = ("predictions", "ratings")
 SUMS = (
@@ -77,14 +77,19 @@ def ranges_of_cells(tables: int, edges: Edges) -> Ranges:
 
 
 def fill_cells(
-    block: Block, filling: Filling, place: Ints, score: Floats, hits: Hits, hit_place: Ints
+    block: Block,
+    filling: Filling,
+    place: Ints,
+    score: Floats,
+    correct_ratings: CorrectRatings,
+    correct_place: Ints,
 ) -> None:
     """Add (prediction, class) pairs to their cells.
 
     Parameters
     ----------
     place, score : cell and score of each pair, (m,): all predictions for one class, then for the next
-    hits, hit_place : the pairs that have ratings, and their cells
+    correct_ratings, correct_place : the pairs that have ratings, and their cells
     """
     size = block.size
 
@@ -126,17 +131,19 @@ def fill_cells(
         _add(sums, "weight_squared", total(weight**2))
         _add(sums, "null_variance_pooled", total(dependent * ratings**2))
         _add(sums, "null_variance", total(dependent))
-    _fill_hits(sums, filling, hits, hit_place, size)
+    _fill_correct(sums, filling, correct_ratings, correct_place, size)
 
 
-def _fill_hits(sums: Floats, filling: Filling, hits: Hits, place: Ints, size: int) -> None:
-    weight = filling.weights[hits.row]
+def _fill_correct(
+    sums: Floats, filling: Filling, correct_ratings: CorrectRatings, place: Ints, size: int
+) -> None:
+    weight = filling.weights[correct_ratings.row]
     columns = {
-        "correct_pooled": weight * hits.votes,
-        "correct_mean": weight * hits.share,
-        "correct_majority": weight * hits.majority,
-        "correct_single": weight * hits.single,
-        "correct_mean_squared": weight * hits.share**2,
+        "correct_pooled": weight * correct_ratings.ratings,
+        "correct_mean": weight * correct_ratings.share,
+        "correct_majority": weight * correct_ratings.majority,
+        "correct_single": weight * correct_ratings.single,
+        "correct_mean_squared": weight * correct_ratings.share**2,
     }
     for name, values in columns.items():
         _add(sums, name, np.bincount(place, values, size))
@@ -155,6 +162,10 @@ class OneTable(Accumulator):
     def ranges(self) -> dict[str, Ranges]:
         return {"cells": ranges_of_cells(1, grid_edges(self.spec.top_grid))}
 
-    def _fill_scores(self, filling: Filling, score: Floats, hits: Hits) -> None:
+    def _fill_scores(
+        self, filling: Filling, score: Floats, correct_ratings: CorrectRatings
+    ) -> None:
         place = self.spec.top_grid.locate(score)
-        fill_cells(self.blocks["cells"], filling, place, score, hits, place[hits.row])
+        fill_cells(
+            self.blocks["cells"], filling, place, score, correct_ratings, place[correct_ratings.row]
+        )

@@ -19,20 +19,22 @@ class ClassCells(Accumulator):
 
     @classmethod
     def applies(cls, spec: PaneSpec) -> bool:
-        return bool(spec.kept_classes)
+        return bool(spec.stored_classes)
 
     def zero(self) -> dict[str, Block]:
         return {
-            "cells": empty_cells(len(self.spec.kept_classes) * self.spec.class_grid.n_positions)
+            "cells": empty_cells(len(self.spec.stored_classes) * self.spec.class_grid.n_positions)
         }
 
     def ranges(self) -> dict[str, Ranges]:
         return {
-            "cells": ranges_of_cells(len(self.spec.kept_classes), grid_edges(self.spec.class_grid))
+            "cells": ranges_of_cells(
+                len(self.spec.stored_classes), grid_edges(self.spec.class_grid)
+            )
         }
 
     def fill(self, filling: Filling) -> None:
-        kept = np.array(self.spec.kept_classes)
+        kept = np.array(self.spec.stored_classes)
         whole = self.spec.keeps_all_classes
         scores = filling.columns if whole else filling.columns[kept]
         grid = self.spec.class_grid
@@ -40,9 +42,20 @@ class ClassCells(Accumulator):
         place = place + grid.n_positions * np.arange(len(kept))[:, None]
         slot = np.full(self.spec.n_classes, -1)
         slot[kept] = np.arange(len(kept))
-        hits = filling.hits if whole else filling.hits.where(slot[filling.hits.class_index] >= 0)
-        hit_place = place[slot[hits.class_index], hits.row]
-        fill_cells(self.blocks["cells"], filling, place.ravel(), scores.ravel(), hits, hit_place)
+        correct_ratings = (
+            filling.correct_ratings
+            if whole
+            else filling.correct_ratings.where(slot[filling.correct_ratings.class_index] >= 0)
+        )
+        correct_place = place[slot[correct_ratings.class_index], correct_ratings.row]
+        fill_cells(
+            self.blocks["cells"],
+            filling,
+            place.ravel(),
+            scores.ravel(),
+            correct_ratings,
+            correct_place,
+        )
 
 
 ACCUMULATOR = ClassCells

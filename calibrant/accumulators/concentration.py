@@ -70,14 +70,21 @@ class ConcentrationProfile(Accumulator):
         several = filling.n_ratings > 1
         if not several.any():
             return
-        hits, block = filling.hits, self.blocks["profile"]
+        correct_ratings, block = filling.correct_ratings, self.blocks["profile"]
         never = np.isinf(filling.log_probability)
-        impossible = np.bincount(hits.row[never], minlength=filling.n) > 0
+        impossible = np.bincount(correct_ratings.row[never], minlength=filling.n) > 0
         block.counts[0] += int(several.sum())
         block.counts[1] += int((several & impossible).sum())
         chosen = several & ~impossible
-        rows, number, kept = np.flatnonzero(chosen), np.cumsum(chosen) - 1, chosen[hits.row]
-        row, votes = number[hits.row[kept]], hits.votes[kept].astype(np.int64)
+        rows, number, kept = (
+            np.flatnonzero(chosen),
+            np.cumsum(chosen) - 1,
+            chosen[correct_ratings.row],
+        )
+        row, own_ratings = (
+            number[correct_ratings.row[kept]],
+            correct_ratings.ratings[kept].astype(np.int64),
+        )
         log_probability = filling.log_probability[kept]
         by_unit = np.zeros((filling.n_units, N_POINTS)) if filling.has_units else None
         for start in range(0, len(rows), _CHUNK):
@@ -88,7 +95,7 @@ class ConcentrationProfile(Accumulator):
                 filling.n_ratings[chunk],
                 weight,
                 row[part] - start,
-                votes[part],
+                own_ratings[part],
                 log_probability[part],
             )
             block.sums[0] += weight.sum()
@@ -116,7 +123,7 @@ class _Losses:
 
 
 def _losses(
-    ratings: Ints, weight: Floats, row: Ints, votes: Ints, log_probability: Floats
+    ratings: Ints, weight: Floats, row: Ints, own_ratings: Ints, log_probability: Floats
 ) -> _Losses:
     """Return the losses of some rows, (n,), with their rating entries in order of rows; at least two ratings, none of probability 0."""
     of_entry = weight[row]
@@ -124,10 +131,10 @@ def _losses(
     every = np.broadcast_to(CONCENTRATIONS, (len(totals), N_POINTS))
     by_total = np.bincount(index, weight, len(totals)).astype(np.float64)
     whole = rising_factors(every, totals, by_total)
-    repeated = np.flatnonzero(votes > 1)
-    repeated = repeated[np.argsort(-votes[repeated], kind="stable")]
+    repeated = np.flatnonzero(own_ratings > 1)
+    repeated = repeated[np.argsort(-own_ratings[repeated], kind="stable")]
     x = np.exp(log_probability[repeated])[:, None] * CONCENTRATIONS
-    parts = rising_factors(x, votes[repeated], of_entry[repeated])
+    parts = rising_factors(x, own_ratings[repeated], of_entry[repeated])
 
     others = np.bincount(row, minlength=len(ratings)) - 1.0  # rated classes beyond the first
     gradient = whole.d1[index] - others[:, None]
@@ -138,7 +145,7 @@ def _losses(
         gradient[own[starts]] -= np.add.reduceat(parts.d1[order], starts, axis=0)
     nll = whole.total - parts.total - (weight @ others) * LOG_CONCENTRATIONS
     return _Losses(
-        -float(of_entry @ (votes * log_probability)),
+        -float(of_entry @ (own_ratings * log_probability)),
         nll - of_entry @ log_probability,
         gradient,
         whole.d2 - parts.d2,

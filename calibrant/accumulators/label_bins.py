@@ -109,27 +109,35 @@ class LabelBins(Accumulator):
         return np.take(fine.on(LABEL_GRID), filling.places(fine))
 
     def _fill_moments(self, block: Block, filling: Filling, place: Ints) -> None:
-        hits = filling.hits
-        at = place[hits.class_index, hits.row]
-        score = filling.columns[hits.class_index, hits.row]
+        correct_ratings = filling.correct_ratings
+        at = place[correct_ratings.class_index, correct_ratings.row]
+        score = filling.columns[correct_ratings.class_index, correct_ratings.row]
         square = filling.weights**2
         ratings = square * filling.n_ratings.astype(np.float64) ** 2
-        of_hit = ratings[hits.row]
-        _add(block, "correct_ratings_squared", at, of_hit * hits.share)
-        _add(block, "correct_squared_ratings_squared", at, square[hits.row] * hits.votes**2)
+        of_correct = ratings[correct_ratings.row]
+        _add(block, "correct_ratings_squared", at, of_correct * correct_ratings.share)
+        _add(
+            block,
+            "correct_squared_ratings_squared",
+            at,
+            square[correct_ratings.row] * correct_ratings.ratings**2,
+        )
         spread = square * filling.columns
-        share = square[hits.row] * hits.share
+        share = square[correct_ratings.row] * correct_ratings.share
         _add(block, "residual", place, -spread)
         _add(block, "residual", at, share)
         _add(block, "residual_squared", place, spread * filling.columns)
-        _add(block, "residual_squared", at, share * (hits.share - 2.0 * score))
+        _add(block, "residual_squared", at, share * (correct_ratings.share - 2.0 * score))
 
     def _fill_one_vote(
         self, block: Block, filling: Filling, place: Ints, one: NDArray[np.bool_]
     ) -> None:
-        hits = filling.hits.where(one[filling.hits.row])
+        correct_ratings = filling.correct_ratings.where(one[filling.correct_ratings.row])
         at, weight, score = place[:, one], filling.weights[one], filling.columns[:, one]
-        of_hit, hit_at = filling.weights[hits.row], place[hits.class_index, hits.row]
+        of_correct, correct_at = (
+            filling.weights[correct_ratings.row],
+            place[correct_ratings.class_index, correct_ratings.row],
+        )
         count = np.bincount(at.ravel(), minlength=block.size)
         block.counts[1] += count
         if filling.batch.weights is None:
@@ -139,8 +147,8 @@ class LabelBins(Accumulator):
             _add(block, "one_weight", at, np.broadcast_to(weight, at.shape))
             _add(block, "one_weight_squared", at, np.broadcast_to(weight**2, at.shape))
         _add(block, "one_confidence", at, weight * score)
-        _add(block, "one_correct", hit_at, of_hit)
-        _add(block, "one_correct_weight_squared", hit_at, of_hit**2)
+        _add(block, "one_correct", correct_at, of_correct)
+        _add(block, "one_correct_weight_squared", correct_at, of_correct**2)
 
 
 def _add(block: Block, name: str, place: Ints, values: Floats) -> None:

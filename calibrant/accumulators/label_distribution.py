@@ -110,10 +110,10 @@ class LabelDistributions(Accumulator):
 
 def compare_rows(filling: Filling, part: slice) -> Comparisons:
     """Compare some labelled rows with their ratings."""
-    votes = filling.batch.votes
-    first, last = np.searchsorted(votes.row, [part.start, part.stop])
+    ratings = filling.batch.ratings
+    first, last = np.searchsorted(ratings.row, [part.start, part.stop])
     counts = np.zeros((filling.batch.n_classes, part.stop - part.start), np.int64)
-    counts[votes.class_index[first:last], votes.row[first:last] - part.start] = votes.count[
+    counts[ratings.class_index[first:last], ratings.row[first:last] - part.start] = ratings.count[
         first:last
     ]
     return compare(filling.columns[:, part].T, counts.T, filling.entropy[part])

@@ -189,10 +189,10 @@ def logit_rows(filling: Filling) -> LogitRows:
     masked = np.logical_or(*is_masked.T)
     is_outside = np.logical_or(*(np.abs(logits) > MAX_LOGIT).T) & ~masked
     stored = ~is_outside
-    zed = np.where(masked[:, None], 0.0, logits)[stored].T
-    index = np.floor(zed / WIDTH).astype(np.int64)
+    logit = np.where(masked[:, None], 0.0, logits)[stored].T
+    index = np.floor(logit / WIDTH).astype(np.int64)
     index = np.minimum(index, _HALF - 1)  # a logit of `MAX_LOGIT` itself
-    offset = zed - WIDTH * index
+    offset = logit - WIDTH * index
     place = (index[0] + _HALF) * _ROW + index[1] + _HALF
     place = np.where(masked[stored], MASKED_PLACE + is_masked[stored, 1], place)
     offset[:, masked[stored]] = 0.0
@@ -207,13 +207,20 @@ def _columns(filling: Filling, stored: NDArray[np.bool_], offset: Floats) -> Ite
                for each in ((weight,) if same else (pooled, weight))]  # fmt: skip
     yield from moments[0]
     yield from moments[-1]
-    hits = filling.positive_hits
-    shares = (hits.votes, hits.share, hits.majority, hits.single)
+    correct_ratings = filling.positive_correct
+    shares = (
+        correct_ratings.ratings,
+        correct_ratings.share,
+        correct_ratings.majority,
+        correct_ratings.single,
+    )
     right: list[Floats] = []
     for share in shares:
         if not (same and right):
-            of_hit = filling.weights[hits.row] * share
-            sums = np.bincount(hits.row, of_hit, filling.n).astype(np.float64)[stored]
+            of_correct = filling.weights[correct_ratings.row] * share
+            sums = np.bincount(correct_ratings.row, of_correct, filling.n).astype(np.float64)[
+                stored
+            ]
             right = [sums, sums * x, sums * y]
         yield from right
 

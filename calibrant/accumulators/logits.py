@@ -158,10 +158,10 @@ class Logits(Accumulator):
         try:
             whole.blocks["rows"].read("rows", arrays)
             whole._read(arrays, about)
-        except (KeyError, TypeError, ValueError, AttributeError) as fault:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PackingError(
-                f"Received other bytes; expected cells of logits ({fault})."
-            ) from fault
+                f"Received other bytes; expected cells of logits ({error})."
+            ) from error
         return whole
 
     def _take(self, other: Accumulator, sign: int) -> None:

@@ -17,7 +17,7 @@ class PositiveCells(OneTable):
         return spec.n_classes == 2
 
     def fill(self, filling: Filling) -> None:
-        self._fill_scores(filling, filling.columns[1], filling.positive_hits)
+        self._fill_scores(filling, filling.columns[1], filling.positive_correct)
 
 
 ACCUMULATOR = PositiveCells

@@ -20,7 +20,7 @@ from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT
 
 Floats = NDArray[np.float64]
 Edges = tuple[Floats, Floats]
-# Sums may miss their bounds by rounding, most where many equal scores lie on an edge of their cell: by this share of the column
+# Sums may miss their bounds by rounding, most where many equal scores are on an edge of their cell: by this share of the column
 # that bounds them, and by a thousandth of the share around zero.
 TOLERANCE = 1e-6
 MAX_COUNT = 2**53

@@ -22,22 +22,22 @@ Floats = NDArray[np.float64]
 class Lane:
     """Ratings of some rows, each (slots, n): relative logits (minus infinity for probability 0) and counts, 0 where unused."""
 
-    zed: Floats
-    votes: Floats
+    logit: Floats
+    ratings: Floats
 
     @cached_property
     def possible(self) -> NDArray[np.bool_]:
-        return np.isfinite(self.zed)
+        return np.isfinite(self.logit)
 
     @cached_property
     def finite(self) -> Floats:
         """Relative logits with 0 for minus infinity."""
-        return np.where(self.possible, self.zed, 0.0)
+        return np.where(self.possible, self.logit, 0.0)
 
     @cached_property
     def total(self) -> Floats:
         """Number of ratings of each row, (n,)."""
-        return np.asarray(self.votes.sum(axis=0))
+        return np.asarray(self.ratings.sum(axis=0))
 
     @cached_property
     def total_possible(self) -> Floats:
@@ -45,27 +45,27 @@ class Lane:
         return (
             self.total
             if self.possible.all()
-            else np.asarray((self.votes * self.possible).sum(axis=0))
+            else np.asarray((self.ratings * self.possible).sum(axis=0))
         )
 
     @cached_property
-    def zed_sum(self) -> Floats:
+    def logit_sum(self) -> Floats:
         """Sum of z over each row's ratings of positive probability, (n,)."""
-        return np.asarray(np.einsum("sn,sn->n", self.votes, self.finite))
+        return np.asarray(np.einsum("sn,sn->n", self.ratings, self.finite))
 
     def sums(self, inverse: Floats) -> tuple[Floats, Floats, Floats]:
         """Return sums of p, of p z and of p z^2 over each row's ratings at every beta, (3 x) (betas, n)."""
-        if len(self.zed) == 1:
-            chosen = powers(self.zed[0], N_BETAS)
+        if len(self.logit) == 1:
+            chosen = powers(self.logit[0], N_BETAS)
             chosen *= inverse
-            if self.votes.max() > 1.0:
-                chosen *= self.votes[0]
+            if self.ratings.max() > 1.0:
+                chosen *= self.ratings[0]
             slope = chosen * self.finite[0]
             return chosen, slope, slope * self.finite[0]
-        result = np.empty((3, even_steps(N_BETAS), self.zed.shape[1]))
-        voted = self.votes * self.finite
-        columns = (self.votes, voted, voted * self.finite)
-        for steps, power in squarings(self.zed, N_BETAS):
+        result = np.empty((3, even_steps(N_BETAS), self.logit.shape[1]))
+        voted = self.ratings * self.finite
+        columns = (self.ratings, voted, voted * self.finite)
+        for steps, power in squarings(self.logit, N_BETAS):
             for sums, values in zip(result, columns, strict=True):
                 np.einsum("jsn,sn->jn", power, values, out=sums[steps])
         chosen, slope, bend = result[:, :N_BETAS]

@@ -25,7 +25,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.batch_sums import N_REPLICATES, Filling, Hits
+from calibrant.core.batch_sums import N_REPLICATES, CorrectRatings, Filling
 from calibrant.core.distinct import distinct
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
@@ -132,8 +132,15 @@ class Replicates(Accumulator):
         if not filling.n:
             return
         place = filling.replicate * SCORE_BINS + equal_width_bin(filling.score, SCORE_BINS)
-        hits = filling.score_hits
-        fill_table(self.blocks["tables"], filling, place, filling.score, hits, place[hits.row])
+        correct_ratings = filling.score_correct
+        fill_table(
+            self.blocks["tables"],
+            filling,
+            place,
+            filling.score,
+            correct_ratings,
+            place[correct_ratings.row],
+        )
         if "unit_products" in self.blocks:
             _add_products(self.blocks["unit_products"], filling, place % SCORE_BINS, SCORE_BINS, 0)
         if "classes" in self.blocks:
@@ -154,10 +161,15 @@ class Replicates(Accumulator):
                 )
         first = (filling.replicate * n_classes + np.arange(n_classes)[:, None]) * CLASS_BINS
         place = first + bins
-        hits = filling.hits
-        hit_place = place[hits.class_index, hits.row]
+        correct_ratings = filling.correct_ratings
+        correct_place = place[correct_ratings.class_index, correct_ratings.row]
         fill_table(
-            self.blocks["classes"], filling, place.ravel(), filling.columns.ravel(), hits, hit_place
+            self.blocks["classes"],
+            filling,
+            place.ravel(),
+            filling.columns.ravel(),
+            correct_ratings,
+            correct_place,
         )
 
     def _class_bins(self, filling: Filling) -> Ints:
@@ -261,7 +273,12 @@ def ranges_of_table(tables: int, bins: int) -> Ranges:
 
 
 def fill_table(
-    block: Block, filling: Filling, place: Ints, score: Floats, hits: Hits, hit_place: Ints
+    block: Block,
+    filling: Filling,
+    place: Ints,
+    score: Floats,
+    correct_ratings: CorrectRatings,
+    correct_place: Ints,
 ) -> None:
     """Add (prediction, class) pairs to a table with the columns of `TABLE_SUMS`: `cells.fill_cells` with fewer sums."""
     size = block.size
@@ -276,10 +293,15 @@ def fill_table(
         pooled = np.resize(filling.weights * filling.n_ratings, len(place))
         for i, values in enumerate((pooled, weight, pooled * score, weight * score)):
             block.sums[i] += np.bincount(place, values, size)
-    of_hit = filling.weights[hits.row]
-    shares: tuple[NDArray[Any], ...] = (hits.votes, hits.share, hits.majority, hits.single)
+    of_correct = filling.weights[correct_ratings.row]
+    shares: tuple[NDArray[Any], ...] = (
+        correct_ratings.ratings,
+        correct_ratings.share,
+        correct_ratings.majority,
+        correct_ratings.single,
+    )
     for i, share in enumerate(shares):
-        block.sums[4 + i] += np.bincount(hit_place, of_hit * share, size)
+        block.sums[4 + i] += np.bincount(correct_place, of_correct * share, size)
 
 
 ACCUMULATOR = Replicates

@@ -24,8 +24,8 @@ from calibrant.core.packing import PackingError, pack
 from calibrant.core.sampled_packing import first_format, packed_columns, unpacked_columns
 from calibrant.core.sampled_rows import (
     MAX_HALVINGS,
+    RATING_BYTES,
     ROW_BYTES,
-    VOTE_BYTES,
     SampledBatch,
     SampledRows,
     below,
@@ -98,7 +98,7 @@ class Sample(Accumulator):
     def is_empty(self) -> bool:
         return len(self._rows) == 0 and self.halvings == 0
 
-    def held_arrays(self) -> Iterator[NDArray[Any]]:
+    def stored_arrays(self) -> Iterator[NDArray[Any]]:
         yield from self.arrays().values()
         yield from self._rows.cached_arrays()
 
@@ -120,8 +120,8 @@ class Sample(Accumulator):
     @property
     def n_ratings(self) -> int:
         """Number of ratings of the predictions in the sample."""
-        votes = self._rows.votes
-        return int(votes.count @ self._rows.counts[votes.row])
+        ratings = self._rows.ratings
+        return int(ratings.count @ self._rows.counts[ratings.row])
 
     @property
     def halvings(self) -> int:
@@ -217,7 +217,7 @@ class Sample(Accumulator):
                 logarithms = np.log(np.where(plain, rows.scores, 1.0))
             scores, is_logits = np.where(plain, logarithms, rows.scores), True
         return SampledBatch(
-            self.spec.task, scores, is_logits, rows.votes, rows.weights * rows.counts,
+            self.spec.task, scores, is_logits, rows.ratings, rows.weights * rows.counts,
             hashes=rows.ids, unit_hashes=rows.units,
         )  # fmt: skip
 
@@ -238,9 +238,9 @@ class Sample(Accumulator):
             "logits": rows.logits,
             "weights": rows.weights,
             "scores": rows.scores,
-            "vote_row": rows.votes.row,
-            "vote_class": rows.votes.class_index,
-            "vote_count": rows.votes.count,
+            "vote_row": rows.ratings.row,
+            "vote_class": rows.ratings.class_index,
+            "vote_count": rows.ratings.count,
         }
 
     def pack(self) -> bytes:
@@ -263,8 +263,8 @@ class Sample(Accumulator):
             raise PackingError(
                 f"Expected a sample with {missing}; the bytes have none."
             ) from missing
-        except (ValueError, IndexError, TypeError) as fault:
-            raise PackingError("Received a sample whose columns do not fit.") from fault
+        except (ValueError, IndexError, TypeError) as error:
+            raise PackingError("Received a sample whose columns do not fit.") from error
         if not whole._is_sound():
             raise PackingError("Received a sample with invalid predictions.")
         return whole
@@ -300,7 +300,7 @@ class Sample(Accumulator):
 
         If more distinct ids than fit are below it, more rows can only add to them.
         """
-        fewest = 4 * self.spec.n_classes + ROW_BYTES + VOTE_BYTES
+        fewest = 4 * self.spec.n_classes + ROW_BYTES + RATING_BYTES
         few = self.most_bytes // fewest + 1
         hashes = hashes[below(hashes, self.halvings)]
         while len(hashes) >= few and n_distinct(hashes[: 2 * few]) >= few:

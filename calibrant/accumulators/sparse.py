@@ -11,7 +11,7 @@ from calibrant.accumulators.block import Block, Counts, Sums, add_cells
 
 
 class SparseBlock(Block):
-    """A `Block` with places in order that merges as their union. Arrays are replaced, never written to."""
+    """A `Block` with sorted places that merges as their union. Arrays are replaced, never written to."""
 
     __slots__ = ()
 

@@ -16,12 +16,12 @@ N_BETAS = len(BETAS)
 Floats = NDArray[np.float64]
 
 
-def powers(zed: Floats, steps: int) -> Floats:
+def powers(logit: Floats, steps: int) -> Floats:
     """Return exp(beta z) for the first betas of the grid, continued, by repeated squaring; (steps, n)."""
-    result = np.empty((steps, len(zed)))
+    result = np.empty((steps, len(logit)))
     for step in range(steps):
         if step < STEPS_PER_OCTAVE:
-            np.exp(BETAS[step] * zed, out=result[step])
+            np.exp(BETAS[step] * logit, out=result[step])
         else:
             earlier = result[step - STEPS_PER_OCTAVE]
             np.multiply(earlier, earlier, out=result[step])
@@ -33,9 +33,9 @@ def even_steps(steps: int) -> int:
     return -(-steps // STEPS_PER_OCTAVE) * STEPS_PER_OCTAVE
 
 
-def squarings(zed: Floats, steps: int) -> Iterator[tuple[slice, Floats]]:
+def squarings(logit: Floats, steps: int) -> Iterator[tuple[slice, Floats]]:
     """Yield the steps of an octave, with exp(beta z) there, (steps of an octave, classes, n). The next overwrites the array."""
-    power = np.exp(BETAS[:STEPS_PER_OCTAVE, None, None] * zed)
+    power = np.exp(BETAS[:STEPS_PER_OCTAVE, None, None] * logit)
     for start in range(0, steps, STEPS_PER_OCTAVE):
         yield slice(start, start + STEPS_PER_OCTAVE), power
         np.multiply(power, power, out=power)

@@ -65,7 +65,7 @@ CURVATURE_RANGES = {
 _LOSSES = (0, 1, 2, 3, 5, 6, 7)
 _CHUNK, _MAX_ROWS = 1 << 15, 1 << 11
 # Integers packed into the 53 bits of one float64, with this many bits each, lowest first.
-_FIELD, _MAX_VOTES = 12, 1 << 5
+_FIELD, _MAX_RATINGS = 12, 1 << 5
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -188,15 +188,17 @@ class _SquaresByUnit:
 
 def _count_units(filling: Filling) -> Ints:
     """Return the columns of the block `units`, (4, policies)."""
-    hits, weighted = filling.hits, filling.weights > 0
+    correct_ratings, weighted = filling.correct_ratings, filling.weights > 0
     result = np.full((len(UNIT_COUNTS), N_POLICIES), filling.n, np.int64)
     result[1] = len(np.unique(filling.unit_index[weighted]))
-    is_top = hits.class_index == filling.top_class[hits.row]
-    rated = np.ones(len(hits.row), bool)
-    for policy, chosen in enumerate((rated, rated, hits.majority, hits.single)):
-        counted = chosen & weighted[hits.row]
+    is_top = correct_ratings.class_index == filling.top_class[correct_ratings.row]
+    rated = np.ones(len(correct_ratings.row), bool)
+    for policy, chosen in enumerate(
+        (rated, rated, correct_ratings.majority, correct_ratings.single)
+    ):
+        counted = chosen & weighted[correct_ratings.row]
         for column, own in ((2, is_top), (3, ~is_top)):
-            units = filling.unit_index[hits.row[counted & own]]
+            units = filling.unit_index[correct_ratings.row[counted & own]]
             result[column, policy] = len(np.unique(units))
     return result
 
@@ -205,16 +207,21 @@ class _TableRows:
     """Contributions of a batch's rows to the tables of their scores."""
 
     def __init__(self, filling: Filling) -> None:
-        hits, n = filling.score_hits, filling.n
-        weight = filling.weights[hits.row]
+        correct_ratings, n = filling.score_correct, filling.n
+        weight = filling.weights[correct_ratings.row]
         self.constant = filling.constant_ratings
-        self.hits = [
-            np.bincount(hits.row, weight * column, n).astype(np.float64)
-            for column in (hits.votes, hits.share, hits.majority, hits.single)
+        self.correct_ratings = [
+            np.bincount(correct_ratings.row, weight * column, n).astype(np.float64)
+            for column in (
+                correct_ratings.ratings,
+                correct_ratings.share,
+                correct_ratings.majority,
+                correct_ratings.single,
+            )
         ]
         self.weights = (filling.weights * filling.n_ratings, filling.weights)
-        votes, _, majority, single = self.hits
-        self.code = 1.0 + majority * 2.0**_FIELD + single * 4.0**_FIELD + votes * 8.0**_FIELD
+        ratings, _, majority, single = self.correct_ratings
+        self.code = 1.0 + majority * 2.0**_FIELD + single * 4.0**_FIELD + ratings * 8.0**_FIELD
 
     def fill(self, block: Block, rows: slice, score: Floats) -> None:
         """Add some rows, at most `_MAX_ROWS`, with their scores at every beta, (betas, n)."""
@@ -224,7 +231,7 @@ class _TableRows:
         place[sent] = equal_width_bin(score[sent], TABLE_BINS)
         place += TABLE_BINS * np.arange(N_BETAS)[:, None]
         place = place.ravel()
-        if self.constant is not None and self.constant <= _MAX_VOTES:
+        if self.constant is not None and self.constant <= _MAX_RATINGS:
             self._fill_even(block, rows, place, score)
         else:
             self._fill_any(block, rows, place, score)
@@ -234,7 +241,7 @@ class _TableRows:
         assert self.constant is not None
         code = np.bincount(place, np.tile(self.code[rows], N_BETAS), block.size).astype(np.int64)
         n, majority, single = (code >> (_FIELD * i) & ((1 << _FIELD) - 1) for i in range(3))
-        votes = code >> (3 * _FIELD)
+        ratings = code >> (3 * _FIELD)
         confidence = np.bincount(place, score.ravel(), block.size)
         block.counts[0] += n
         columns = (
@@ -242,8 +249,8 @@ class _TableRows:
             n,
             self.constant * confidence,
             confidence,
-            votes,
-            votes / self.constant,
+            ratings,
+            ratings / self.constant,
         )
         for i, column in enumerate((*columns, majority, single)):
             block.sums[i] += column
@@ -253,7 +260,7 @@ class _TableRows:
         for i, weight in enumerate(self.weights):
             block.sums[i] += np.bincount(place, np.tile(weight[rows], N_BETAS), block.size)
             block.sums[2 + i] += np.bincount(place, (weight[rows] * score).ravel(), block.size)
-        for i, hit in enumerate(self.hits):
+        for i, hit in enumerate(self.correct_ratings):
             block.sums[4 + i] += np.bincount(place, np.tile(hit[rows], N_BETAS), block.size)
 
 

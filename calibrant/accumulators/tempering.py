@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 class TemperedRows:
     """Some labelled rows at every beta of the grid."""
 
-    zed: Floats  # (n_classes, n), at most 0; minus infinity for probability 0
+    logit: Floats  # (n_classes, n), at most 0; minus infinity for probability 0
     finite: Floats  # the same with 0 for minus infinity
     score: Floats  # (n,), as sent
     is_binary: bool
@@ -44,7 +44,7 @@ class TemperedRows:
 
     @property
     def n(self) -> int:
-        return int(self.zed.shape[1])
+        return int(self.logit.shape[1])
 
     @cached_property
     def moments(self) -> Moments:
@@ -65,15 +65,15 @@ class TemperedRows:
         return np.stack([weight * self.lanes[lane].total for lane, weight in policies])
 
     @cached_property
-    def row_zed(self) -> Floats:
+    def row_logit(self) -> Floats:
         """Weighted sum of z over each row's ratings, (computed policies, n)."""
         policies = zip(self.policies.lanes, self.policies.weights, strict=True)
-        return np.stack([weight * self.lanes[lane].zed_sum for lane, weight in policies])
+        return np.stack([weight * self.lanes[lane].logit_sum for lane, weight in policies])
 
     @property
     def n_zero(self) -> Ints:
         """Ratings of a class at probability 0, (4,): all ratings for the first two policies."""
-        zero = [int((lane.votes * ~lane.possible).sum()) for lane in self.lanes]
+        zero = [int((lane.ratings * ~lane.possible).sum()) for lane in self.lanes]
         lanes = (ALL, ALL, MAJORITY, SINGLE)
         return np.array([zero[lane if lane < len(zero) else ALL] for lane in lanes], np.int64)
 
@@ -85,7 +85,7 @@ class TemperedRows:
         weight (4, 1), nll, nll_d1, nll_d2 (4, betas), weight of all ratings (4, 1), brier, brier_d1, brier_d2 (4, betas)
         """
         at, weight, weight_all = self.moments, self.row_weight, self.row_weight_all
-        zed = self.row_zed.sum(axis=1, keepdims=True)
+        logit = self.row_logit.sum(axis=1, keepdims=True)
         squares = self._summed(weight_all, at.squares)
         change = self._summed(weight_all, at.squares_slope)
         bend = self._summed(weight_all, at.squares_bend)
@@ -93,8 +93,8 @@ class TemperedRows:
         total_all = weight_all.sum(axis=1, keepdims=True)
         columns = (
             weight.sum(axis=1, keepdims=True),
-            self._summed_logs(weight) - zed * BETAS,
-            self._summed(weight, at.mean) - zed,
+            self._summed_logs(weight) - logit * BETAS,
+            self._summed(weight, at.mean) - logit,
             self._summed(weight, at.variance),
             total_all,
             total_all + squares - 2.0 * chosen,
@@ -105,9 +105,9 @@ class TemperedRows:
 
     def squared_gradient(self) -> Floats:
         """Return the sum over rows of the squared derivative of a row's NLL, expanded; (4, betas)."""
-        weight, zed, mean = self.row_weight, self.row_zed, self.moments.mean
-        crossed = weight**2 @ (mean**2).T - 2.0 * (weight * zed) @ mean.T
-        result = np.maximum(crossed + (zed**2).sum(axis=1, keepdims=True), 0.0)
+        weight, logit, mean = self.row_weight, self.row_logit, self.moments.mean
+        crossed = weight**2 @ (mean**2).T - 2.0 * (weight * logit) @ mean.T
+        result = np.maximum(crossed + (logit**2).sum(axis=1, keepdims=True), 0.0)
         return self.policies.all_four(result, power=2)
 
     def squared_brier_gradient(self) -> Floats:
@@ -117,8 +117,8 @@ class TemperedRows:
 
     def gradients(self) -> Iterator[Floats]:
         """Yield the derivative of each row's NLL under each computed policy, (betas, n)."""
-        for weight, zed in zip(self.row_weight, self.row_zed, strict=True):
-            yield weight * self.moments.mean - zed
+        for weight, logit in zip(self.row_weight, self.row_logit, strict=True):
+            yield weight * self.moments.mean - logit
 
     def brier_gradients(self) -> Iterator[Floats]:
         """Yield the derivative of each row's Brier score under each computed policy, (betas, n)."""
@@ -195,7 +195,7 @@ def _moments(part: TemperedRows) -> Moments:
     """Compute the moments, with two steps past the grid for the squares."""
     steps = N_BETAS + STEPS_PER_OCTAVE
     total, first, second, score = (
-        _sums_of_two(part, steps) if len(part.zed) == 2 else _sums(part, steps)
+        _sums_of_two(part, steps) if len(part.logit) == 2 else _sums(part, steps)
     )
     inverse = 1.0 / total[:N_BETAS]
     square = inverse * inverse
@@ -203,12 +203,12 @@ def _moments(part: TemperedRows) -> Moments:
     score[N_BETAS // 2] = part.score
     mean = first[:N_BETAS] * inverse
     variance = second[:N_BETAS] * inverse - mean**2
-    squares, squares_zed, squares_zed_zed = (
+    squares, squares_logit, squares_logit_logit = (
         sums[STEPS_PER_OCTAVE:] * square for sums in (total, first, second)
     )
-    squares_slope = squares_zed - squares * mean
+    squares_slope = squares_logit - squares * mean
     # sum p^2 (2 (z - mean)^2 - variance)
-    squares_bend = 2.0 * (squares_zed_zed - mean * (squares_zed + squares_slope))
+    squares_bend = 2.0 * (squares_logit_logit - mean * (squares_logit + squares_slope))
     squares_bend -= variance * squares
     return Moments(
         total=total[:N_BETAS],
@@ -226,7 +226,7 @@ def _sums(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Float
     """Return sums over classes of exp(beta z), with z and with z^2, and the second class's own."""
     total, first, second = np.empty((3, even_steps(steps), part.n))
     squared, score = part.finite**2, np.empty((0, part.n))
-    for at, power in squarings(part.zed, steps):
+    for at, power in squarings(part.logit, steps):
         np.add.reduce(power, axis=1, out=total[at])
         np.einsum("jkn,kn->jn", power, part.finite, out=first[at])
         np.einsum("jkn,kn->jn", power, squared, out=second[at])
@@ -235,10 +235,10 @@ def _sums(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Float
 
 def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats, Floats]:
     """Return sums as `_sums`, of two classes: the likelier one adds one, and only the other is computed."""
-    other = powers(part.zed.min(axis=0), steps)
+    other = powers(part.logit.min(axis=0), steps)
     finite = part.finite.min(axis=0)
     first = other * finite
-    score = np.where(part.zed[1] < 0.0, other[:N_BETAS], 1.0)
+    score = np.where(part.logit[1] < 0.0, other[:N_BETAS], 1.0)
     return 1.0 + other, first, first * finite, score
 
 
@@ -247,12 +247,15 @@ class Ratings:
 
     def __init__(self, filling: Filling) -> None:
         self.filling = filling
-        hits, batch = filling.hits, filling.batch
+        correct_ratings, batch = filling.correct_ratings, filling.batch
         constant = filling.constant_ratings
         self.scores = np.ascontiguousarray(batch.scores.T)
         self.majority, self.single = batch.majority[0], batch.chosen_rating
-        entries = np.bincount(hits.row, minlength=filling.n)
-        self.slot = np.arange(len(hits.row)) - (np.cumsum(entries) - entries)[hits.row]
+        entries = np.bincount(correct_ratings.row, minlength=filling.n)
+        self.slot = (
+            np.arange(len(correct_ratings.row))
+            - (np.cumsum(entries) - entries)[correct_ratings.row]
+        )
         weights, divisor = filling.weights, [1, constant or 1, 1, 1]
         if constant == 1:
             self.of_policy, self.source = [(ALL, weights)], (0, 0, 0, 0)
@@ -270,17 +273,19 @@ class Ratings:
         filling = self.filling
         scores = np.ascontiguousarray(self.scores[:, rows])
         if filling.batch.is_logits:
-            zed = relative_logits(scores, axis=0)
+            logit = relative_logits(scores, axis=0)
         else:
             with np.errstate(divide="ignore"):
-                zed = np.log(scores / scores.max(axis=0))
-        finite = zed if zed.min(initial=0.0) > -np.inf else np.where(np.isfinite(zed), zed, 0.0)
+                logit = np.log(scores / scores.max(axis=0))
+        finite = (
+            logit if logit.min(initial=0.0) > -np.inf else np.where(np.isfinite(logit), logit, 0.0)
+        )
         return TemperedRows(
-            zed,
+            logit,
             finite,
             filling.score[rows],
             filling.batch.task == "binary",
-            self._lanes(rows, zed),
+            self._lanes(rows, logit),
             Policies(
                 tuple(lane for lane, _ in self.of_policy),
                 tuple(weight[rows] for _, weight in self.of_policy),
@@ -290,21 +295,24 @@ class Ratings:
             ),
         )
 
-    def _lanes(self, rows: slice, zed: Floats) -> list[Lane]:
-        hits, n = self.filling.hits, rows.stop - rows.start
-        first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
-        row, class_index = hits.row[first:last] - rows.start, hits.class_index[first:last]
+    def _lanes(self, rows: slice, logit: Floats) -> list[Lane]:
+        correct_ratings, n = self.filling.correct_ratings, rows.stop - rows.start
+        first, last = np.searchsorted(correct_ratings.row, [rows.start, rows.stop])
+        row, class_index = (
+            correct_ratings.row[first:last] - rows.start,
+            correct_ratings.class_index[first:last],
+        )
         one = np.ones((1, n))
         if self.filling.constant_ratings == 1:
-            return [Lane(zed[class_index, np.arange(n)][None], one)]
+            return [Lane(logit[class_index, np.arange(n)][None], one)]
         slot = self.slot[first:last]
         shape = (int(slot.max()) + 1, n)
-        of_slot, votes = np.zeros(shape), np.zeros(shape)
-        of_slot[slot, row] = zed[class_index, row]
-        votes[slot, row] = hits.votes[first:last]
+        of_slot, ratings = np.zeros(shape), np.zeros(shape)
+        of_slot[slot, row] = logit[class_index, row]
+        ratings[slot, row] = correct_ratings.ratings[first:last]
         every = np.arange(n)
         return [
-            Lane(of_slot, votes),
-            Lane(zed[self.majority[rows], every][None], one),
-            Lane(zed[self.single[rows], every][None], one),
+            Lane(of_slot, ratings),
+            Lane(logit[self.majority[rows], every][None], one),
+            Lane(logit[self.single[rows], every][None], one),
         ]

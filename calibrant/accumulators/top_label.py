@@ -12,7 +12,7 @@ class TopLabelCells(OneTable):
     name = "top_label"
 
     def fill(self, filling: Filling) -> None:
-        self._fill_scores(filling, filling.confidence, filling.top_hits)
+        self._fill_scores(filling, filling.confidence, filling.top_correct)
 
 
 ACCUMULATOR = TopLabelCells

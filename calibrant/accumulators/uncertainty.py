@@ -75,7 +75,7 @@ def fill_uncertainty(block: Block, filling: Filling, place: Ints, uncertainty: F
     """Add a batch's predictions to the cells at `place`, int64 (n,)."""
     size = block.size
     weights, ratings = filling.weights, filling.n_ratings.astype(np.float64)
-    confidence, hits = filling.confidence, filling.top_hits
+    confidence, correct_ratings = filling.confidence, filling.top_correct
     spread = confidence * (1.0 - confidence) * filling.unit_size * weights**2
     block.counts[0] += np.bincount(place, minlength=size)
     pooled = weights * ratings
@@ -89,12 +89,12 @@ def fill_uncertainty(block: Block, filling: Filling, place: Ints, uncertainty: F
     )
     for i, values in enumerate(columns):
         block.sums[i] += np.bincount(place, values, size)
-    at, own = place[hits.row], weights[hits.row]
+    at, own = place[correct_ratings.row], weights[correct_ratings.row]
     shares: tuple[Floats | NDArray[np.bool_], ...] = (
-        hits.votes,
-        hits.share,
-        hits.majority,
-        hits.single,
+        correct_ratings.ratings,
+        correct_ratings.share,
+        correct_ratings.majority,
+        correct_ratings.single,
     )
     for i, share in enumerate(shares, start=len(columns)):
         block.sums[i] += np.bincount(at, own * share, size)

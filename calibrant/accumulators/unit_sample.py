@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 
 class UnitSample(Accumulator):
-    """Hashes of labelled units below 2^(64 - halvings), in order, and the number of batches of each.
+    """Hashes of labelled units below 2^(64 - halvings), sorted, and the number of batches of each.
 
     Empty where predictions name neither units nor cases. After a subtraction the threshold stays where it was, so the sample can be
     smaller than that of the remaining batches alone. What it reports remains true.
@@ -76,7 +76,7 @@ class UnitSample(Accumulator):
     def is_empty(self) -> bool:
         return len(self.hashes) == 0
 
-    def held_arrays(self) -> Iterator[NDArray[Any]]:
+    def stored_arrays(self) -> Iterator[NDArray[Any]]:
         yield from (self.hashes, self.batches)
 
     @property

@@ -77,14 +77,14 @@ class UnitSums(Accumulator):
 
     def _fill_predictions(self, block: Block, filling: Filling, place: Ints) -> None:
         omega = 1.0 / filling.unit_size
-        hits = filling.score_hits
-        at, weight = place[hits.row], omega[hits.row]
+        correct_ratings = filling.score_correct
+        at, weight = place[correct_ratings.row], omega[correct_ratings.row]
         columns = (
             (place, omega),
             (place, omega * filling.score),
-            (at, weight * hits.share),
-            (at, weight * hits.majority),
-            (at, weight * hits.single),
+            (at, weight * correct_ratings.share),
+            (at, weight * correct_ratings.majority),
+            (at, weight * correct_ratings.single),
         )
         for i, (where, values) in enumerate(columns, start=1):
             block.sums[i] += np.bincount(where, values, UNIT_BINS)
@@ -94,10 +94,14 @@ class UnitSums(Accumulator):
         ratings = filling.n_ratings.astype(np.float64)
         of_unit = np.bincount(filling.unit_index, ratings)[filling.unit_index]
         omega = ratings / of_unit
-        hits = filling.score_hits
+        correct_ratings = filling.score_correct
         block.sums[7] += np.bincount(place, omega, UNIT_BINS)
         block.sums[8] += np.bincount(place, omega * filling.score, UNIT_BINS)
-        block.sums[9] += np.bincount(place[hits.row], hits.votes / of_unit[hits.row], UNIT_BINS)
+        block.sums[9] += np.bincount(
+            place[correct_ratings.row],
+            correct_ratings.ratings / of_unit[correct_ratings.row],
+            UNIT_BINS,
+        )
         block.sums[10] += _squared_by_unit(filling, place, omega)
 
 

@@ -51,7 +51,7 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
     for half in (0, 1):
         pane = Pane.for_window(view.spec)
         pane.fill_batch(batch.take(rows.half != half))
-        fitted = fit(method, View(pane, view.question), options)
+        fitted = fit(method, View(pane, view.pane_query), options)
         if fitted["parameters"] is None:
             return reported | {"difference_reason": fitted["reason"]}
         scope = common_scope(other, fitted)
@@ -64,7 +64,7 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
         theirs = losses_under(rows, scope, apply(other, batch))
     with np.errstate(invalid="ignore"):
         difference = {
-            name: mean_by_unit(theirs[name] - own[name], rows.weight, rows.unit, view.question.ci)
+            name: mean_by_unit(theirs[name] - own[name], rows.weight, rows.unit, view.pane_query.ci)
             for name in NAMES
         }
     means = {"held_out": means_of(rows, own), "against_held_out": means_of(rows, theirs)}

@@ -22,7 +22,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.spec import PaneSpec
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 MIN_UNITS = 20
 
@@ -96,7 +96,7 @@ def fit(
         "class": class_index,
         "input": chosen.input,
         "objective": chosen.objective,
-        "raters": view.question.raters,
+        "raters": view.pane_query.raters,
         "options": {
             name: value for name, value in asdict(options).items() if name in chosen.options
         },
@@ -107,9 +107,9 @@ def fit(
             return _fitted_to_rows(chosen, view, options, scope, result, evaluate)
         solved = _solved(chosen, view, options)
         shown = _shown(chosen, view, scope, solved)
-    except NotAnswerable as fault:
-        nothing = _finish(result, Solved(None, fault.reason), view)
-        return nothing | {"detail": fault.detail, "n_excluded": fault.n_excluded}
+    except NoResultError as error:
+        nothing = _finish(result, Solved(None, error.reason), view)
+        return nothing | {"detail": error.detail, "n_excluded": error.n_excluded}
     result |= shown
     if evaluate:
         result["heldout"], result["heldout_reason"] = _held_out(
@@ -246,7 +246,7 @@ def _fitted_to_rows(
 
 def _window_temperature(view: View) -> float | None:
     """Return the temperature of the complete window, of which the rows are a part."""
-    found = fit_temperature(view.pane, raters=view.question.raters)["temperature"]
+    found = fit_temperature(view.pane, raters=view.pane_query.raters)["temperature"]
     return None if found is None else float(found)
 
 
@@ -257,7 +257,7 @@ def _held_out_rows(
     assert solve is not None and at is not None
     # The temperature is fitted again in each fold.
     options = replace(options, temperature=None)
-    return held_out_rows(lambda part: solve(part, options), at, rows, scope, view.question.ci)
+    return held_out_rows(lambda part: solve(part, options), at, rows, scope, view.pane_query.ci)
 
 
 def _how(scope: str, scores: str) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _shown(method: MapMethod, view: View, scope: str, solved: Solved) -> dict[st
     how, cells = dict(HOW), None
     try:
         cells = _filled(view.cells())
-    except NotAnswerable:
+    except NoResultError:
         if method.slug != "histogram":
             raise
         table = view.table()
@@ -301,11 +301,11 @@ def _held_out(
     try:
         if scope == "full":
             return _held_out_temperature(view)
-        view.refuse_histograms()
+        view.reject_histograms()
         if scope == "class" and not keeps_class_tables(view.spec):
             return held_out_scores(method, view, options)
-    except NotAnswerable as fault:
-        return None, fault.reason
+    except NoResultError as error:
+        return None, error.reason
     return held_out(method, view, options)
 
 

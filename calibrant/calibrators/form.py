@@ -49,7 +49,7 @@ class LinearForm:
         free = self.place >= 0
         return np.asarray(np.where(free, parameters[np.where(free, self.place, 0)], self.fixed))
 
-    def gathered(self, values: Floats) -> Floats:
+    def collected(self, values: Floats) -> Floats:
         """Sum values (n_classes, n_features) over the places of each free parameter, (n_parameters,)."""
         free = self.place >= 0
         return np.bincount(self.place[free], values[free], self.n_parameters).astype(np.float64)

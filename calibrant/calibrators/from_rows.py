@@ -26,7 +26,7 @@ from calibrant.calibrators.rows import (
 from calibrant.calibrators.softmax import ROWS_A_PARAMETER, SoftmaxFit, fit_softmax, why_flat
 from calibrant.calibrators.softmax_objective import Points
 from calibrant.core.grid import equal_width_bin
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 ECE_BINS = 15
 FOLDS = 5
@@ -46,19 +46,19 @@ def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms, or its panes store no sample.
     """
-    view.refuse_histograms()
+    view.reject_histograms()
     if view.filling is not None:
         return labelled_rows(view.filling.whole, view.policy), None
     about = about_sample(view.pane)
     if about is None:
-        raise NotAnswerable(
+        raise NoResultError(
             "not_kept", "panes with this number of classes store no sample of complete rows"
         )
     if not about["n"] and about["n_drawn_from"]:
-        raise NotAnswerable(
+        raise NoResultError(
             "not_kept", "the panes of this window were stored before samples existed"
         )
     batch = view.pane.sample.batch()

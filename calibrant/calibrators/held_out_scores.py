@@ -35,7 +35,7 @@ def held_out_scores(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The panes store no sample.
     """
     assert method.solve is not None
@@ -65,7 +65,7 @@ def held_out_scores(
     for name in first:
         with np.errstate(invalid="ignore"):
             gain[name] = mean_by_unit(
-                first[name] - then[name], rows.weight, rows.unit, view.question.ci
+                first[name] - then[name], rows.weight, rows.unit, view.pane_query.ci
             )
     result = {
         "before": reported[0],
@@ -74,7 +74,7 @@ def held_out_scores(
         "folds": 2,
         "n": len(rows),
         "n_units": rows.n_units,
-        "ci": view.question.ci,
+        "ci": view.pane_query.ci,
         "interval_method": "halves of the units, each mapped by the other half's fit",
         "sample": sample,
     }

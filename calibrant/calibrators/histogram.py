@@ -37,7 +37,7 @@ def solve_view(view: View, options: Options) -> Solved:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains histograms that cannot represent these bins.
     """
     if options.binning == "equal_width":

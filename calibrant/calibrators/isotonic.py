@@ -39,7 +39,7 @@ def solve(cells: Cells, options: Options) -> Solved:
     else:
         ends = np.unique(np.concatenate([starts[:-1], starts[1:] - 1]))
         x, y = score[ends], value[ends]
-    warnings = [word for word in (why_not(cells),) if word]
+    warnings = [warning for warning in (why_not(cells),) if warning]
     if len(x) > 1 and (y[0] <= 0.0 or y[-1] >= 1.0):
         warnings.append("certain_values")
     details = {"n_blocks": len(starts) - 1, "error_bound": _error_bound(cells, value)}

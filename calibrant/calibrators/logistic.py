@@ -77,12 +77,12 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
 
 def separated(cells: Cells) -> bool:
     """Return whether all positives are at or above all negatives, so that an increasing logistic curve has no best slope."""
-    hits = cells.correct > 0.0
-    misses = cells.weight - cells.correct > 1e-12 * cells.weight
-    if not hits.any() or not misses.any():
+    correct_ratings = cells.correct > 0.0
+    incorrect_ratings = cells.weight - cells.correct > 1e-12 * cells.weight
+    if not correct_ratings.any() or not incorrect_ratings.any():
         return True
     mean = cells.mean
-    return bool(mean[hits].min() >= mean[misses].max())
+    return bool(mean[correct_ratings].min() >= mean[incorrect_ratings].max())
 
 
 def cell_error(
@@ -212,11 +212,11 @@ def _spread_out(cells: Cells, chance: Floats) -> tuple[Floats, Floats, Floats]:
     width = cells.upper - cells.lower
     upper = np.divide(cells.mean - cells.lower, width, out=np.zeros(len(cells)), where=width > 0)
     share = np.stack([1.0 - np.clip(upper, 0.0, 1.0), np.clip(upper, 0.0, 1.0)])
-    hits, misses = share * chance, share * (1.0 - chance)
-    hits /= np.maximum(hits.sum(axis=0), 1e-300)
-    misses /= np.maximum(misses.sum(axis=0), 1e-300)
-    correct = hits * cells.correct
-    weight = correct + misses * (cells.weight - cells.correct)
+    correct_ratings, incorrect_ratings = share * chance, share * (1.0 - chance)
+    correct_ratings /= np.maximum(correct_ratings.sum(axis=0), 1e-300)
+    incorrect_ratings /= np.maximum(incorrect_ratings.sum(axis=0), 1e-300)
+    correct = correct_ratings * cells.correct
+    weight = correct + incorrect_ratings * (cells.weight - cells.correct)
     keep = (weight > 0.0).ravel()
     score = np.stack([cells.lower, cells.upper])
     return score.ravel()[keep], correct.ravel()[keep], weight.ravel()[keep]

@@ -103,13 +103,13 @@ def held_out(
     }
     for name in ("nll", "brier"):
         if gain[name]["value"] is not None:
-            gain[name]["interval"] = _interval(tables, before, after, name, view.question.ci)
+            gain[name]["interval"] = _interval(tables, before, after, name, view.pane_query.ci)
     result = known | {
         "gain": gain,
         "folds": 2,
         "table_bins": tables.shape[2],
         "n_replicates": int(filled.sum()),
-        "ci": view.question.ci,
+        "ci": view.pane_query.ci,
         "interval_method": "replicates, each mapped by the other half's fit",
     }
     return result, None

@@ -61,8 +61,8 @@ def procedure_gain(
     True
     """
     result: dict[str, Any] = {
-        "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": view.question.ci,
-        "raters": view.question.raters, "current": None, "candidate": None, "gain": None,
+        "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": view.pane_query.ci,
+        "raters": view.pane_query.raters, "current": None, "candidate": None, "gain": None,
         "sample": about_sample(view.pane), "evidence_of": EVIDENCE, "folds": FOLDS,
     }  # fmt: skip
     if result["sample"] is None:
@@ -105,7 +105,7 @@ def _fitted(method: str, options: Options, view: View, batch: Batch) -> dict[str
     pane = Pane.for_window(view.spec)
     for part in apart(batch):
         pane.fill_batch(part)
-    return fit(method, View(pane, view.question), options, evaluate=False)
+    return fit(method, View(pane, view.pane_query), options, evaluate=False)
 
 
 def _mapped(fitted: Fitted, batch: Batch, mine: NDArray[np.bool_]) -> Floats:

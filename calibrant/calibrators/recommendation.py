@@ -24,7 +24,7 @@ from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.actions import recommendation
 from calibrant.core.batch import Batch
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 LEAVE = "none"
 RULE = "the first of none, temperature, intercept, slope_intercept that no later one beats on held-out labels"
@@ -86,8 +86,8 @@ class Weighing:
             k = view.spec.n_classes
             most = max(MAX_NUMBERS // k, MIN_ROWS_A_PARAMETER * 2 * k)
             rows, self.sample = rows_of(view, most)
-        except NotAnswerable as fault:
-            self.nothing = fault.reason, fault.detail
+        except NoResultError as error:
+            self.nothing = error.reason, error.detail
             return
         self.is_whole = len(rows) >= view.counts["n_labelled"]
         self.rows = rows.take(np.flatnonzero(rows.weight > 0))
@@ -149,7 +149,7 @@ class Weighing:
         view = self.view
         if self.nothing is not None and self.nothing[0] not in ("few_units", "not_kept"):
             return None
-        return left_out_gain(view.pane, view.policy, view.question.ci)
+        return left_out_gain(view.pane, view.policy, view.pane_query.ci)
 
     def recommended(self) -> dict[str, Any]:
         """Return the result of `recommend`."""
@@ -176,7 +176,7 @@ class Weighing:
             "scope": self.scope,
             "n": len(rows),
             "n_units": rows.n_units,
-            "ci": self.view.question.ci,
+            "ci": self.view.pane_query.ci,
             "candidates": shown,
             "sample": self.sample,
             "whole_window": self.whole,
@@ -232,7 +232,7 @@ class Weighing:
         """Return the gain of temperatures fitted to one half of the rows on the other, or the reason why there is none."""
         if self.nothing is not None:
             return None, self.nothing[0]
-        ci, reason = self.view.question.ci, self.reasons.get("temperature")
+        ci, reason = self.view.pane_query.ci, self.reasons.get("temperature")
         if objective != "nll":
             solve = _Temperature(self.view, objective, bins, min_count)
             return held_out_rows(solve, scaling_maps.at, self.rows, self.scope, ci)
@@ -249,7 +249,7 @@ class _Temperature:
     def __init__(self, view: View, objective: str, bins: int, min_count: float) -> None:
         self.options: dict[str, Any] = {
             "objective": objective,
-            "raters": view.question.raters,
+            "raters": view.pane_query.raters,
             "bins": bins,
             "min_count": min_count,
         }
@@ -286,7 +286,7 @@ def _gain(
 ) -> dict[str, Any]:
     with np.errstate(invalid="ignore"):
         difference = first[loss] - then[loss]
-    return mean_by_unit(difference, rows.weight, rows.unit, view.question.ci)
+    return mean_by_unit(difference, rows.weight, rows.unit, view.pane_query.ci)
 
 
 def _beaters(

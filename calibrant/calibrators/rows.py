@@ -91,7 +91,7 @@ def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
     """Return the labelled predictions of a batch under a policy's place in `POLICIES`."""
     filling = Filling(batch)
     labelled, share = filling.batch, np.zeros((filling.n, batch.n_classes))
-    share[labelled.votes.row, labelled.votes.class_index] = filling.weight_under(policy)
+    share[labelled.ratings.row, labelled.ratings.class_index] = filling.weight_under(policy)
     half = (mix(labelled.unit_hash ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
     unit = np.unique(labelled.unit_hash, return_inverse=True)[1].astype(np.int64)
     return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(filling.n))

@@ -103,7 +103,7 @@ class SoftmaxObjective:
         slope = self.expected(power) - self._observed
         moved = form.deviations(parameters)
         value = nll / points.total + float(form.penalty @ moved**2)
-        gradient = form.gathered(slope / points.total) + 2.0 * form.penalty * moved
+        gradient = form.collected(slope / points.total) + 2.0 * form.penalty * moved
         return _Evaluated(parameters, power, value, gradient)
 
     def probabilities(self, parameters: Floats) -> Floats:
@@ -282,7 +282,7 @@ class SoftmaxObjective:
 
     def _scale(self) -> Floats:
         """Return the root mean square of each parameter's features."""
-        scale = np.sqrt(self.form.gathered(self.squares() / self.points.total))
+        scale = np.sqrt(self.form.collected(self.squares() / self.points.total))
         return np.where(scale > 0, scale, 1.0)
 
     def is_collinear(self) -> bool:

@@ -116,7 +116,7 @@ def solve_view(view: View, options: Options) -> Solved:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms, or the class is not stored.
     """
     cells = view.cells()

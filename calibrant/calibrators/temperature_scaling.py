@@ -21,7 +21,7 @@ from calibrant.calibrators.base import (
 from calibrant.calibrators.rows import about_sample
 from calibrant.calibrators.temperature.fit import PROOF, fit_temperature, fit_temperature_exact
 from calibrant.core.cells import Cells
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 KEPT = (
     "standard_error",
@@ -80,16 +80,16 @@ def solve_view(view: View, options: Options) -> Solved:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms.
     """
-    raters, ci = view.question.raters, view.question.ci
+    raters, ci = view.pane_query.raters, view.pane_query.ci
     if view.filling is not None:
         result = fit_temperature_exact(view.filling.whole, raters=raters, ci=ci)
     else:
         result = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
     if result["reason"] == "not_in_histogram":
-        raise NotAnswerable(result["reason"], result["detail"], result["n_excluded"])
+        raise NoResultError(result["reason"], result["detail"], result["n_excluded"])
     details = {name: result[name] for name in KEPT}
     if result["temperature"] is None:
         return Solved(None, result["reason"], details)

@@ -70,7 +70,7 @@ def unit_weighted(pane: Pane, raters: str) -> UnitWeighted:
 
 
 def _is_by_unit(pane: Pane, raters: str) -> bool:
-    """Return whether each contribution is a unit of weight one, as far as the pane stores it."""
+    """Return whether each contribution is a unit of weight one, where the pane stores it."""
     counts = pane.counts
     contributions = counts["n_ratings"] if raters == POLICIES[0] else counts["n_labelled"]
     if counts["n_units"] != contributions or pane.weight != counts["n_labelled"]:

@@ -15,7 +15,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
 from calibrant.library import filled, report_of
@@ -136,8 +136,8 @@ def _compat(batch: Batch, settings: Settings) -> dict[str, Any]:
         if names == ["all"]:
             return compared(view)
         return {name: each for peer in names for name, each in compared(view, peer.strip()).items()}
-    except NotAnswerable as refusal:
-        raise CalibrationInputError.at("/compat", refusal.reason, refusal.detail) from refusal
+    except NoResultError as rejection:
+        raise CalibrationInputError.at("/compat", rejection.reason, rejection.detail) from rejection
 
 
 def keys_of(metrics: str | None) -> list[str]:

@@ -124,7 +124,7 @@ def score(
     ] = None,
     work: Annotated[
         Path | None,
-        typer.Option(help="of images: folder of finished cases. Default: beside the manifest"),
+        typer.Option(help="of images: folder of finished cases. Default: next to the manifest"),
     ] = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.
@@ -146,7 +146,7 @@ def score(
     )  # fmt: skip
     settings = Settings(metrics, bins, policy, scope, ci, tolerance, days, compat)
     try:
-        refuse_output(output_file)
+        reject_output(output_file)
         if manifest is not None and compat is not None:
             fail("Received --compat with --manifest; other libraries score rows: give FILE.", 2)
         if manifest is not None:
@@ -176,13 +176,13 @@ def _evaluated(
         if compare is not None:
             progress.begin(f"reading {compare.name}", None)
             other = read_scored(compare, labels or file, roles, True)
-            _refuse_other_rows(data, other)
+            _reject_other_rows(data, other)
         progress.begin("evaluating", n_steps(settings, data, other is not None))
         found: Evaluation = evaluated(data, settings, progress.step, other)
     return contents_of(found, title or f"Calibration of {file.stem}", other)
 
 
-def _refuse_other_rows(data: ScoredData, other: ScoredData) -> None:
+def _reject_other_rows(data: ScoredData, other: ScoredData) -> None:
     mine, theirs = data.batch, other.batch
     if mine.n_classes != theirs.n_classes or mine.task != theirs.task:
         detail = f"Received {theirs.n_classes} classes; expected {mine.n_classes}, as in {data.files[0][0].name}."
@@ -192,7 +192,7 @@ def _refuse_other_rows(data: ScoredData, other: ScoredData) -> None:
         raise InputFileError(other.files[0][0], detail, "labels")
 
 
-def refuse_output(path: Path | None) -> None:
+def reject_output(path: Path | None) -> None:
     """Reject an output that cannot be written, before anything is computed.
 
     Raises

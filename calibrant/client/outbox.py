@@ -87,7 +87,7 @@ class Outbox:
         self._urgent = self.is_closed = False
 
     def offer(self, offered: Sequence[Piece]) -> int:
-        """Queue pieces as far as there is room; drop and count the rest. Return the number of queued rows."""
+        """Queue the pieces for which there is room; drop and count the rest. Return the number of queued rows."""
         sizes = [each.n_bytes for each in offered]
         now, queued = time.monotonic(), 0
         with self._changed:
@@ -103,7 +103,7 @@ class Outbox:
             self._changed.notify_all()
         return queued
 
-    def refuse(self, n: int, error: str) -> None:
+    def reject(self, n: int, error: str) -> None:
         """Count rows that are not queued because of their content."""
         with self._changed:
             self._logged += n

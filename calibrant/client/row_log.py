@@ -77,7 +77,7 @@ class RowLog:
             TypeError,
             ValueError,
         ) as error:
-            self._outbox.refuse(n_rows_of(columns), str(error))
+            self._outbox.reject(n_rows_of(columns), str(error))
             return 0
         n = self._outbox.offer(found)
         self._sender.start()

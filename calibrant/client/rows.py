@@ -37,7 +37,7 @@ class Piece:
     ----------
     n : number of rows
     columns : by name (`slices/site` for the slice key `site`); an array, or the JSON of a list
-    stamped_at : seconds since 1970, the event time of rows that bring none; None if the service shall take its own
+    stamped_at : seconds since 1970, the event time of rows without one; None if the service uses the time of receipt
     """
 
     n: int

@@ -130,7 +130,7 @@ class CasePanesMetric(CumulativeIterationMetric):
             )
         return np.stack([(labels == each).sum(axis=1) for each in range(n_classes)], axis=1)
 
-    def gathered(self) -> dict[str, Pane]:
+    def collected(self) -> dict[str, Pane]:
         """Return the panes of all ranks. Of a case that a sampler repeats on another rank, the first counts."""
         if not _is_distributed():
             return dict(self.panes)
@@ -146,7 +146,7 @@ class CasePanesMetric(CumulativeIterationMetric):
 
     def report(self) -> Report:
         """Return the estimates of all cases of all ranks, with intervals and null references."""
-        panes = list(self.gathered().values())
+        panes = list(self.collected().values())
         return sum(panes, Pane(self.spec)).evaluate(self.metrics, **self.options)
 
     def aggregate(self) -> torch.Tensor:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 ARRAY_OBJECT_BYTES = 128
 
 
-def held_bytes(arrays: Iterable[NDArray[Any]]) -> int:
+def stored_bytes(arrays: Iterable[NDArray[Any]]) -> int:
     """Bytes that the arrays keep allocated; a base that several share counts once.
 
     Examples

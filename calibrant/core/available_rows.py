@@ -17,7 +17,7 @@ from calibrant.accumulators.sample import Sample
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
 from calibrant.core.hashing import mix
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -62,17 +62,17 @@ def available_rows(view: View, most: int) -> AvailableRows | None:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms, or a sample without a row of positive weight.
     """
-    view.refuse_histograms()
+    view.reject_histograms()
     if not view.counts["n_labelled"]:
         return None
     batch, source = available_batch(view, most)
     filling = Filling(batch)
-    hits = filling.hits
+    correct_ratings = filling.correct_ratings
     share = np.zeros((filling.n, batch.n_classes))
-    share[hits.row, hits.class_index] = filling.policy_weights[view.policy]
+    share[correct_ratings.row, correct_ratings.class_index] = filling.policy_weights[view.policy]
     weight = share.sum(axis=1)
     about = {"source": source, "n_sample": filling.n, "n_drawn_from": view.counts["n_labelled"]}
     return AvailableRows(
@@ -100,15 +100,15 @@ def available_batch(view: View, most: int) -> tuple[Batch, str]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `available_rows`, or no such prediction is available.
     """
-    view.refuse_histograms()
+    view.reject_histograms()
     batch, counts, source = _available(view)
     weighted = np.ones(batch.n, bool) if batch.weights is None else batch.weights > 0
     keep = np.flatnonzero((batch.row_total > 0) & weighted)
     if not len(keep):
-        raise NotAnswerable(
+        raise NoResultError(
             "too_few_samples", "no labelled prediction of positive weight is available"
         )
     return batch.take(_each(batch, counts, keep, most)), source
@@ -137,7 +137,7 @@ def _available(view: View) -> tuple[Batch, Ints, str]:
         return batch, np.ones(batch.n, np.int64), "rows"
     if not view.pane.keeps("sample"):
         detail = "this needs complete predictions; models with so many classes store no sample"
-        raise NotAnswerable("not_sampled", detail)
+        raise NoResultError("not_sampled", detail)
     sample = view.pane["sample"]
     assert isinstance(sample, Sample)
     counts = sample.arrays()["counts"]

@@ -30,7 +30,7 @@ _HASHES = {"prediction_hash", "unit_hash"}
 
 
 @dataclass(frozen=True)
-class Votes:
+class Ratings:
     """Ratings counted by prediction and class, sorted by prediction, then class; only those that occur."""
 
     row: NDArray[np.int64]
@@ -71,7 +71,7 @@ class Batch:
     ----------
     task : "binary", "multiclass" or "segmentation"
     scores : float64 (n, n_classes); probabilities that sum to 1, or logits if `is_logits`
-    votes : the ratings, counted
+    ratings : the ratings, counted
     weights : float64 (n,) or None, one factor per prediction
     ids, units, cases : object arrays of str (n,) or None; with units a row's case may be None
     event_times : int64 (n,), microseconds since 1970 UTC, or None
@@ -82,7 +82,7 @@ class Batch:
     task: str
     scores: NDArray[np.float64]
     is_logits: bool
-    votes: Votes
+    ratings: Ratings
     weights: NDArray[np.float64] | None = None
     ids: NDArray[Any] | None = None
     units: NDArray[Any] | None = None
@@ -112,13 +112,13 @@ class Batch:
     @cached_property
     def row_total(self) -> NDArray[np.int64]:
         """Number of ratings of each prediction, int64 (n,); 0 if it has no label."""
-        return np.bincount(self.votes.row, self.votes.count, self.n).astype(np.int64)
+        return np.bincount(self.ratings.row, self.ratings.count, self.n).astype(np.int64)
 
     @cached_property
     def label_counts(self) -> NDArray[np.int64]:
         """Ratings by class, int64 (n, n_classes)."""
         counts = np.zeros(self.scores.shape, np.int64)
-        counts[self.votes.row, self.votes.class_index] = self.votes.count
+        counts[self.ratings.row, self.ratings.class_index] = self.ratings.count
         return counts
 
     @cached_property
@@ -126,12 +126,12 @@ class Batch:
         """Hash of each prediction's id, else of its scores and ratings; uint64 (n,)."""
         if self.ids is not None:
             return hash_names(list(self.ids))
-        votes = mix(
-            self.votes.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
-            + self.votes.count.astype(np.uint64)
+        ratings = mix(
+            self.ratings.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
+            + self.ratings.count.astype(np.uint64)
         )
         total = np.zeros(self.n, np.uint64)
-        np.add.at(total, self.votes.row, votes)
+        np.add.at(total, self.ratings.row, ratings)
         return mix(hash_rows(self.scores) ^ total)
 
     @cached_property
@@ -163,21 +163,21 @@ class Batch:
         total = self.row_total
         place = np.floor(uniform(mix(self.prediction_hash)) * total).astype(np.int64)
         chosen = np.full(self.n, -1, np.int64)
-        before = np.cumsum(self.votes.count) - self.votes.count
+        before = np.cumsum(self.ratings.count) - self.ratings.count
         start = np.cumsum(total) - total
-        within = before - start[self.votes.row]
-        wanted = place[self.votes.row]
-        hit = (within <= wanted) & (wanted < within + self.votes.count)
-        chosen[self.votes.row[hit]] = self.votes.class_index[hit]
+        within = before - start[self.ratings.row]
+        wanted = place[self.ratings.row]
+        hit = (within <= wanted) & (wanted < within + self.ratings.count)
+        chosen[self.ratings.row[hit]] = self.ratings.class_index[hit]
         return chosen
 
     @cached_property
     def majority(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Most frequent class of each prediction (ties to the lowest, -1 without ratings), and whether it was tied."""
         best = np.zeros(self.n, np.int64)
-        np.maximum.at(best, self.votes.row, self.votes.count)
-        top = self.votes.count == best[self.votes.row]
-        rows, classes = self.votes.row[top], self.votes.class_index[top]
+        np.maximum.at(best, self.ratings.row, self.ratings.count)
+        top = self.ratings.count == best[self.ratings.row]
+        rows, classes = self.ratings.row[top], self.ratings.class_index[top]
         winner = np.full(self.n, -1, np.int64)
         winner[rows[::-1]] = classes[::-1]
         return winner, np.bincount(rows, minlength=self.n) > 1
@@ -217,7 +217,7 @@ class Batch:
             task=taken.task,
             scores=taken.scores,
             is_logits=taken.is_logits,
-            votes=Votes(*taken.votes),
+            ratings=Ratings(*taken.ratings),
             weights=taken.weights,
             event_times=taken.event_times,
             slices=taken.slices,
@@ -225,7 +225,7 @@ class Batch:
         )
         bad = violations.bad_rows(whole.n)
         if violations.n_rows and not partial:
-            violations.refuse()
+            violations.reject()
         good = np.flatnonzero(~bad)
         valid = whole.take(good) if len(good) < whole.n else whole
         return Checked(valid, violations.found, good, whole.n)
@@ -233,12 +233,12 @@ class Batch:
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""
         index = np.arange(self.n)[index]
-        starts = np.append(0, np.cumsum(np.bincount(self.votes.row, minlength=self.n)))
+        starts = np.append(0, np.cumsum(np.bincount(self.ratings.row, minlength=self.n)))
         first, last = starts[index], starts[index + 1]
         length = last - first
         row = np.repeat(np.arange(len(index)), length)
         kept = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
-        votes = Votes(row, self.votes.class_index[kept], self.votes.count[kept])
+        ratings = Ratings(row, self.ratings.class_index[kept], self.ratings.count[kept])
         optional: dict[str, Any] = {
             name: _taken(getattr(self, name), index) for name in (*_TEXTS, *_NUMBERS)
         }
@@ -247,7 +247,7 @@ class Batch:
             if self.slices is None
             else {key: values[index] for key, values in self.slices.items()}
         )
-        taken = replace(self, scores=self.scores[index], votes=votes, slices=slices, **optional)
+        taken = replace(self, scores=self.scores[index], ratings=ratings, slices=slices, **optional)
         # A row's hashes depend only on the row: existing ones are reused.
         for name in _HASHES & self.__dict__.keys():
             taken.__dict__[name] = self.__dict__[name][index]
@@ -268,12 +268,12 @@ class Batch:
         if any(batch.shape_key != first.shape_key for batch in batches):
             raise ValueError("Received batches of different shapes; expected equal ones.")
         starts = np.cumsum([0] + [batch.n for batch in batches])
-        votes = Votes(
+        ratings = Ratings(
             np.concatenate(
-                [b.votes.row + start for b, start in zip(batches, starts, strict=False)]
+                [b.ratings.row + start for b, start in zip(batches, starts, strict=False)]
             ),
-            np.concatenate([b.votes.class_index for b in batches]),
-            np.concatenate([b.votes.count for b in batches]),
+            np.concatenate([b.ratings.class_index for b in batches]),
+            np.concatenate([b.ratings.count for b in batches]),
         )
         optional: dict[str, Any] = {
             name: np.concatenate([getattr(b, name) for b in batches])
@@ -290,7 +290,7 @@ class Batch:
         return replace(
             first,
             scores=np.concatenate([b.scores for b in batches]),
-            votes=votes,
+            ratings=ratings,
             slices=slices,
             **optional,
         )
@@ -306,9 +306,9 @@ class Batch:
         """Return the batch as bytes, with its numbers exact."""
         arrays: dict[str, NDArray[Any]] = {
             "scores": self.scores,
-            "vote_row": self.votes.row,
-            "vote_class": self.votes.class_index,
-            "vote_count": self.votes.count,
+            "vote_row": self.ratings.row,
+            "vote_class": self.ratings.class_index,
+            "vote_count": self.ratings.count,
         }
         if self.weights is not None:
             arrays["weights"] = self.weights
@@ -334,13 +334,13 @@ class Batch:
         """
         arrays, about = unpack(data)
         try:
-            votes = Votes(arrays["vote_row"], arrays["vote_class"], arrays["vote_count"])
+            ratings = Ratings(arrays["vote_row"], arrays["vote_class"], arrays["vote_count"])
             slices = about.get("slices")
             batch = cls(
                 task=about["task"],
                 scores=arrays["scores"],
                 is_logits=about["is_logits"],
-                votes=votes,
+                ratings=ratings,
                 weights=arrays.get("weights"),
                 event_times=arrays.get("event_times"),
                 slices=None
@@ -348,8 +348,8 @@ class Batch:
                 else {key: _as_texts(arrays[f"slice {key}"]) for key in slices},
                 **{name: _as_texts(arrays[name]) for name in _TEXTS if name in arrays},
             )
-        except (KeyError, TypeError, UnicodeDecodeError) as fault:
-            raise PackingError(f"not a packed batch: {fault}") from fault
+        except (KeyError, TypeError, UnicodeDecodeError) as error:
+            raise PackingError(f"not a packed batch: {error}") from error
         if not batch._fits():
             raise PackingError("a packed batch whose columns do not fit each other")
         return batch
@@ -362,27 +362,27 @@ class Batch:
         columns = [
             column for column in (*named, *(self.slices or {}).values()) if column is not None
         ]
-        votes = (self.votes.row, self.votes.class_index, self.votes.count)
-        if any(c.shape != (self.n,) for c in columns) or len({v.shape for v in votes}) != 1:
+        ratings = (self.ratings.row, self.ratings.class_index, self.ratings.count)
+        if any(c.shape != (self.n,) for c in columns) or len({v.shape for v in ratings}) != 1:
             return False
-        if any(vote.dtype != np.int64 or vote.ndim != 1 for vote in votes):
+        if any(rating.dtype != np.int64 or rating.ndim != 1 for rating in ratings):
             return False
         inside = [(v >= low) & (v < high) for v, low, high in zip(
-            votes, (0, 0, 1), (self.n, self.n_classes, 2**53), strict=True)]  # fmt: skip
-        place = self.votes.row * self.n_classes + self.votes.class_index
+            ratings, (0, 0, 1), (self.n, self.n_classes, 2**53), strict=True)]  # fmt: skip
+        place = self.ratings.row * self.n_classes + self.ratings.class_index
         return bool(np.all(inside) and (np.diff(place) > 0).all())
 
     def digest(self) -> bytes:
         """Return 16 bytes that identify the content of a batch."""
         state = hashlib.blake2b(digest_size=16)
         state.update(
-            f"{self.task} {self.is_logits} {self.scores.shape} {len(self.votes.row)}".encode()
+            f"{self.task} {self.is_logits} {self.scores.shape} {len(self.ratings.row)}".encode()
         )
         arrays = (
             self.scores,
-            self.votes.row,
-            self.votes.class_index,
-            self.votes.count,
+            self.ratings.row,
+            self.ratings.class_index,
+            self.ratings.count,
             self.weights,
             self.event_times,
         )

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Hits:
+class CorrectRatings:
     """Ratings of some class of a row: `row`, and the four policies' weights, before the row's own weight.
 
     `share` is the weight under `mean`: the rating's share of the row's ratings.
@@ -33,18 +33,18 @@ class Hits:
 
     row: Ints
     class_index: Ints
-    votes: Floats
+    ratings: Floats
     share: Floats
     majority: NDArray[np.bool_]
     single: NDArray[np.bool_]
 
-    def where(self, keep: NDArray[np.bool_]) -> Hits:
+    def where(self, keep: NDArray[np.bool_]) -> CorrectRatings:
         index = np.flatnonzero(keep)
-        return Hits(*(column[index] for column in self.columns))
+        return CorrectRatings(*(column[index] for column in self.columns))
 
     @property
     def columns(self) -> tuple[NDArray[Any], ...]:
-        return self.row, self.class_index, self.votes, self.share, self.majority, self.single
+        return self.row, self.class_index, self.ratings, self.share, self.majority, self.single
 
 
 class Filling:
@@ -114,31 +114,33 @@ class Filling:
         return self.columns[1] if self.batch.task == "binary" else self.confidence
 
     @cached_property
-    def score_hits(self) -> Hits:
+    def score_correct(self) -> CorrectRatings:
         """Correct ratings of `score`'s class."""
-        return self.positive_hits if self.batch.task == "binary" else self.top_hits
+        return self.positive_correct if self.batch.task == "binary" else self.top_correct
 
     @cached_property
-    def hits(self) -> Hits:
+    def correct_ratings(self) -> CorrectRatings:
         """Every (row, class) with a rating."""
-        votes = self.batch.votes
-        count = votes.count.astype(np.float64)
-        return Hits(
-            votes.row,
-            votes.class_index,
+        ratings = self.batch.ratings
+        count = ratings.count.astype(np.float64)
+        return CorrectRatings(
+            ratings.row,
+            ratings.class_index,
             count,
-            count / self.n_ratings[votes.row],
-            self.batch.majority[0][votes.row] == votes.class_index,
-            self.batch.chosen_rating[votes.row] == votes.class_index,
+            count / self.n_ratings[ratings.row],
+            self.batch.majority[0][ratings.row] == ratings.class_index,
+            self.batch.chosen_rating[ratings.row] == ratings.class_index,
         )
 
     @cached_property
-    def top_hits(self) -> Hits:
-        return self.hits.where(self.hits.class_index == self.top_class[self.hits.row])
+    def top_correct(self) -> CorrectRatings:
+        return self.correct_ratings.where(
+            self.correct_ratings.class_index == self.top_class[self.correct_ratings.row]
+        )
 
     @cached_property
-    def positive_hits(self) -> Hits:
-        return self.hits.where(self.hits.class_index == 1)
+    def positive_correct(self) -> CorrectRatings:
+        return self.correct_ratings.where(self.correct_ratings.class_index == 1)
 
     @cached_property
     def has_units(self) -> bool:
@@ -179,44 +181,59 @@ class Filling:
         return entropy_of_columns(self.columns)
 
     @cached_property
-    def hit_probability(self) -> Floats:
+    def correct_probability(self) -> Floats:
         """Probability of each rating entry's class; (entries,)."""
-        return np.asarray(self.batch.probabilities[self.hits.row, self.hits.class_index])
+        return np.asarray(
+            self.batch.probabilities[self.correct_ratings.row, self.correct_ratings.class_index]
+        )
 
     @cached_property
     def voted_probability(self) -> Floats:
         """Sum over each prediction's ratings of the probability of their class; (n,)."""
-        return np.bincount(self.hits.row, self.hits.votes * self.hit_probability, self.n).astype(
-            np.float64
-        )
+        return np.bincount(
+            self.correct_ratings.row,
+            self.correct_ratings.ratings * self.correct_probability,
+            self.n,
+        ).astype(np.float64)
 
     @cached_property
     def policy_weights(self) -> Floats:
-        """Weight of each rating entry of `hits` under each policy, the row's own weight included; (policies, entries)."""
-        hits = self.hits
-        columns = np.stack([hits.votes, hits.share, hits.majority, hits.single])
-        return columns * self.weights[hits.row]
+        """Weight of each rating entry of `correct_ratings` under each policy, the row's own weight included; (policies, entries)."""
+        correct_ratings = self.correct_ratings
+        columns = np.stack(
+            [
+                correct_ratings.ratings,
+                correct_ratings.share,
+                correct_ratings.majority,
+                correct_ratings.single,
+            ]
+        )
+        return columns * self.weights[correct_ratings.row]
 
     def weight_under(self, policy: int) -> Floats:
         """Return one row of `policy_weights` without the cost of the others; (entries,)."""
-        batch, votes = self.batch, self.batch.votes
+        batch, ratings = self.batch, self.batch.ratings
         if policy < 2:
-            share = votes.count / (1.0 if policy == 0 else self.n_ratings[votes.row])
+            share = ratings.count / (1.0 if policy == 0 else self.n_ratings[ratings.row])
         else:
             chosen = batch.majority[0] if policy == 2 else batch.chosen_rating
-            share = (chosen[votes.row] == votes.class_index).astype(np.float64)
-        return np.asarray(share * self.weights[votes.row])
+            share = (chosen[ratings.row] == ratings.class_index).astype(np.float64)
+        return np.asarray(share * self.weights[ratings.row])
 
     @cached_property
     def log_probability(self) -> Floats:
         """Natural logarithm of each rating entry's probability, minus infinity at 0; (entries,)."""
-        hits, batch = self.hits, self.batch
+        correct_ratings, batch = self.correct_ratings, self.batch
         if not batch.is_logits:
             with np.errstate(divide="ignore"):
-                return np.asarray(np.log(batch.scores[hits.row, hits.class_index]))
-        zed = relative_logits(batch.scores, axis=1)
-        log_total = np.log(np.exp(zed).sum(axis=1))
-        return np.asarray(zed[hits.row, hits.class_index] - log_total[hits.row])
+                return np.asarray(
+                    np.log(batch.scores[correct_ratings.row, correct_ratings.class_index])
+                )
+        logit = relative_logits(batch.scores, axis=1)
+        log_total = np.log(np.exp(logit).sum(axis=1))
+        return np.asarray(
+            logit[correct_ratings.row, correct_ratings.class_index] - log_total[correct_ratings.row]
+        )
 
     @cached_property
     def row_scores(self) -> tuple[Floats, Floats]:
@@ -227,30 +244,32 @@ class Filling:
         counts float64 (3, policies, n): samples, predictions, ratings at probability 0
         sums float64 (5, policies, n): weight, weight of the finite, Brier, NLL of the finite, correct
         """
-        hits, n, weights = self.hits, self.n, self.weights
+        correct_ratings, n, weights = self.correct_ratings, self.n, self.weights
         finite = np.isfinite(self.log_probability)
         loss = np.where(finite, -self.log_probability, 0.0)
         brier = self.squares + 1.0
-        top = self.top_hits
+        top = self.top_correct
 
         def by_row(row: Ints, values: Floats) -> Floats:
             return np.bincount(row, values, n).astype(np.float64)
 
         sums, counts = np.empty((5, N_POLICIES, n)), np.ones((3, N_POLICIES, n))
         counts[0, 0] = ratings = self.n_ratings.astype(np.float64)
-        counts[2, 0] = counts[2, 1] = by_row(hits.row[~finite], hits.votes[~finite])
+        counts[2, 0] = counts[2, 1] = by_row(
+            correct_ratings.row[~finite], correct_ratings.ratings[~finite]
+        )
         sums[:, 0] = (
             ratings,
             ratings - counts[2, 0],
             ratings * brier - 2.0 * self.voted_probability,
-            by_row(hits.row, hits.votes * loss),
-            by_row(top.row, top.votes),
+            by_row(correct_ratings.row, correct_ratings.ratings * loss),
+            by_row(top.row, top.ratings),
         )
         sums[:, 1] = sums[:, 0] / ratings
-        for policy, chosen in ((2, hits.majority), (3, hits.single)):
-            entry = np.flatnonzero(chosen)  # one a row
+        for policy, chosen in ((2, correct_ratings.majority), (3, correct_ratings.single)):
+            entry = np.flatnonzero(chosen)  # one per row
             counts[2, policy] = ~finite[entry]
-            correct = hits.class_index[entry] == self.top_class
-            own_brier = brier - 2.0 * self.hit_probability[entry]
+            correct = correct_ratings.class_index[entry] == self.top_class
+            own_brier = brier - 2.0 * self.correct_probability[entry]
             sums[:, policy] = (np.ones(n), finite[entry], own_brier, loss[entry], correct)
         return counts, sums if self.batch.weights is None else sums * weights

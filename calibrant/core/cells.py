@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells as kept
-from calibrant.core.batch_sums import Filling, Hits
+from calibrant.core.batch_sums import CorrectRatings, Filling
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -200,15 +200,17 @@ def under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: 
 
 def cells_of_rows(filling: Filling, policy: int, scope: str) -> Cells:
     """Return one cell for each labelled row, in the rows' order; for `all`, class after class."""
-    score, hits, hit_at = _scores_and_hits(filling, scope)
-    return _filled(filling, policy, score, score, np.arange(len(score)), hits, hit_at)
+    score, correct_ratings, correct_at = _scores_and_correct(filling, scope)
+    return _filled(
+        filling, policy, score, score, np.arange(len(score)), correct_ratings, correct_at
+    )
 
 
 def cells_of_scores(filling: Filling, policy: int, scope: str) -> Cells:
     """Return one cell for each distinct score of the labelled rows, sorted by score."""
-    score, hits, hit_at = _scores_and_hits(filling, scope)
+    score, correct_ratings, correct_at = _scores_and_correct(filling, scope)
     unique, place = np.unique(score, return_inverse=True)
-    return _filled(filling, policy, unique, score, place, hits, hit_at)
+    return _filled(filling, policy, unique, score, place, correct_ratings, correct_at)
 
 
 def _filled(
@@ -217,29 +219,31 @@ def _filled(
     bounds: Floats,
     score: Floats,
     place: Ints,
-    hits: Hits,
-    hit_at: Ints,
+    correct_ratings: CorrectRatings,
+    correct_at: Ints,
 ) -> Cells:
     block = kept.empty_cells(len(bounds))
     if filling.n:
-        kept.fill_cells(block, filling, place, score, hits, place[hit_at])
+        kept.fill_cells(block, filling, place, score, correct_ratings, place[correct_at])
     return under_policy(policy, bounds, bounds, block.counts, block.sums)
 
 
-def _scores_and_hits(filling: Filling, scope: str) -> tuple[Floats, Hits, Ints]:
+def _scores_and_correct(filling: Filling, scope: str) -> tuple[Floats, CorrectRatings, Ints]:
     """Return the rows' scores under a scope, their ratings, and the score index of each rating."""
     kind, _, name = scope.partition(":")
     if kind == "top_label":
-        return filling.confidence, filling.top_hits, filling.top_hits.row
+        return filling.confidence, filling.top_correct, filling.top_correct.row
     if kind == "all":
         return (
             filling.columns.ravel(),
-            filling.hits,
-            filling.hits.class_index * filling.n + filling.hits.row,
+            filling.correct_ratings,
+            filling.correct_ratings.class_index * filling.n + filling.correct_ratings.row,
         )
     class_index = 1 if kind == "positive" else int(name)
-    hits = filling.hits.where(filling.hits.class_index == class_index)
-    return filling.columns[class_index], hits, hits.row
+    correct_ratings = filling.correct_ratings.where(
+        filling.correct_ratings.class_index == class_index
+    )
+    return filling.columns[class_index], correct_ratings, correct_ratings.row
 
 
 def with_histogram(cells: Cells, table: Floats, bins: int) -> Cells:

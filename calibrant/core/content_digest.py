@@ -25,7 +25,7 @@ FORMAT = 1
 MODULUS = 1 << 128
 # Words of a row before its scores: header, weight, prediction, unit, case.
 N_HEAD_WORDS = 5
-_FIRST_VOTE_KEY = 1 << 32
+_FIRST_RATING_KEY = 1 << 32
 SOURCES = {"row": 0, "id": 1, "case": 2, "unit": 2}
 # Words hashed at a time: they and their intermediate values fit in the processor's second-level cache.
 _WORDS_TOGETHER = 1 << 16
@@ -142,11 +142,11 @@ def _lane(lane: int, batch: Batch, head: U64) -> U64:
         rows = slice(start, start + step)
         words = np.concatenate([head[:, rows], _bits(batch.scores[rows]).T])
         total[rows] = mixed(words ^ keys).sum(axis=0, dtype=np.uint64)
-    votes = batch.votes
-    vote_keys = _keys(lane, _FIRST_VOTE_KEY, batch.n_classes)
-    by_vote = mixed(vote_keys[votes.class_index] + votes.count.astype(np.uint64))
-    before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(by_vote, dtype=np.uint64)])
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(votes.row, minlength=batch.n))])
+    ratings = batch.ratings
+    rating_keys = _keys(lane, _FIRST_RATING_KEY, batch.n_classes)
+    by_rating = mixed(rating_keys[ratings.class_index] + ratings.count.astype(np.uint64))
+    before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(by_rating, dtype=np.uint64)])
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(ratings.row, minlength=batch.n))])
     return np.asarray(total + np.diff(before[bounds]))
 
 

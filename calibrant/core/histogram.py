@@ -15,7 +15,7 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.spec import PaneSpec
 from calibrant.input.name_columns import INVALID_NAME, NAME
-from calibrant.input.timestamps import instant, refusal
+from calibrant.input.timestamps import instant, rejection
 
 KINDS = ("top_label", "class", "positive", "uncertainty")
 FIELDS = frozenset(
@@ -163,8 +163,8 @@ class Histogram:
             values["slice"] = tuple((str(key), str(value)) for key, value in about["slice"])
             histogram = cls(**values)
             lengths = {len(column) for column in arrays.values()}
-        except (KeyError, TypeError, ValueError) as fault:
-            raise PackingError(f"not a packed histogram: {fault}") from fault
+        except (KeyError, TypeError, ValueError) as error:
+            raise PackingError(f"not a packed histogram: {error}") from error
         if lengths != {histogram.bins}:
             raise PackingError(
                 "Received a packed histogram whose columns are not as long as its bins."
@@ -206,7 +206,7 @@ class _Reader:
             )
         for name in fields:
             if name not in FIELDS:
-                self._refuse(
+                self._reject(
                     str(name),
                     "unknown_field",
                     f"Received field {str(name)[:60]!r}, which a histogram does not have. Remove it.",
@@ -215,7 +215,7 @@ class _Reader:
     def read(self) -> Histogram:
         kind = self._one_of("kind", KINDS, None)
         if kind == "positive" and self.spec.n_classes != 2:
-            self._refuse(
+            self._reject(
                 "kind", "task", "Received kind positive; it requires a model of two classes."
             )
         class_index = self._class(kind)
@@ -244,7 +244,7 @@ class _Reader:
             self._slice(),
         )
 
-    def _refuse(self, name: str, rule: str, detail: str) -> None:
+    def _reject(self, name: str, rule: str, detail: str) -> None:
         raise CalibrationInputError.at(f"{self.pointer}/{name}", rule, detail)
 
     def _one_of(self, name: str, known: tuple[str, ...], default: str | None) -> str:
@@ -252,7 +252,7 @@ class _Reader:
         if value is None:
             value = default
         if value not in known or not isinstance(value, str):
-            self._refuse(
+            self._reject(
                 name,
                 "one_of",
                 f"Received {name} {str(value)[:60]!r}; expected one of {', '.join(known)}.",
@@ -263,10 +263,10 @@ class _Reader:
         class_index = self.fields.get("class")
         if kind != "class":
             if class_index is not None:
-                self._refuse("class", "class_index", "Received class without kind class. Omit it.")
+                self._reject("class", "class_index", "Received class without kind class. Omit it.")
             return None
         if type(class_index) is not int or not 0 <= class_index < self.spec.n_classes:
-            self._refuse(
+            self._reject(
                 "class", "class_range", f"class is an index in 0 to {self.spec.n_classes - 1}"
             )
         return class_index
@@ -276,24 +276,24 @@ class _Reader:
         cells = grid_cells(kind, self.spec)
         if type(bins) is not int or bins < 1 or bins % cells or bins > 64 * cells:
             if kind == "uncertainty":
-                self._refuse("bins", "bins", f"bins is {cells}, or a multiple of it")
+                self._reject("bins", "bins", f"bins is {cells}, or a multiple of it")
             detail = f"bins is the model's grid, {cells}, or a multiple of it"
-            self._refuse("bins", "bins", detail + "; declare a coarser grid for coarse histograms")
+            self._reject("bins", "bins", detail + "; declare a coarser grid for coarse histograms")
         return int(bins or 0)
 
     def _column(self, name: str, bins: int) -> Floats:
         column = self.fields.get(name)
         if not isinstance(column, list | np.ndarray) or len(column) != bins:
-            self._refuse(name, "length", f"{name} must be a list of {bins} numbers")
+            self._reject(name, "length", f"{name} must be a list of {bins} numbers")
             raise AssertionError
         values = np.zeros(bins)
         for i, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column):
             if type(value) not in (int, float) or not abs(value) <= 2.0**53:
-                self._refuse(
+                self._reject(
                     f"{name}/{i}", "number", "every value must be a finite number of at most 2^53"
                 )
             if value < 0:
-                self._refuse(
+                self._reject(
                     f"{name}/{i}", "negative_count", "counts and sums must not be negative"
                 )
             values[i] = value
@@ -305,9 +305,9 @@ class _Reader:
         column = self._column(name, bins)
         bad = np.flatnonzero(column != np.floor(column))
         if len(bad):
-            self._refuse(f"{name}/{bad[0]}", "integer", f"{name} must be integers")
+            self._reject(f"{name}/{bad[0]}", "integer", f"{name} must be integers")
         if column.sum() > MAX_PREDICTIONS:
-            self._refuse(
+            self._reject(
                 name, "count_limit", f"an update may count at most {MAX_PREDICTIONS} predictions"
             )
         return column.astype(np.int64)
@@ -317,7 +317,7 @@ class _Reader:
         bad = np.flatnonzero((numbers == 0) & (count > 0)) if numbers is not None else np.array([])
         if len(bad):
             detail = "a bin with a count must have at least one prediction"
-            self._refuse(f"n_predictions/{bad[0]}", "count_without_predictions", detail)
+            self._reject(f"n_predictions/{bad[0]}", "count_without_predictions", detail)
         return numbers
 
     def _consistent(self, bins: int, count: Floats, confidence: Floats, correct: Floats) -> None:
@@ -327,31 +327,31 @@ class _Reader:
         outside = (confidence < count * lower - slack) | (confidence > count * upper + slack)
         if outside.any():
             i = int(np.flatnonzero(outside)[0])
-            detail = f"the mean confidence of bin {i} must lie in [{lower[i]:.6g}, {upper[i]:.6g}]"
-            self._refuse(f"sum_confidence/{i}", "bin_mean", detail)
+            detail = f"the mean confidence of bin {i} must be in [{lower[i]:.6g}, {upper[i]:.6g}]"
+            self._reject(f"sum_confidence/{i}", "bin_mean", detail)
         if (correct > count + slack).any():
             i = int(np.flatnonzero(correct > count + slack)[0])
-            self._refuse(
+            self._reject(
                 f"sum_correct/{i}", "correct_above_count", "a bin has no more correct than counted"
             )
 
     def _n_units(self, n_predictions: NDArray[np.int64] | None) -> int | None:
         value = self.fields.get("n_units")
         if value is not None and (type(value) is not int or value < 1 or value > 2**53):
-            self._refuse("n_units", "integer", "n_units must be an integer of at least 1")
+            self._reject("n_units", "integer", "n_units must be an integer of at least 1")
         if (
             value is not None
             and n_predictions is not None
             and value > max(int(n_predictions.sum()), 1)
         ):
             detail = f"every unit must have a prediction: n_units is at most the sum of n_predictions, {n_predictions.sum()}"
-            self._refuse("n_units", "units_above_predictions", detail)
+            self._reject("n_units", "units_above_predictions", detail)
         return value
 
     def _name(self, name: str) -> str | None:
         value = self.fields.get(name)
         if value is not None and (not isinstance(value, str) or not NAME.fullmatch(value)):
-            self._refuse(name, "name", INVALID_NAME)
+            self._reject(name, "name", INVALID_NAME)
         return value
 
     def _event_time(self) -> int | None:
@@ -360,7 +360,7 @@ class _Reader:
             return None
         micros = instant(value)
         if micros is None:
-            self._refuse("event_time", *refusal(value))
+            self._reject("event_time", *rejection(value))
         return micros
 
     def _slice(self) -> tuple[tuple[str, str], ...]:
@@ -368,7 +368,7 @@ class _Reader:
         if value is None:
             return ()
         if not isinstance(value, Mapping):
-            self._refuse("slice", "slice", "slice maps keys to values")
+            self._reject("slice", "slice", "slice maps keys to values")
             raise AssertionError
         for key, text in value.items():
             if (
@@ -376,5 +376,5 @@ class _Reader:
                 or not NAME.fullmatch(text)
                 or not NAME.fullmatch(str(key))
             ):
-                self._refuse(f"slice/{key}", "name", INVALID_NAME)
+                self._reject(f"slice/{key}", "name", INVALID_NAME)
         return tuple(sorted((str(key), text) for key, text in value.items()))

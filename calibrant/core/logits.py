@@ -28,7 +28,7 @@ def relative_logits(logits: Floats, axis: int) -> Floats:
     >>> relative_logits(np.array([[2.0, 1.0, -3e38]]), 1)
     array([[  0.,  -1., -inf]])
     """
-    zed = logits - logits.max(axis=axis, keepdims=True)
-    if zed.size and zed.min() < -MASKED:
-        zed[zed < -MASKED] = -np.inf
-    return np.asarray(zed)
+    logit = logits - logits.max(axis=axis, keepdims=True)
+    if logit.size and logit.min() < -MASKED:
+        logit[logit < -MASKED] = -np.inf
+    return np.asarray(logit)

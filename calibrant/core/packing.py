@@ -130,8 +130,8 @@ def unpack(
         return _read_arrays(columns, frame, min(largest, MAX_CONTENT)), about
     except PackingError:
         raise
-    except _FAULTS as fault:
-        raise _damaged(fault) from fault
+    except _FAULTS as error:
+        raise _damaged(error) from error
 
 
 def described(data: bytes) -> tuple[dict[str, Any], int]:
@@ -150,15 +150,15 @@ def described(data: bytes) -> tuple[dict[str, Any], int]:
         return about, _content(columns)
     except PackingError:
         raise
-    except _FAULTS as fault:
-        raise _damaged(fault) from fault
+    except _FAULTS as error:
+        raise _damaged(error) from error
 
 
-def _damaged(fault: Exception) -> Exception:
-    if isinstance(fault, zstandard.ZstdError) and _NO_MEMORY in str(fault):
+def _damaged(error: Exception) -> Exception:
+    if isinstance(error, zstandard.ZstdError) and _NO_MEMORY in str(error):
         # A state of the machine, not of the bytes: the same bytes can be read later.
-        return MemoryError(str(fault))
-    return PackingError(f"damaged bytes: {str(fault)[:200]}")
+        return MemoryError(str(error))
+    return PackingError(f"damaged bytes: {str(error)[:200]}")
 
 
 def _header(text: bytes) -> tuple[dict[str, Any], list[list[Any]]]:

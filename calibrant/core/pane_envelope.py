@@ -54,10 +54,10 @@ class PaneEnvelope:
         about = unpack(data[:head], largest=0)[1]
         try:
             spec, sizes = _outline(about)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as fault:
-            if isinstance(fault, PackingError):
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            if isinstance(error, PackingError):
                 raise
-            raise PackingError(f"not a packed pane: {str(fault)[:200]}") from fault
+            raise PackingError(f"not a packed pane: {str(error)[:200]}") from error
         parts: dict[str, bytes] = {}
         for name, size in sizes.items():
             parts[name] = data[head : head + size]

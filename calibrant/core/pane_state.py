@@ -14,7 +14,7 @@ from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.histograms import Histograms
 from calibrant.accumulators.sample import Sample
 from calibrant.accumulators.unit_sample import UnitSample
-from calibrant.core.array_memory import held_bytes
+from calibrant.core.array_memory import stored_bytes
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import (
     MODULUS,
@@ -126,7 +126,7 @@ class PaneState:
         """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
 
         Each such batch counts the unit as a new one. `n` is exact up to 1024 units and estimated from those
-        whose hash lies below a threshold beyond.
+        whose hash is below a threshold beyond.
         """
         units = self["unit_sample"]
         assert isinstance(units, UnitSample)
@@ -191,7 +191,9 @@ class PaneState:
         Array memory is exact; arrays shared with a copy of the pane count in both. Objects are estimated: for panes of
         100 kB or more the total is within 10 % of what the allocator reports.
         """
-        held = held_bytes(chain.from_iterable(part.held_arrays() for part in self._parts.values()))
+        held = stored_bytes(
+            chain.from_iterable(part.stored_arrays() for part in self._parts.values())
+        )
         return held + sum(part.object_bytes for part in self._parts.values())
 
     def fill_batch(self, batch: Batch) -> None:

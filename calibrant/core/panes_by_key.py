@@ -72,7 +72,7 @@ def fill_by(
 ) -> PanesByKey:
     """Fill a table's rows into panes by time and slice.
 
-    The panes equal those that the service makes of the same rows. The table is read into memory; fill larger data in
+    The panes equal those that the service fills from the same rows. The table is read into memory; fill larger data in
     pieces that keep each unit complete, and add the panes.
 
     Parameters
@@ -173,7 +173,7 @@ def _filled(
         pane = Pane(spec, sample_bytes=sample_bytes)
         for some in apart(part):
             pane.fill_batch(some)
-        panes[Key(None if pane_s is None else _instant(place.start_s), place.slice)] = pane
+        panes[Key(None if pane_s is None else _timestamp(place.start_s), place.slice)] = pane
     panes.n_units_split = _n_units_split(batch, pane_s)
     if panes.n_units_split:
         text = f"{panes.n_units_split} units have rows in panes of different times; each of these panes counts them as one"
@@ -313,7 +313,7 @@ def _in_table(
     return found
 
 
-def _instant(start_s: int) -> datetime:
+def _timestamp(start_s: int) -> datetime:
     return datetime.fromtimestamp(start_s, UTC)
 
 

@@ -166,7 +166,7 @@ class Option:
         """Type of its values."""
         return type(self.default)
 
-    def of(self, question: PaneQuery) -> Any:
+    def of(self, pane_query: PaneQuery) -> Any:
         """Return its value in a query, or its default.
 
         Raises
@@ -174,7 +174,7 @@ class Option:
         CalibrationInputError
             As `read`.
         """
-        value = question.options.get(self.name)
+        value = pane_query.options.get(self.name)
         return self.default if value is None else self.read(value)
 
     def read(self, value: Any) -> str | int | float:
@@ -187,12 +187,12 @@ class Option:
         """
         typed = self._typed(value)
         if self.allowed and typed not in self.allowed:
-            raise self._refused(
+            raise self._rejected(
                 "one_of",
                 f"Received {self.name}={_shown(value)}; expected one of {', '.join(map(str, self.allowed))}.",
             )
         if not isinstance(typed, str) and not self._in_range(typed):
-            raise self._refused(
+            raise self._rejected(
                 "range",
                 f"Received {self.name}={_shown(value)}; expected a value in [{_bound(self.low)}, {_bound(self.high)}].",
             )
@@ -208,17 +208,17 @@ class Option:
             and ("_" in value or not value.isascii())
         )
         if isinstance(value, bool) or odd or not (whole or isinstance(value, taken)):
-            raise self._refused(
+            raise self._rejected(
                 "type",
                 f"Received {self.name}={_shown(value)}; expected {_TYPE_NAMES[self.type]}.",
             )
         try:
             return self.type(value)
-        except (ValueError, OverflowError) as fault:
-            raise self._refused(
+        except (ValueError, OverflowError) as error:
+            raise self._rejected(
                 "type",
                 f"Received {self.name}={_shown(value)}; expected {_TYPE_NAMES[self.type]}.",
-            ) from fault
+            ) from error
 
     def _in_range(self, value: float) -> bool:
         # Written so that nan is rejected.
@@ -228,7 +228,7 @@ class Option:
             and value == value
         )
 
-    def _refused(self, rule: str, detail: str) -> CalibrationInputError:
+    def _rejected(self, rule: str, detail: str) -> CalibrationInputError:
         return CalibrationInputError.at(f"/{self.name}", rule, detail)
 
 

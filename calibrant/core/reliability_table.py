@@ -9,7 +9,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 Floats = NDArray[np.float64]
 INTERVAL_METHOD = "wilson, with the effective number of independent units of the bin"
@@ -23,15 +23,15 @@ def reliability(view: View) -> dict[str, Any]:
     dict with scope, raters, binning, bins, edges, n, n_ratings, n_units, weight, mean_confidence, accuracy, the
     `table` of one object per bin (empty bins listed with null means), and `reason` if there is no data.
     """
-    question, counts = view.question, view.counts
+    pane_query, counts = view.pane_query, view.counts
     result: dict[str, Any] = {
         "scope": view.scope,
-        "raters": question.raters,
-        "binning": question.binning,
-        "bins": question.bins,
-        "edges": question.edges,
-        "min_count": question.min_count,
-        "ci": question.ci,
+        "raters": pane_query.raters,
+        "binning": pane_query.binning,
+        "bins": pane_query.bins,
+        "edges": pane_query.edges,
+        "min_count": pane_query.min_count,
+        "ci": pane_query.ci,
         "n": counts["n_labelled"],
         "n_predictions": counts["n_predictions"],
         "n_ratings": counts["n_ratings"],
@@ -41,15 +41,15 @@ def reliability(view: View) -> dict[str, Any]:
     }
     try:
         table = view.table()
-    except NotAnswerable as refusal:
+    except NoResultError as rejection:
         return result | {
             "table": [],
             "weight": None,
             "mean_confidence": None,
             "accuracy": None,
-            "reason": refusal.reason,
-            "detail": refusal.detail,
-            "n_excluded": refusal.n_excluded,
+            "reason": rejection.reason,
+            "detail": rejection.detail,
+            "n_excluded": rejection.n_excluded,
         }
     cells = table.cells
     weight = float(cells.weight.sum())
@@ -58,7 +58,7 @@ def reliability(view: View) -> dict[str, Any]:
         "mean_confidence": float(cells.confidence.sum()) / weight if weight else None,
         "accuracy": float(cells.correct.sum()) / weight if weight else None,
         "discarded_weight": table.discarded_weight,
-        "table": _rows(cells, table.edges, question.ci),
+        "table": _rows(cells, table.edges, pane_query.ci),
     }
     return result if weight else result | {"reason": "no_data"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch import Votes
+from calibrant.core.batch import Ratings
 from calibrant.core.float32 import pack_scores, unpack_scores
 from calibrant.core.sampled_rows import COLUMNS, SampledRows
 
@@ -23,9 +23,9 @@ def packed_columns(rows: SampledRows) -> dict[str, NDArray[Any]]:
         columns
         | pack_scores(rows.scores, rows.narrow)
         | {
-            "n_votes": np.bincount(rows.votes.row, minlength=len(rows)),
-            "vote_class": rows.votes.class_index,
-            "vote_count": rows.votes.count,
+            "n_votes": np.bincount(rows.ratings.row, minlength=len(rows)),
+            "vote_class": rows.ratings.class_index,
+            "vote_count": rows.ratings.count,
         }
     )
 
@@ -36,16 +36,16 @@ def unpacked_columns(arrays: Columns) -> SampledRows:
     A missing array is a KeyError; arrays of other lengths are a ValueError or an IndexError.
     """
     n = len(arrays["ids"])
-    votes = Votes(
+    ratings = Ratings(
         np.repeat(np.arange(n), arrays["n_votes"]), arrays["vote_class"], arrays["vote_count"]
     )
     columns: dict[str, Any] = {name: arrays[name] for name in _PLAIN}
     scores, narrow = unpack_scores(arrays, n)
-    return SampledRows(**columns, scores=scores, votes=votes).knowing(narrow)
+    return SampledRows(**columns, scores=scores, ratings=ratings).knowing(narrow)
 
 
 def first_format(arrays: Columns) -> SampledRows:
     """Return rows of format 1: eight bytes a score, a row number for each rating."""
-    votes = Votes(*(arrays[f"vote_{name}"] for name in ("row", "class", "count")))
+    ratings = Ratings(*(arrays[f"vote_{name}"] for name in ("row", "class", "count")))
     columns: dict[str, Any] = {name: arrays[name] for name in COLUMNS}
-    return SampledRows(**columns, votes=votes)
+    return SampledRows(**columns, ratings=ratings)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch import Batch, Votes
+from calibrant.core.batch import Batch, Ratings
 from calibrant.core.float32 import Narrowed, narrow_scores
 from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.stored_batch import HashedBatch
 from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
 
-ROW_BYTES, VOTE_BYTES = 32, 4
+ROW_BYTES, RATING_BYTES = 32, 4
 MAX_HALVINGS = 64
 ROW_SUM = 1e-6
 COLUMNS = ("ids", "units", "logits", "weights", "scores", "counts")
@@ -42,10 +42,10 @@ class SampledBatch(HashedBatch):
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> SampledBatch:
         """Select the predictions at `index`, with their hashes."""
         assert self.hashes is not None and self.unit_hashes is not None
-        bare = Batch(self.task, self.scores, self.is_logits, self.votes, self.weights).take(index)
+        bare = Batch(self.task, self.scores, self.is_logits, self.ratings, self.weights).take(index)
         where = np.arange(self.n)[index]
         return SampledBatch(
-            bare.task, bare.scores, bare.is_logits, bare.votes, bare.weights,
+            bare.task, bare.scores, bare.is_logits, bare.ratings, bare.weights,
             hashes=self.hashes[where], unit_hashes=self.unit_hashes[where],
         )  # fmt: skip
 
@@ -60,27 +60,27 @@ class SampledRows:
     weights: Floats
     scores: Floats
     counts: Ints
-    votes: Votes
+    ratings: Ratings
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def content(self) -> U64:
         """Hash everything that distinguishes two rows of one id."""
-        votes = self.votes
+        ratings = self.ratings
         each = mix(
-            votes.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
-            + votes.count.astype(np.uint64)
+            ratings.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
+            + ratings.count.astype(np.uint64)
         )
         total = np.zeros(len(self), np.uint64)
-        np.add.at(total, votes.row, each)
+        np.add.at(total, ratings.row, each)
         plain = np.column_stack([self.scores, self.weights, self.logits.astype(np.float64)])
         return mix(mix(hash_rows(plain) ^ total) ^ self.units)
 
     def take(self, index: Ints) -> SampledRows:
-        votes = Batch("multiclass", self.scores, False, self.votes).take(index).votes
+        ratings = Batch("multiclass", self.scores, False, self.ratings).take(index).ratings
         taken: dict[str, Any] = {name: getattr(self, name)[index] for name in COLUMNS}
-        rows = SampledRows(**taken, votes=votes)
+        rows = SampledRows(**taken, ratings=ratings)
         if "narrow" in self.__dict__:
             fits, scores, totals = self.narrow
             rows.knowing((fits[index], scores[index], totals[index]))
@@ -89,7 +89,7 @@ class SampledRows:
     def counted(self, counts: Ints) -> SampledRows:
         """Return the same rows with these numbers of occurrences."""
         same = SampledRows(
-            self.ids, self.units, self.logits, self.weights, self.scores, counts, self.votes
+            self.ids, self.units, self.logits, self.weights, self.scores, counts, self.ratings
         )
         return same.knowing(self.narrow) if "narrow" in self.__dict__ else same
 
@@ -97,11 +97,13 @@ class SampledRows:
         """Return the first n rows."""
         if n == len(self):
             return self
-        entries = int(np.searchsorted(self.votes.row, n))
+        entries = int(np.searchsorted(self.ratings.row, n))
         columns: dict[str, Any] = {name: getattr(self, name)[:n] for name in COLUMNS}
-        votes = self.votes
-        votes = Votes(votes.row[:entries], votes.class_index[:entries], votes.count[:entries])
-        rows = SampledRows(**columns, votes=votes)
+        ratings = self.ratings
+        ratings = Ratings(
+            ratings.row[:entries], ratings.class_index[:entries], ratings.count[:entries]
+        )
+        rows = SampledRows(**columns, ratings=ratings)
         if "narrow" in self.__dict__:
             fits, scores, totals = self.narrow
             rows.knowing((fits[:n], scores[:n], totals[:n]))
@@ -114,14 +116,14 @@ class SampledRows:
             name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS
         }
         starts = np.cumsum([0, *(len(part) for part in parts)])
-        votes = Votes(
+        ratings = Ratings(
             np.concatenate(
-                [part.votes.row + start for part, start in zip(parts, starts, strict=False)]
+                [part.ratings.row + start for part, start in zip(parts, starts, strict=False)]
             ),
-            np.concatenate([part.votes.class_index for part in parts]),
-            np.concatenate([part.votes.count for part in parts]),
+            np.concatenate([part.ratings.class_index for part in parts]),
+            np.concatenate([part.ratings.count for part in parts]),
         )
-        rows = cls(**columns, votes=votes)
+        rows = cls(**columns, ratings=ratings)
         if all("narrow" in part.__dict__ for part in parts):
             fits, scores, totals = (
                 np.concatenate([part.narrow[place] for part in parts]) for place in range(3)
@@ -135,7 +137,7 @@ class SampledRows:
         return np.asarray(
             self.scores.shape[1] * np.where(self.narrow[0], 4, 8)
             + ROW_BYTES
-            + VOTE_BYTES * np.bincount(self.votes.row, minlength=len(self))
+            + RATING_BYTES * np.bincount(self.ratings.row, minlength=len(self))
         )
 
     @cached_property
@@ -189,9 +191,9 @@ def n_below(ids: U64, halvings: int) -> int:
 
 def no_rows(n_classes: int) -> SampledRows:
     hashes, ints = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    votes = Votes(ints, ints, ints)
+    ratings = Ratings(ints, ints, ints)
     return SampledRows(
-        hashes, hashes, np.zeros(0, np.uint8), np.zeros(0), np.zeros((0, n_classes)), ints, votes
+        hashes, hashes, np.zeros(0, np.uint8), np.zeros(0), np.zeros((0, n_classes)), ints, ratings
     )
 
 
@@ -201,20 +203,20 @@ def rows_of(batch: Batch, hashes: U64, units: U64) -> SampledRows:
     # Minus zero hashes as zero, so zero is stored.
     scores = batch.scores + 0.0
     return SampledRows(
-        hashes, units, logits, weights + 0.0, scores, np.ones(batch.n, np.int64), batch.votes
+        hashes, units, logits, weights + 0.0, scores, np.ones(batch.n, np.int64), batch.ratings
     )
 
 
 def fits(rows: SampledRows, n_classes: int) -> bool:
     """Return whether the columns have their types and lengths."""
-    n, votes = len(rows.ids), rows.votes
+    n, ratings = len(rows.ids), rows.ratings
     columns = ((rows.ids, np.uint64), (rows.units, np.uint64), (rows.logits, np.uint8), (rows.weights, np.float64),
                (rows.counts, np.int64))  # fmt: skip
     if any(column.dtype != dtype or column.shape != (n,) for column, dtype in columns):
         return False
     if rows.scores.dtype != np.float64 or rows.scores.shape != (n, n_classes):
         return False
-    entries = (votes.row, votes.class_index, votes.count)
+    entries = (ratings.row, ratings.class_index, ratings.count)
     return len({each.shape for each in entries}) == 1 and all(
         each.dtype == np.int64 and each.ndim == 1 for each in entries
     )
@@ -223,7 +225,7 @@ def fits(rows: SampledRows, n_classes: int) -> bool:
 def is_possible(rows: SampledRows) -> bool:
     """Return whether predictions can have these values, each row once and sorted."""
     n, n_classes = rows.scores.shape
-    votes = rows.votes
+    ratings = rows.ratings
     if not (np.isfinite(rows.scores).all() and np.isfinite(rows.weights).all()):
         return False
     if (rows.logits > 1).any() or (rows.counts < 1).any() or (rows.counts > 2**53).any():
@@ -231,10 +233,10 @@ def is_possible(rows: SampledRows) -> bool:
     if ((rows.weights < MIN_WEIGHT) & (rows.weights != 0) | (rows.weights > MAX_WEIGHT)).any():
         return False
     inside = [(each >= low) & (each < high) for each, low, high in zip(
-        (votes.row, votes.class_index, votes.count), (0, 0, 1), (n, n_classes, 2**53), strict=True)]  # fmt: skip
-    if not np.all(inside) or (np.diff(votes.row * n_classes + votes.class_index) <= 0).any():
+        (ratings.row, ratings.class_index, ratings.count), (0, 0, 1), (n, n_classes, 2**53), strict=True)]  # fmt: skip
+    if not np.all(inside) or (np.diff(ratings.row * n_classes + ratings.class_index) <= 0).any():
         return False
-    if len(np.unique(votes.row)) != n:
+    if len(np.unique(ratings.row)) != n:
         return False
     plain = rows.scores[rows.logits == 0]
     if ((plain < 0) | (plain > 1)).any() or (np.abs(plain.sum(axis=1) - 1.0) > ROW_SUM).any():

@@ -88,7 +88,7 @@ class PaneSpec:
             raise CalibrationInputError.at("/composites", "class_not_kept", detail)
 
     @property
-    def kept_classes(self) -> tuple[int, ...]:
+    def stored_classes(self) -> tuple[int, ...]:
         """Classes with class-wise cells."""
         if self.listed_classes is not None:
             return self.listed_classes
@@ -97,7 +97,7 @@ class PaneSpec:
     @property
     def keeps_all_classes(self) -> bool:
         """Whether every class has a separate table."""
-        return len(self.kept_classes) == self.n_classes
+        return len(self.stored_classes) == self.n_classes
 
     @property
     def default_scope(self) -> str:

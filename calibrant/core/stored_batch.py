@@ -65,7 +65,7 @@ class StoredBatch(HashedBatch):
     def of(cls, batch: Batch, parts: NDArray[np.int64]) -> StoredBatch:
         """Return a batch with its hashes and these batch numbers."""
         return cls(
-            batch.task, batch.scores, batch.is_logits, batch.votes, batch.weights, cases=batch.cases, delays=batch.delays,
+            batch.task, batch.scores, batch.is_logits, batch.ratings, batch.weights, cases=batch.cases, delays=batch.delays,
             hashes=batch.prediction_hash, unit_hashes=batch.unit_hash, source=batch.unit_source, parts=parts,
         )  # fmt: skip
 

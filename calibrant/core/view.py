@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 T = TypeVar("T")
 
 
-class NotAnswerable(Exception):
+class NoResultError(Exception):
     """The state has no result; `reason` is a code for machines, `detail` a sentence, `n_excluded` the number left out."""
 
     def __init__(self, reason: str, detail: str, n_excluded: float | None = None) -> None:
@@ -67,27 +67,27 @@ class View:
     Parameters
     ----------
     pane : Pane
-    question : PaneQuery, checked against the pane's spec
+    pane_query : PaneQuery, checked against the pane's spec
     batch : the raw rows of the pane, if available
     """
 
-    def __init__(self, pane: Pane, question: PaneQuery, batch: Batch | None = None) -> None:
-        self.pane, self.question = pane, question.check(pane.spec, exact=batch is None)
+    def __init__(self, pane: Pane, pane_query: PaneQuery, batch: Batch | None = None) -> None:
+        self.pane, self.pane_query = pane, pane_query.check(pane.spec, exact=batch is None)
         self.spec = pane.spec
-        self.policy = policy_index(question.raters)
-        self.scope = question.scope_for(pane.spec)
+        self.policy = policy_index(pane_query.raters)
+        self.scope = pane_query.scope_for(pane.spec)
         self.filling = None if batch is None else Filling(batch)
         self._made: dict[Any, Any] = {}
 
-    def asking(self, question: PaneQuery) -> View:
+    def asking(self, pane_query: PaneQuery) -> View:
         """Return a view of the same data under another query."""
         other = View.__new__(View)
-        other.pane, other.question = (
+        other.pane, other.pane_query = (
             self.pane,
-            question.check(self.spec, exact=self.filling is None),
+            pane_query.check(self.spec, exact=self.filling is None),
         )
         other.spec, other.filling = self.spec, self.filling
-        other.policy, other.scope = policy_index(question.raters), question.scope_for(self.spec)
+        other.policy, other.scope = policy_index(pane_query.raters), pane_query.scope_for(self.spec)
         other._made = {}
         return other
 
@@ -102,7 +102,7 @@ class View:
 
     @property
     def _splits_ties(self) -> bool:
-        return self.is_raw and self.question.options.get("ties") == "split"
+        return self.is_raw and self.pane_query.options.get("ties") == "split"
 
     @cached_property
     def weighted(self) -> bool:
@@ -115,10 +115,10 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The window contains plain histograms, or the classes' cells are not stored.
         """
-        self.refuse_histograms()
+        self.reject_histograms()
         return self.cells_of(self.scope)
 
     def table(self) -> Table:
@@ -126,19 +126,19 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The window contains histograms that do not support this query, or the classes' cells are not stored.
         """
         return self.table_of(self.scope)
 
     def table_of(self, scope: str) -> Table:
         """Return a `table` of another scope."""
-        return self.binned(scope, self.question.binning, self.question.bins)
+        return self.binned(scope, self.pane_query.binning, self.pane_query.bins)
 
     def binned(self, scope: str, binning: str, bins: int) -> Table:
         """Return a scope's table under another binning than the query's."""
         if binning == "equal_mass":
-            self.refuse_histograms()
+            self.reject_histograms()
             return self.once((scope, binning, bins), lambda: self._mass_table(scope, bins))
         self._check_histograms(scope)
         return self.once((scope, binning, bins), lambda: self._width_table(scope, bins))
@@ -155,7 +155,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             Not every class's cells are stored.
         """
         return [self.table_of(f"class:{k}") for k in range(self.spec.n_classes)]
@@ -195,16 +195,16 @@ class View:
     def _width_bins(self, scope: str, bins: int) -> Ints:
         """Return the equal-width bin of each of `cells_of`; int64 (n_cells,)."""
         if self.filling is not None:
-            return equal_width_bin(self.cells_of(scope).lower, bins, self.question.edges)
+            return equal_width_bin(self.cells_of(scope).lower, bins, self.pane_query.edges)
         grid = self.spec.grid_for(scope)
-        return grid.bins(bins, self.question.edges)[self._kept_cells(scope)[0]]
+        return grid.bins(bins, self.pane_query.edges)[self._stored_cells(scope)[0]]
 
     def cells_of(self, scope: str) -> Cells:
         """Return non-empty cells of a scope under the policy.
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The class's cells are not stored.
         """
         return self.once(("cells", scope), lambda: self._cells_of(scope))
@@ -214,7 +214,7 @@ class View:
             if self._splits_ties:
                 return self.row_cells(scope)
             return cells_of_scores(self.filling, self.policy, scope)
-        places, counts, sums = self._kept_cells(scope)
+        places, counts, sums = self._stored_cells(scope)
         grid = self.spec.grid_for(scope)
         return under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
 
@@ -223,39 +223,39 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The window contains plain histograms.
         """
-        self.refuse_histograms()
+        self.reject_histograms()
         block = self.pane["scores"].blocks["scores"]
         counts = dict(zip(score_sums.COUNTS, block.counts[:, self.policy].tolist(), strict=True))
         return counts | dict(zip(score_sums.SUMS, block.sums[:, self.policy].tolist(), strict=True))
 
-    def refuse_histograms(self) -> None:
+    def reject_histograms(self) -> None:
         """Raise if the window contains plain histograms, which have only binned tables."""
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
             return
         held = max(self.pane.histograms.weight(key) for key in self.pane.histograms.blocks)
         detail = "the window contains plain histograms, which supply equal-width bins of their own kind, policy and edges only"
-        raise NotAnswerable("not_in_histogram", detail, held)
+        raise NoResultError("not_in_histogram", detail, held)
 
-    def refuse_partial(self, n_held: int, name: str) -> None:
+    def reject_partial(self, n_stored: int, name: str) -> None:
         """Raise if an accumulator has fewer predictions than were labelled: some were added before it was stored."""
-        missing = self.counts["n_labelled"] - n_held
+        missing = self.counts["n_labelled"] - n_stored
         if missing:
-            raise NotAnswerable(
+            raise NoResultError(
                 "not_kept", f"{name} of {missing} predictions of the window was not stored", missing
             )
 
     def histogram_keys(self, scope: str) -> tuple[str, ...]:
         """Return keys of the plain histograms for a scope under this query: for all labels, those of every class."""
         kind, _, name = scope.partition(":")
-        end = f"{self.question.raters}|{self.question.edges}"
+        end = f"{self.pane_query.raters}|{self.pane_query.edges}"
         if kind == "all":
             return tuple(f"class|{k}|{end}" for k in range(self.spec.n_classes))
         return (f"{kind}|{name}|{end}",)
 
-    def _held_keys(self, scope: str) -> tuple[str, ...]:
+    def _stored_keys(self, scope: str) -> tuple[str, ...]:
         """Return those keys if the window contains histograms of every one; else none."""
         if not self.pane.keeps("histograms"):
             return ()
@@ -267,13 +267,13 @@ class View:
 
         `n` is None if clients did not report the number of predictions of their ratings.
         """
-        keys = self._held_keys(scope)
+        keys = self._stored_keys(scope)
         if not keys:
             return {}
         held = self.pane.histograms
         # Every class counts every rating once.
         weight, predictions = held.weight(keys[0]), held.n_predictions(keys[0])
-        pooled = self.question.raters == "pooled"
+        pooled = self.pane_query.raters == "pooled"
         return {
             "n": None if predictions is None else self.counts["n_labelled"] + predictions,
             "n_ratings": self.counts["n_ratings"] + round(weight)
@@ -287,7 +287,7 @@ class View:
         held = self.pane.histograms.weight(self.histogram_keys(self.scope)[0])
         rest = (
             self.counts["n_ratings"]
-            if self.question.raters == "pooled"
+            if self.pane_query.raters == "pooled"
             else self.counts["n_labelled"]
         )
         return held / (held + rest) if held else 0.0
@@ -297,7 +297,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             Plain histograms contain predictions that those of the kind, under this policy and these edges, do not.
         """
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
@@ -310,29 +310,29 @@ class View:
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
             return
         held = self.pane.histograms
-        keys = self._held_keys(scope)
+        keys = self._stored_keys(scope)
         if not keys:
-            self.refuse_histograms()
+            self.reject_histograms()
         for key, other in product(keys, held.blocks):
             missing = held.uncovered(key, other)
             if missing:
                 detail = f"histograms of {other.replace('|', ' ')} contain predictions that those of {key.replace('|', ' ')} do not"
-                raise NotAnswerable("not_in_histogram", detail, missing)
+                raise NoResultError("not_in_histogram", detail, missing)
 
     def _width_table(self, scope: str, bins: int) -> Table:
         grid = self.spec.grid_for(scope)
         if self.filling is None and bins not in grid.exact_bins:
-            raise NotAnswerable(
+            raise NoResultError(
                 "bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly"
             )
         grouped = self.cells_of(scope).grouped(self._width_bins(scope, bins), bins)
-        for key in self._held_keys(scope):
+        for key in self._stored_keys(scope):
             grouped = with_histogram(grouped, self.pane.histograms.table(key), bins)
         return self._discarding(grouped, np.arange(bins + 1) / bins)
 
     def _discarding(self, cells: Cells, edges: Floats) -> Table:
         """Return a table without the bins below `min_count`: samples, or mass if predictions have weights."""
-        least = self.question.min_count
+        least = self.pane_query.min_count
         if not least:
             return Table(cells, edges, 0.0)
         size = cells.weight if self.weighted else cells.count.astype(np.float64)
@@ -344,11 +344,11 @@ class View:
         )  # fmt: skip
         return Table(emptied, edges, discarded)
 
-    def _kept_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
+    def _stored_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
         """Return places on the scope's grid, counts and sums of the non-empty cells."""
-        return self.once(("kept", scope), lambda: self._read_kept_cells(scope))
+        return self.once(("kept", scope), lambda: self._read_stored_cells(scope))
 
-    def _read_kept_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
+    def _read_stored_cells(self, scope: str) -> tuple[Ints, Ints, Floats]:
         kind, _, name = scope.partition(":")
         if kind in ("top_label", "positive"):
             return self.pane[kind].blocks["cells"].filled()
@@ -365,11 +365,11 @@ class View:
         return unique, merged_counts, np.stack([np.bincount(index, s, len(unique)) for s in sums])
 
     def _class_cells(self, class_index: int) -> tuple[Ints, Ints, Floats]:
-        if class_index not in self.spec.kept_classes:
+        if class_index not in self.spec.stored_classes:
             listed = "the first 64 classes have separate tables only if the model has no more; list others when you create the model"
-            raise NotAnswerable("class_not_kept", listed)
+            raise NoResultError("class_not_kept", listed)
         width = self.spec.class_grid.n_positions
-        start = self.spec.kept_classes.index(class_index) * width
+        start = self.spec.stored_classes.index(class_index) * width
         places, counts, sums = self.once("classes", self.pane["classes"].blocks["cells"].filled)
         first, last = np.searchsorted(places, [start, start + width])
         return places[first:last] - start, counts[:, first:last], sums[:, first:last]
@@ -379,12 +379,12 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             There are no raw rows.
         """
         filling = self.filling
         if filling is None:
-            raise NotAnswerable("needs_rows", "the stored state has cells, no rows")
+            raise NoResultError("needs_rows", "the stored state has cells, no rows")
         return self.once(("rows", scope), lambda: cells_of_rows(filling, self.policy, scope))
 
     def row_cells(self, scope: str) -> Cells:
@@ -392,7 +392,7 @@ class View:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             There are no raw rows.
         """
         rows = self.rows(scope)

@@ -220,5 +220,5 @@ def _reason(moved: bool, scores_moved: bool) -> str:
     if moved:
         return "calibration differs between the windows"
     if scores_moved:
-        return "the distribution of scores differs between the windows; calibration does not, as far as the labels tell"
+        return "the distribution of scores differs between the windows; the available labels show no change of calibration"
     return "no difference beyond chance"

@@ -2,7 +2,7 @@
 
 The evidence is tempered by the dispersion of earlier cohorts, and counts labels that have not arrived at their least favourable value.
 A change has to show more, the less is known of the variation of cohorts before it (`caution`).
-The plain statistic is kept beside it: if it alone reaches the threshold, an assumption is in doubt, and that is a watch.
+The plain statistic is stored with it: if it alone reaches the threshold, an assumption is in doubt, and that is a watch.
 
 Cohorts are numbered in order of time (for example start divided by length), and each counts once. The number
 of the last one is a watermark; cohorts at or below it are closed. A replay therefore changes nothing and gives

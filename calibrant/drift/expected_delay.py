@@ -35,7 +35,7 @@ class Change:
     slope: float = 1.0
 
 
-ASKED = (Change(slope=0.75), Change(intercept=0.4))
+PREDICTED_CHANGES = (Change(slope=0.75), Change(intercept=0.4))
 
 
 def expected_delay(

@@ -65,10 +65,10 @@ def unpack_state(data: bytes) -> DetectorState:
         raise PackingError(f"this is not a detector in format 1 to {FORMAT} with bets {GRID}")
     try:
         return _read(arrays, about)
-    except (KeyError, ValueError, IndexError, AttributeError) as fault:
-        if isinstance(fault, PackingError):
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, PackingError):
             raise
-        raise PackingError(f"not a detector: {fault}") from fault
+        raise PackingError(f"not a detector: {error}") from error
 
 
 def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> DetectorState:

@@ -83,9 +83,13 @@ def _weights(filling: Filling, raters: str) -> Floats:
 
 def _labels(filling: Filling, class_index: Ints, raters: str) -> Floats:
     """Return each labelled row's label of its class, in [0, 1]."""
-    hits = filling.hits.where(filling.hits.class_index == class_index[filling.hits.row])
-    named = {"majority": hits.majority, "single": hits.single}
-    return np.bincount(hits.row, named.get(raters, hits.share), filling.n).astype(np.float64)
+    correct_ratings = filling.correct_ratings.where(
+        filling.correct_ratings.class_index == class_index[filling.correct_ratings.row]
+    )
+    named = {"majority": correct_ratings.majority, "single": correct_ratings.single}
+    return np.bincount(
+        correct_ratings.row, named.get(raters, correct_ratings.share), filling.n
+    ).astype(np.float64)
 
 
 def _squared(unit: Ints, place: Ints, omega: Floats, bins: int) -> Floats:

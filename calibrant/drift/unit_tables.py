@@ -235,8 +235,8 @@ def _table_of(columns: NDArray[Any]) -> UnitTable:
         )
     try:
         return UnitTable(*columns).check()
-    except ValueError as fault:
-        raise PackingError(str(fault)) from fault
+    except ValueError as error:
+        raise PackingError(str(error)) from error
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:

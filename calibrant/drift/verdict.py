@@ -178,9 +178,9 @@ def _status(
     if shift is not None and shift.anytime_p <= SHIFT_P:
         return (
             "watch",
-            "the distribution of scores moved; calibration is within tolerance as far as the labels tell",
+            "the distribution of scores shifted; by the available labels, calibration is within tolerance",
         )
-    return "ok", "calibration is within tolerance as far as the labels tell"
+    return "ok", "by the available labels, calibration is within tolerance"
 
 
 def _evidence(state: DetectorState, threshold: float, run_length: float) -> dict[str, Any]:

@@ -95,9 +95,9 @@ def least_score(weight: Floats, correct: Floats, divisible: NDArray[np.bool_], k
     No arrangement inside the cells has a smaller recalibrated score: the running sums of hits are above this one's, and a lower convex
     minorant has slopes further apart.
     """
-    misses = np.where(divisible, weight - correct, weight)
-    hits = np.where(divisible, correct, 0.0)
-    mass = np.stack([misses, hits], axis=1).ravel()
+    incorrect_ratings = np.where(divisible, weight - correct, weight)
+    correct_ratings = np.where(divisible, correct, 0.0)
+    mass = np.stack([incorrect_ratings, correct_ratings], axis=1).ravel()
     rate = np.stack(
         [np.where(divisible, 0.0, correct / weight), np.ones(len(weight))], axis=1
     ).ravel()

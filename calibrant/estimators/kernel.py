@@ -30,16 +30,16 @@ class Points:
     Attributes
     ----------
     score : in [CLIP, 1 - CLIP], not decreasing
-    weight, hits : of the group's samples
-    own_weight, own_hits : what is left out of a sample's own estimate. For a single rating own_hits is nan: its outcome, 1 for a hit and
+    weight, correct_ratings : of the group's samples
+    own_weight, own_correct : what is left out of a sample's own estimate. For a single rating own_hits is nan: its outcome, 1 for a hit and
         0 for a miss.
     """
 
     score: Floats
     weight: Floats
-    hits: Floats
+    correct_ratings: Floats
     own_weight: Floats
-    own_hits: Floats
+    own_correct: Floats
 
 
 def points_of(cells: Cells, leave: str, fractional: bool) -> Points:
@@ -60,8 +60,10 @@ def points_of(cells: Cells, leave: str, fractional: bool) -> Points:
         return Points(score, cells.weight, cells.correct, samples, np.full(len(cells), np.nan))
     single = (cells.count == cells.predictions) & (not fractional)
     own = cells.weight / cells.predictions
-    hits = np.where(single, np.nan, cells.correct / cells.predictions)
-    return Points(score, cells.weight, cells.correct, np.where(single, samples, own), hits)
+    correct_ratings = np.where(single, np.nan, cells.correct / cells.predictions)
+    return Points(
+        score, cells.weight, cells.correct, np.where(single, samples, own), correct_ratings
+    )
 
 
 def kernel_rows(score: Floats, bandwidth: float) -> Iterator[tuple[slice, Floats]]:
@@ -87,14 +89,14 @@ def kernel_rows(score: Floats, bandwidth: float) -> Iterator[tuple[slice, Floats
 
 
 def kernel_distances(
-    points: Points, hits: Floats, bandwidth: float
+    points: Points, correct_ratings: Floats, bandwidth: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the summed distance of score and leave-one-out kernel accuracy at each point, for one or many outcomes.
 
     Parameters
     ----------
     points : Points
-    hits : float64 (n_outcomes, n_points), the points' own or drawn ones
+    correct_ratings : float64 (n_outcomes, n_points), the points' own or drawn ones
     bandwidth : of the beta kernel
 
     Returns
@@ -105,10 +107,10 @@ def kernel_distances(
     ------
     Riera-Marin et al. (MR-kdeECE); Popordanoska, Sayer, Blaschko (NeurIPS 2022).
     """
-    distance = np.zeros((len(points.score), len(hits)))
+    distance = np.zeros((len(points.score), len(correct_ratings)))
     estimated = np.zeros(len(points.score), bool)
     weights = points.weight[:, None]
-    outcomes = np.ascontiguousarray(hits.T)
+    outcomes = np.ascontiguousarray(correct_ratings.T)
     for rows, matrix in kernel_rows(points.score, bandwidth):
         at = np.arange(*rows.indices(len(points.score)))
         own = matrix[at - rows.start, at][:, None]
@@ -123,14 +125,14 @@ def kernel_distances(
     return distance.T, estimated
 
 
-def kernel_error(points: Points, hits: Floats, bandwidth: float) -> tuple[Floats, float]:
+def kernel_error(points: Points, correct_ratings: Floats, bandwidth: float) -> tuple[Floats, float]:
     """Return the mean distance over samples, float64 (n_outcomes,), and the weight of excluded samples, which are isolated.
 
     The mean is nan where every sample is isolated.
     """
-    distance, estimated = kernel_distances(points, hits, bandwidth)
+    distance, estimated = kernel_distances(points, correct_ratings, bandwidth)
     seen = float(points.weight[estimated].sum())
-    mean = distance.sum(axis=1) / seen if seen else np.full(len(hits), np.nan)
+    mean = distance.sum(axis=1) / seen if seen else np.full(len(correct_ratings), np.nan)
     return mean, float(points.weight[~estimated].sum())
 
 
@@ -148,8 +150,8 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
     float64 (n_resamples,), nan where every sample is isolated
     """
     total, seen = np.zeros((2, len(times)))
-    weights, outcomes = points.weight[:, None], points.hits[:, None]
-    taken_weight, taken_hits = (times * points.weight).T, (times * points.hits).T
+    weights, outcomes = points.weight[:, None], points.correct_ratings[:, None]
+    taken_weight, taken_correct = (times * points.weight).T, (times * points.correct_ratings).T
     for rows, matrix in kernel_rows(points.score, bandwidth):
         at = np.arange(*rows.indices(len(points.score)))
         own = matrix[at - rows.start, at][:, None]
@@ -158,7 +160,7 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
         again = own * np.maximum(times.T[at] - 1.0, 0.0)
         left = own * np.maximum(weights[at] - points.own_weight[at, None], 0.0)
         rest = matrix @ taken_weight + again * weights[at] + left
-        among = matrix @ taken_hits + again * outcomes[at]
+        among = matrix @ taken_correct + again * outcomes[at]
         near = (rest > _LEAST) & (times.T[at] > 0)
         distance = _distance(points, at, outcomes, own, among, np.where(near, rest, 1.0))
         total += np.where(near, times.T[at] * distance, 0.0).sum(axis=0)
@@ -175,14 +177,17 @@ def _distance(
     rest: Floats,
 ) -> Floats:
     """Return distances at some points, (n_at, n_outcomes): of hits and of misses separately where a sample's outcome is its own."""
-    score, hits = points.score[at, None], outcomes[at]
-    misses = points.weight[at, None] - hits
-    shared = points.own_hits[at, None]
+    score, correct_ratings = points.score[at, None], outcomes[at]
+    incorrect_ratings = points.weight[at, None] - correct_ratings
+    shared = points.own_correct[at, None]
     alone = np.isnan(shared)
     left = np.where(alone, points.own_weight[at, None], shared)
-    for_hits = (among + own * np.maximum(hits - left, 0.0)) / rest
-    for_misses = np.where(alone, (among + own * hits) / rest, for_hits)
-    return np.asarray(hits * np.abs(for_hits - score) + misses * np.abs(for_misses - score))
+    for_correct = (among + own * np.maximum(correct_ratings - left, 0.0)) / rest
+    for_incorrect = np.where(alone, (among + own * correct_ratings) / rest, for_correct)
+    return np.asarray(
+        correct_ratings * np.abs(for_correct - score)
+        + incorrect_ratings * np.abs(for_incorrect - score)
+    )
 
 
 def log_likelihood(points: Points, bandwidth: float) -> float:

@@ -43,7 +43,7 @@ def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unkno
     reach = (np.maximum(upper - score, score - lower) / bandwidth).astype(np.float32)
     stretch = np.maximum(high - odds, odds - low) / bandwidth
     slope_low, slope_high = _normaliser_slope(lower, bandwidth), _normaliser_slope(upper, bandwidth)
-    rate = (points.hits / points.weight).astype(np.float32)
+    rate = (points.correct_ratings / points.weight).astype(np.float32)
     found = 0.0
     for rows, matrix in kernel_rows(score, bandwidth):
         at = np.arange(*rows.indices(len(score)))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 POINTS = 200
 MAX_POINTS = 10_000
@@ -79,7 +79,7 @@ def roc_cells(view: View, scope: str) -> tuple[Cells, NDArray[np.bool_]]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The class's cells are not stored, or histograms are of another kind, policy or edges.
     """
     if view.pane.keeps("histograms") and not view.pane["histograms"].is_empty:
@@ -95,12 +95,12 @@ def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         All ratings are correct, or all incorrect: there is no pair to rank.
     """
     right, wrong = cells.correct, np.maximum(cells.weight - cells.correct, 0.0)
     if not right.sum() > 0.0 or not wrong.sum() > 1e-12 * cells.weight.sum():
-        raise NotAnswerable(
+        raise NoResultError(
             "one_outcome", "all ratings are correct, or all incorrect: there are no pairs to rank"
         )
     return right, wrong
@@ -127,22 +127,27 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
     counts = view.counts | view.histogram_counts(view.scope)
     result: dict[str, Any] = {
         "scope": view.scope,
-        "raters": view.question.raters,
+        "raters": view.pane_query.raters,
         "n": counts.get("n", counts["n_labelled"]),
         "n_ratings": counts["n_ratings"],
     }
     try:
         cells, divisible = roc_cells(view, view.scope)
         if not len(cells):
-            raise NotAnswerable("no_data", "the window has no labelled prediction")
+            raise NoResultError("no_data", "the window has no labelled prediction")
         right, wrong = hits_and_misses(cells)
-    except NotAnswerable as refusal:
+    except NoResultError as rejection:
         nothing: dict[str, Any] = {
             "threshold": [],
             "true_positive_rate": [],
             "false_positive_rate": [],
         }
-        return result | {"auc": None, **nothing, "reason": refusal.reason, "detail": refusal.detail}
+        return result | {
+            "auc": None,
+            **nothing,
+            "reason": rejection.reason,
+            "detail": rejection.detail,
+        }
     true, false = rates(right, wrong)
     kept = _spread(true + false, points)
     lower = np.concatenate([[np.nan], _lowest(view, cells)[::-1]])

@@ -44,13 +44,13 @@ class Distribution(NamedTuple):
     share: Floats
 
     def quantiles(self, places: Floats) -> Floats:
-        """Return quantiles; each value stands for the interval to the middles of its neighbours."""
+        """Return quantiles; each value represents the interval to the middles of its neighbours."""
         below = np.cumsum(self.share)
         middle = np.append((self.values[1:] + self.values[:-1]) / 2.0, self.values[-1])
         return np.asarray(np.interp(places, below, middle))
 
     def mean_root(self, bias: float) -> float:
-        """Return the mean of the root of what exceeds `bias`; each value stands for an interval, over which the root is integrated."""
+        """Return the mean of the root of what exceeds `bias`; each value represents an interval, over which the root is integrated."""
         half = (self.values[1] - self.values[0]) / 2.0
         high, low = (np.maximum(self.values + sign * half - bias, 0.0) ** 1.5 for sign in (1, -1))
         return float(self.share @ (high - low) / (3.0 * half) / self.share.sum())
@@ -131,7 +131,7 @@ class Summands(NamedTuple):
         if len(self.factor) > _MAX_CONVOLVED:
             below = np.vstack([below, self.gamma(_MAX_CONVOLVED).below(ends)])
         share = np.diff(below, axis=1, prepend=0.0)
-        # Twice the length: what lies beyond the end does not return to the start.
+        # Twice the length: values beyond the end do not return to the start.
         waves = np.fft.rfft(share, 2 * _N_POINTS, axis=1).prod(axis=0)
         found = np.maximum(np.fft.irfft(waves, 2 * _N_POINTS)[:_N_POINTS], 0.0)
         # Each summand was rounded to the grid: the mean is known.

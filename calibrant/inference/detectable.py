@@ -14,7 +14,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.gap_uncertainty import design_effect_of, has_named_units
 from calibrant.inference.null_reference import few
 
@@ -43,8 +43,8 @@ def detectable(view: View, times: float = 1.0) -> dict[str, Any]:
         cells = view.cells()
         effect = _effect(view)
         table = view.table().cells
-    except NotAnswerable as refusal:
-        return nothing | {"reason": refusal.reason}
+    except NoResultError as rejection:
+        return nothing | {"reason": rejection.reason}
     cells = few(cells.kept(cells.weight > 0))
     if not len(cells):
         return nothing | {"reason": "no_data"}
@@ -62,7 +62,7 @@ def _effect(view: View) -> float:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Units were named, and their dependence is not known.
     """
     return design_effect_of(view) if has_named_units(view) else 1.0

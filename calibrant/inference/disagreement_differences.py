@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
     INDEPENDENT,
     RESAMPLED,
@@ -16,7 +16,7 @@ from calibrant.inference.pairing import (
     put_together,
     ratio_difference,
 )
-from calibrant.inference.replication import refuse_if_thin
+from calibrant.inference.replication import reject_if_thin
 from calibrant.inference.seeds import SEED
 from calibrant.raters.disagreement_tables import replicated
 from calibrant.raters.label_losses_by_row import Choice, rows_with_several
@@ -29,7 +29,7 @@ SMOOTH = ("calibration_loss", "disagreement_ce", "concentration")
 def disagreement_difference(
     view: View, other: View, mine: Mapping[str, Any], theirs: Mapping[str, Any], seed: int = SEED
 ) -> dict[str, Any]:
-    """Return the differences of two results of `disagreement_answer`.
+    """Return the differences of two results of `disagreement_report`.
 
     Parameters
     ----------
@@ -43,40 +43,40 @@ def disagreement_difference(
     `difference_reason`. Means are paired by replicates of units. For other numbers the intervals of both sides are combined as if they
     were independent, which is too wide for what they share.
     """
-    told = {name: _told(mine.get(name), theirs.get(name), mine, theirs) for name in MEANS}
+    result = {name: _described(mine.get(name), theirs.get(name), mine, theirs) for name in MEANS}
     try:
         ratios = _ratios(view, other)
         for name, (one, two) in ratios.items():
-            if told[name]["difference"] is not None:
-                bounds = ratio_difference(one, two, view.question.ci)
-                told[name] |= {"difference_interval": bounds, "difference_method": RESAMPLED}
-        for name in told.keys() - ratios.keys():
-            told[name]["difference_reason"] = "not_replicated"
-    except NotAnswerable as refusal:
-        for each in told.values():
-            each["difference_reason"] = refusal.reason
+            if result[name]["difference"] is not None:
+                bounds = ratio_difference(one, two, view.pane_query.ci)
+                result[name] |= {"difference_interval": bounds, "difference_method": RESAMPLED}
+        for name in result.keys() - ratios.keys():
+            result[name]["difference_reason"] = "not_replicated"
+    except NoResultError as rejection:
+        for each in result.values():
+            each["difference_reason"] = rejection.reason
     for name in SMOOTH:
         (value, interval), (against, other_interval) = _smooth(name, mine), _smooth(name, theirs)
-        told[name] = _told(value, against, mine, theirs)
+        result[name] = _described(value, against, mine, theirs)
         if value is None or against is None:
             continue
         if interval is None or other_interval is None:
-            told[name]["difference_reason"] = "no_interval"
+            result[name]["difference_reason"] = "no_interval"
         else:
             bounds = put_together((value, against), (interval, other_interval), 0.0)
-            told[name] |= {"difference_interval": bounds, "difference_method": INDEPENDENT}
-    return told
+            result[name] |= {"difference_interval": bounds, "difference_method": INDEPENDENT}
+    return result
 
 
-def _told(
+def _described(
     value: Any, against: Any, mine: Mapping[str, Any], theirs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "value": value, "against": against, "difference": None, "difference_interval": None,
     }  # fmt: skip
     if value is None or against is None:
-        return told | {"difference_reason": mine.get("reason") or theirs.get("reason")}
-    return told | {"difference": value - against}
+        return result | {"difference_reason": mine.get("reason") or theirs.get("reason")}
+    return result | {"difference": value - against}
 
 
 def _smooth(name: str, answer: Mapping[str, Any]) -> tuple[float | None, list[float] | None]:
@@ -98,7 +98,7 @@ def _ratios(view: View, other: View) -> dict[str, tuple[Ratio, Ratio]]:
 
 def _sums(view: View) -> dict[str, Ratio]:
     """Return numerator and denominator by replicate of each mean."""
-    refuse_if_thin(view)
+    reject_if_thin(view)
     choice = Choice.of(view)
     rows = rows_with_several(view, choice)
     sums = {

@@ -13,7 +13,7 @@ from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.view import NotAnswerable, Table, View
+from calibrant.core.view import NoResultError, Table, View
 from calibrant.inference.bin_noise import BinMoments, DesignEffect, design_effect, noisy_gaps
 from calibrant.inference.class_dependence import effective_classes, of_dependent_classes
 from calibrant.inference.closed_null import ClosedNull, largest_gap_null
@@ -34,7 +34,7 @@ from calibrant.inference.replication import (
     ReplicateTables,
     bin_shares,
     class_tables,
-    refuse_if_thin,
+    reject_if_thin,
     tables_for,
 )
 from calibrant.inference.unit_null import (
@@ -138,8 +138,8 @@ def gap_uncertainty(
     null, about = _null(view, tables, statistics[0], seed, closed)
     try:
         bounds, found = _interval(view, tables, statistics, seed, by_bin)
-    except NotAnswerable as refusal:
-        return None, null, about | {"interval_reason": refusal.reason}
+    except NoResultError as rejection:
+        return None, null, about | {"interval_reason": rejection.reason}
     observed = float(statistics[0](tables.weight, tables.gap))
     if null is not None and null.limit is not None and observed <= null.limit:
         # What chance alone explains does not exclude a calibrated model.
@@ -162,7 +162,7 @@ def fine_gaps(view: View, bins: int, seed: int) -> tuple[ResampledGaps, float]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `replication.tables_for`, or too few effective samples.
     """
     replicates = tables_for(view, view.scope, bins)
@@ -173,7 +173,7 @@ def fine_gaps(view: View, bins: int, seed: int) -> tuple[ResampledGaps, float]:
     table = Table(grouped, np.arange(replicates.bins + 1) / replicates.bins, 0.0)
     moments = gap_tables((view.scope,), "equal_width", replicates.bins, [table]).moments
     effect = design_effect(replicates, moments, _least_effect(view))
-    _refuse_few(view, effect)
+    _reject_few(view, effect)
     return noisy_gaps(replicates, moments, effect, seed), effect.n
 
 
@@ -182,12 +182,12 @@ def design_effect_of(view: View) -> float:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `replication.tables_for`.
     """
-    question = view.question
-    tables = gap_tables((view.scope,), question.binning, question.bins, [view.table()])
-    refuse_if_thin(view)
+    pane_query = view.pane_query
+    tables = gap_tables((view.scope,), pane_query.binning, pane_query.bins, [view.table()])
+    reject_if_thin(view)
     effect = _effect(view, tables)
     return max(effect.within, effect.total)
 
@@ -197,7 +197,7 @@ def replicates_of(view: View, tables: GapTables) -> tuple[ReplicateTables, BinSh
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `replication.tables_for` and `class_tables`.
     """
     key = ("replicates", tables.scopes, tables.binning, tables.bins)
@@ -226,9 +226,9 @@ def _interval(
     by_bin: bool,
 ) -> tuple[Bounds, dict[str, Any]]:
     replicates, _ = replicates_of(view, tables)
-    refuse_if_thin(view)
+    reject_if_thin(view)
     effect = _effect(view, tables)
-    _refuse_few(view, effect)
+    _reject_few(view, effect)
     key = ("noisy", tables.scopes, tables.binning, tables.bins, seed)
     gaps = view.once(key, lambda: noisy_gaps(replicates, tables.moments, effect, seed))
     about: dict[str, Any] = {
@@ -240,7 +240,7 @@ def _interval(
     if by_bin:
         gaps, left_out = _full_bins(gaps, tables, effect)
         about |= {"interval_min_units": MIN_BIN_UNITS, "interval_bins_left_out": left_out}
-    return gap_interval(*statistics, gaps, view.question.ci), about
+    return gap_interval(*statistics, gaps, view.pane_query.ci), about
 
 
 def _effect(view: View, tables: GapTables) -> DesignEffect:
@@ -257,11 +257,11 @@ def _least_effect(view: View) -> float:
     return _MIN_EFFECT_OF_SHARES if POLICIES[view.policy] == "mean" and several else 1.0
 
 
-def _refuse_few(view: View, effect: DesignEffect) -> None:
+def _reject_few(view: View, effect: DesignEffect) -> None:
     dependent = has_named_units(view) and max(effect.within, effect.total) > _CLEARLY_DEPENDENT
     least = MIN_EFFECTIVE_OF_UNITS if dependent else MIN_EFFECTIVE
     if effect.n < least:
-        raise NotAnswerable(
+        raise NoResultError(
             "too_few_units",
             f"the effective number of independent samples is {effect.n:.0f}; intervals need {least:.0f}",
         )
@@ -274,12 +274,12 @@ def _full_bins(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No bin has enough.
     """
     enough = tables.moments.units / max(effect.within, 1.0) >= MIN_BIN_UNITS
     if not enough.any():
-        raise NotAnswerable("sparse_bins", f"no bin has {MIN_BIN_UNITS:.0f} independent samples")
+        raise NoResultError("sparse_bins", f"no bin has {MIN_BIN_UNITS:.0f} independent samples")
     kept = ResampledGaps(
         gaps.whole * enough,
         gaps.gap * enough,
@@ -306,7 +306,7 @@ def _null(
     seed: int,
     closed: ClosedNull | None,
 ) -> tuple[NullReference | None, dict[str, Any]]:
-    ci = view.question.ci
+    ci = view.pane_query.ci
     if closed is None:
         worst = gap_null(statistic, tables.weight, tables.variance, seed, ci)
     else:
@@ -318,8 +318,8 @@ def _null(
     about = worst_case(worst)
     try:
         replicates, shares = replicates_of(view, tables)
-    except NotAnswerable as refusal:
-        return None, about | {"null_reason": refusal.reason}
+    except NoResultError as rejection:
+        return None, about | {"null_reason": rejection.reason}
     n = len(replicates.weight)
     about["null_replicates"] = n
     if n < RETURNED_FROM:
@@ -330,7 +330,7 @@ def _null(
         shown = (replicates.difference**2).sum(axis=0) * n / (n - 1.0)
         missing = np.maximum(effect * tables.independent - shown, 0.0)
     null = unit_null(
-        statistic, tables.weight, replicates.difference, missing, seed, view.question.ci
+        statistic, tables.weight, replicates.difference, missing, seed, view.pane_query.ci
     )
     return null, about | {
         "null_assumption": BY_UNITS,

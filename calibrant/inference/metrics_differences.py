@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import N_REPLICATES
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
     BY_REPLICATES,
     INDEPENDENT,
@@ -28,13 +28,13 @@ from calibrant.inference.pairing import (
 from calibrant.inference.replication import (
     ReplicateTables,
     class_tables,
-    refuse_if_thin,
+    reject_if_thin,
     resamples,
     score_columns,
     tables_for,
 )
 from calibrant.inference.seeds import SEED
-from calibrant.metrics import asked, compute_metrics, requested
+from calibrant.metrics import compute_metrics, requested, view_for
 from calibrant.metrics.base import (
     ClasswiseGapMetric,
     FunctionMetric,
@@ -45,7 +45,7 @@ from calibrant.metrics.base import (
 )
 
 _HARDLY_ANY = 1e-3
-_TOLD_APART = 0.1
+_DISTINGUISHED = 0.1
 Floats = NDArray[np.float64]
 
 
@@ -64,13 +64,13 @@ def differences(
     -------
     dict by canonical key; an unknown difference is None, an unknown interval has `difference_reason`
     """
-    requests = requested(slugs, shared=view.question.options)
+    requests = requested(slugs, shared=view.pane_query.options)
     keys = [each.key for each in requests]
     mine, theirs = compute_metrics(view, keys, seed), compute_metrics(other, keys, seed)
     return {
         key: mine[key]
         | _difference(
-            each.metric, asked(view, each), asked(other, each), mine[key], theirs[key], seed
+            each.metric, view_for(view, each), view_for(other, each), mine[key], theirs[key], seed
         )
         for key, each in zip(keys, requests, strict=True)
     }
@@ -79,22 +79,22 @@ def differences(
 def _difference(
     metric: Metric, view: View, other: View, mine: dict[str, Any], theirs: dict[str, Any], seed: int
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "against": theirs["value"],
         "difference": None,
         "difference_interval": None,
     }
     if mine["value"] is None or theirs["value"] is None:
-        return told | {"difference_reason": mine.get("reason") or theirs.get("reason")}
-    told["difference"] = mine["value"] - theirs["value"]
+        return result | {"difference_reason": mine.get("reason") or theirs.get("reason")}
+    result["difference"] = mine["value"] - theirs["value"]
     try:
         ratios = [_sums(metric, each) for each in (view, other)]
         if ratios[0] is not None and ratios[1] is not None:
-            bounds = ratio_difference(ratios[0], ratios[1], view.question.ci)
-            return told | {"difference_interval": bounds, "difference_method": RESAMPLED}
-        return told | _put_together(metric, view, other, (mine, theirs), seed)
-    except NotAnswerable as refusal:
-        return told | {"difference_reason": refusal.reason}
+            bounds = ratio_difference(ratios[0], ratios[1], view.pane_query.ci)
+            return result | {"difference_interval": bounds, "difference_method": RESAMPLED}
+        return result | _put_together(metric, view, other, (mine, theirs), seed)
+    except NoResultError as rejection:
+        return result | {"difference_reason": rejection.reason}
 
 
 def _sums(metric: Metric, view: View) -> Ratio | None:
@@ -106,7 +106,7 @@ def _sums(metric: Metric, view: View) -> Ratio | None:
         whole[:, places] = columns[metric.column], columns[metric.weight]
         return whole[0], whole[1]
     if isinstance(metric, FunctionMetric) and metric.ratio is not None:
-        refuse_if_thin(view)
+        reject_if_thin(view)
         return metric.ratio(view)
     return None
 
@@ -115,13 +115,13 @@ def _put_together(
     metric: Metric,
     view: View,
     other: View,
-    answers: tuple[dict[str, Any], dict[str, Any]],
+    results: tuple[dict[str, Any], dict[str, Any]],
     seed: int,
 ) -> dict[str, Any]:
-    mine, theirs = answers
-    for each in answers:
+    mine, theirs = results
+    for each in results:
         if each.get("interval") is None:
-            raise NotAnswerable(
+            raise NoResultError(
                 each.get("interval_reason") or "no_interval", "a side has no interval"
             )
     intervals = (mine["interval"], theirs["interval"])
@@ -131,8 +131,8 @@ def _put_together(
     drawn = resamples(N_REPLICATES, seed)
     one, two = _errors(metric, view, drawn), _errors(metric, other, drawn)
     # If a side is not distinguishable from a calibrated one, the signs of its gaps are unknown, and so is what it shares.
-    told_apart = all(each["interval"][0] > _TOLD_APART * each["value"] for each in answers)
-    spread = float(one.std() * two.std()) if told_apart else 0.0
+    distinguished = all(each["interval"][0] > _DISTINGUISHED * each["value"] for each in results)
+    spread = float(one.std() * two.std()) if distinguished else 0.0
     correlation = (
         float(np.mean((one - one.mean()) * (two - two.mean()))) / spread if spread else 0.0
     )
@@ -147,18 +147,18 @@ def _put_together(
 
 def _middle(metric: Metric, view: View, seed: int) -> float:
     """Return the truth under which the observed value is the median: the limit of the interval as its level tends to 0."""
-    narrow = View(view.pane, view.question)
+    narrow = View(view.pane, view.pane_query)
     # Below any level that can be requested.
-    narrow.question = replace(view.question, ci=_HARDLY_ANY)
+    narrow.pane_query = replace(view.pane_query, ci=_HARDLY_ANY)
     bounds = metric.estimate(narrow, seed).interval
     if bounds is None:
-        raise NotAnswerable("no_interval", "a side has no interval")
+        raise NoResultError("no_interval", "a side has no interval")
     return (bounds[0] + bounds[1]) / 2.0
 
 
 def _errors(metric: GapMetric | ClasswiseGapMetric, view: View, drawn: Floats) -> Floats:
     """Return the metric of resampled replicates, (n_draws, 64) to (n_draws,)."""
-    bins = view.question.bins
+    bins = view.pane_query.bins
     if isinstance(metric, GapMetric):
         return np.asarray(
             metric.statistic(0.0)(*_gaps(tables_for(view, metric.scope or view.scope, bins), drawn))

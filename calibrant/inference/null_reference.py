@@ -73,7 +73,7 @@ def sum_null(expected: float, variance: float, weight: float) -> NullReference:
     return NullReference(expected / weight, (expected + reach) / weight, 0.0)
 
 
-def drawn_hits(cells: Cells, n_draws: int, seed: int) -> Floats:
+def drawn_correct(cells: Cells, n_draws: int, seed: int) -> Floats:
     """Draw sums of hits of every cell, with labels drawn from the predictions; float64 (n_draws, n_cells), in [0, weight].
 
     Each cell has as many independent trials as its stored variance implies, and that variance. Cells come from `independent`: a cell of

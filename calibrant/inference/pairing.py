@@ -22,10 +22,8 @@ from calibrant.core.sampled_rows import below
 from calibrant.inference.intervals import jackknife_interval
 
 RESAMPLED = "jackknife of 64 paired unit replicates"
-BY_REPLICATES = (
-    "both intervals put together by the correlation of 64 paired unit replicates (MOVER)"
-)
-INDEPENDENT = "both intervals put together as of independent data (MOVER)"
+BY_REPLICATES = "both intervals combined by the correlation of 64 paired unit replicates (MOVER)"
+INDEPENDENT = "both intervals combined as for independent data (MOVER)"
 Floats = NDArray[np.float64]
 Bounds = Sequence[float]
 Ratio = tuple[Floats, Floats]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.reliability_table import reliability
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
     BY_REPLICATES,
     INDEPENDENT,
@@ -56,7 +56,7 @@ def reliability_difference(view: View, other: View, seed: int = SEED) -> dict[st
 def _row_difference(
     row: dict[str, Any], twin: dict[str, Any], correlation: float
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "against": {
             name: twin[name]
             for name in ("weight", "mean_confidence", "accuracy", "gap", "interval")
@@ -65,15 +65,15 @@ def _row_difference(
         "difference_interval": None,
     }
     if row["gap"] is None or twin["gap"] is None:
-        return told
+        return result
     intervals = tuple(
         [bound - each["mean_confidence"] for bound in each["interval"]] for each in (row, twin)
     )
-    told["difference"] = row["gap"] - twin["gap"]
-    told["difference_interval"] = put_together(
+    result["difference"] = row["gap"] - twin["gap"]
+    result["difference_interval"] = put_together(
         (row["gap"], twin["gap"]), (intervals[0], intervals[1]), correlation
     )
-    return told
+    return result
 
 
 def _overall(
@@ -84,28 +84,30 @@ def _overall(
         each["accuracy"] - each["mean_confidence"] if each["mean_confidence"] is not None else None
         for each in (mine, theirs)
     ]
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "gap": gaps[0], "against_gap": gaps[1], "difference": None, "difference_interval": None,
     }  # fmt: skip
     if gaps[0] is None or gaps[1] is None:
-        return told | {"difference_reason": mine.get("reason") or theirs.get("reason") or "no_data"}
-    told["difference"] = gaps[0] - gaps[1]
+        return result | {
+            "difference_reason": mine.get("reason") or theirs.get("reason") or "no_data"
+        }
+    result["difference"] = gaps[0] - gaps[1]
     try:
         sums = [_whole(tables_for(each, each.scope, 1)) for each in (view, other)]
-    except NotAnswerable as refusal:
-        return told | {"difference_reason": refusal.reason}
+    except NoResultError as rejection:
+        return result | {"difference_reason": rejection.reason}
     ratios = [(gap.sum(axis=1), weight.sum(axis=1)) for weight, gap in sums]
-    bounds = ratio_difference(ratios[0], ratios[1], view.question.ci)
-    return told | {"difference_interval": bounds, "difference_method": RESAMPLED}
+    bounds = ratio_difference(ratios[0], ratios[1], view.pane_query.ci)
+    return result | {"difference_interval": bounds, "difference_method": RESAMPLED}
 
 
 def _correlation(view: View, other: View) -> tuple[Floats, str]:
     """Return the correlation of both sides' gaps by bin, float64 (bins,), and its method; 0 where replicates have other bins."""
-    bins = view.question.bins
+    bins = view.pane_query.bins
     apart = np.zeros(bins), INDEPENDENT
     try:
         tables = [tables_for(each, each.scope, bins) for each in (view, other)]
-    except NotAnswerable:
+    except NoResultError:
         return apart
     if any(each.bins != bins for each in tables):
         return apart

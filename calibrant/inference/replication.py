@@ -25,7 +25,7 @@ from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import Cells
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 MIN_FILLED = 20
 MAX_HISTOGRAM_SHARE = 0.1
@@ -64,10 +64,10 @@ def score_tables(view: View, bins: int, least: int = MIN_FILLED) -> ReplicateTab
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Too few replicates are filled, or plain histograms hold too much of the window.
     """
-    refuse_if_thin(view, least)
+    reject_if_thin(view, least)
     return _tables(view, "tables", 1, SCORE_BINS, bins)
 
 
@@ -76,12 +76,12 @@ def class_tables(view: View, bins: int, least: int = MIN_FILLED) -> ReplicateTab
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `score_tables`, or the replicates of this model store no classes.
     """
-    refuse_if_thin(view, least)
+    reject_if_thin(view, least)
     if not keeps_class_tables(view.spec):
-        raise NotAnswerable(
+        raise NoResultError(
             "classes_not_replicated", "replicates store classes' tables for up to 20 classes"
         )
     return _tables(view, "classes", view.spec.n_classes, CLASS_BINS, bins)
@@ -92,7 +92,7 @@ def tables_for(view: View, scope: str, bins: int, least: int = MIN_FILLED) -> Re
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As the functions above, or replicates do not store this scope.
     """
     if scope == view.spec.default_scope:
@@ -103,7 +103,7 @@ def tables_for(view: View, scope: str, bins: int, least: int = MIN_FILLED) -> Re
     ):
         return score_tables(view, bins, least)
     if kind == "top_label":
-        raise NotAnswerable(
+        raise NoResultError(
             "scope_not_replicated", f"replicates keep {view.spec.default_scope} and classes"
         )
     every = class_tables(view, bins, least)
@@ -125,10 +125,10 @@ def score_columns(view: View) -> dict[str, Floats]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `score_tables`.
     """
-    refuse_if_thin(view)
+    reject_if_thin(view)
     block = view.pane["replicates"].blocks["scores"]
     sums = block.sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[:, :, view.policy]
     filled = sums[0] > 0
@@ -151,10 +151,10 @@ def _resamples(n: int, seed: int) -> Floats:
     )
 
 
-def refuse_if_thin(view: View, least: int = MIN_FILLED) -> None:
+def reject_if_thin(view: View, least: int = MIN_FILLED) -> None:
     """Raise if fewer than `least` replicates are filled, or plain histograms hold too much of the window."""
     if view.histogram_share() > MAX_HISTOGRAM_SHARE:
-        raise NotAnswerable(
+        raise NoResultError(
             "histograms_not_replicated", "more than a tenth of the window came as plain histograms"
         )
     sums = view.pane["replicates"].blocks["scores"].sums
@@ -162,23 +162,23 @@ def refuse_if_thin(view: View, least: int = MIN_FILLED) -> None:
         (sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy] > 0).sum()
     )
     if filled < least:
-        raise NotAnswerable(
+        raise NoResultError(
             "too_few_units",
             f"units fall into {filled} of 64 replicates; {least} are needed",
         )
 
 
 def _tables(
-    view: View, block_name: str, n_tables: int, kept_bins: int, bins: int
+    view: View, block_name: str, n_tables: int, stored_bins: int, bins: int
 ) -> ReplicateTables:
     block = view.pane["replicates"].blocks[block_name]
-    sums = block.sums.reshape(len(TABLE_SUMS), N_REPLICATES, n_tables, kept_bins)
-    pooled = view.question.raters == "pooled"
+    sums = block.sums.reshape(len(TABLE_SUMS), N_REPLICATES, n_tables, stored_bins)
+    pooled = view.pane_query.raters == "pooled"
     weight = sums[0 if pooled else 1]
     difference = sums[4 + view.policy] - sums[2 if pooled else 3]
     filled = weight.sum(axis=(1, 2)) > 0
-    target = nearest_divisor(kept_bins, bins)
-    shape = (int(filled.sum()), n_tables, target, kept_bins // target)
+    target = nearest_divisor(stored_bins, bins)
+    shape = (int(filled.sum()), n_tables, target, stored_bins // target)
     return ReplicateTables(
         weight[filled].reshape(shape).sum(axis=3),
         difference[filled].reshape(shape).sum(axis=3),
@@ -187,9 +187,9 @@ def _tables(
     )
 
 
-def nearest_divisor(kept_bins: int, bins: int) -> int:
-    """Return the divisor of `kept_bins` nearest to `bins`, the larger of two."""
-    divisors = [d for d in range(1, kept_bins + 1) if kept_bins % d == 0]
+def nearest_divisor(stored_bins: int, bins: int) -> int:
+    """Return the divisor of `stored_bins` nearest to `bins`, the larger of two."""
+    divisors = [d for d in range(1, stored_bins + 1) if stored_bins % d == 0]
     return min(divisors, key=lambda d: (abs(d - bins), -d))
 
 

@@ -42,7 +42,7 @@ def temperature_difference(
     dict: `against` (temperature, interval, n of the other side), `difference` and `ratio` with their intervals and `difference_method`, or
     `difference_reason` where there is none; and `shared`, as of `pairing.shared`
     """
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "against": {
             name: theirs[name]
             for name in ("temperature", "standard_error", "interval", "n", "verdict")
@@ -55,14 +55,14 @@ def temperature_difference(
     }
     temperatures = (mine["temperature"], theirs["temperature"])
     if temperatures[0] is None or temperatures[1] is None:
-        return told | {"difference_reason": mine["reason"] or theirs["reason"]}
-    told |= {
+        return result | {"difference_reason": mine["reason"] or theirs["reason"]}
+    result |= {
         "difference": temperatures[0] - temperatures[1],
         "ratio": temperatures[0] / temperatures[1],
     }
     for each in (mine, theirs):
         if each["standard_error"] is None:
-            return told | {"difference_reason": each["standard_error_reason"]}
+            return result | {"difference_reason": each["standard_error_reason"]}
     known = pane.keeps("sample") and other.keeps("sample")
     correlation = _correlation(mine, theirs, pane, other) if known else 0.0
     errors = (mine["standard_error"], theirs["standard_error"])
@@ -70,9 +70,9 @@ def temperature_difference(
     z = float(scipy.special.ndtri(0.5 + mine["ci"] / 2.0))
     reach = z * _together(*errors, correlation)
     factor = float(np.exp(min(z * _together(*relative, correlation), 700.0)))
-    return told | {
-        "difference_interval": [told["difference"] - reach, told["difference"] + reach],
-        "ratio_interval": [told["ratio"] / factor, told["ratio"] * factor],
+    return result | {
+        "difference_interval": [result["difference"] - reach, result["difference"] + reach],
+        "ratio_interval": [result["ratio"] / factor, result["ratio"] * factor],
         "difference_method": f"wald, {BY_SAMPLE if known else INDEPENDENT}",
         "correlation": correlation,
     }

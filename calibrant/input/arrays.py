@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.core.batch import Batch, Votes
+from calibrant.core.batch import Batch, Ratings
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.spec import PaneSpec
 from calibrant.input.arrow import plain
@@ -194,7 +194,7 @@ def _empty(columns: dict[str, Any], spec: PaneSpec | None) -> Batch | None:
         name: np.zeros(0, object) for name in ("ids", "units", "cases") if columns[name] is not None
     }
     return Batch(
-        spec.task, np.zeros((0, spec.n_classes)), False, Votes(nothing, nothing, nothing), **texts
+        spec.task, np.zeros((0, spec.n_classes)), False, Ratings(nothing, nothing, nothing), **texts
     )
 
 

@@ -22,7 +22,7 @@ _NUMBERS = {
     "c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8", "e": "f2", "f": "f4", "g": "f8",
 }  # fmt: skip
 _TIME_UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
-_WIDEST_VIEW = 12  # longer texts of a view stand in a buffer of their own
+_WIDEST_VIEW = 12  # longer texts of a view are in a buffer of their own
 
 
 def is_arrow(value: Any) -> bool:
@@ -278,7 +278,7 @@ def _joined(chunks: Sequence[Column]) -> Column:
 
 def _naive(name: str) -> CalibrationInputError:
     detail = (
-        "Received timestamps without a time zone; expected instants. Attach the zone that they are in, "
+        "Received timestamps without a time zone; expected timestamps with one. Attach the zone that they are in, "
         "for example .dt.replace_time_zone('UTC') in polars or .dt.tz_localize('UTC') in pandas."
     )
     return CalibrationInputError.at(f"/{name}", "time_zone", detail)

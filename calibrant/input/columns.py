@@ -53,7 +53,7 @@ class ParsedColumns:
     task: str
     scores: NDArray[np.float64]
     is_logits: bool
-    votes: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+    ratings: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
     weights: NDArray[np.float64] | None = None
     event_times: NDArray[np.int64] | None = None
     slices: dict[str, NDArray[Any]] | None = None
@@ -118,7 +118,7 @@ class Columns:
             task=task or ("binary" if kind == "confidences" else "multiclass"),
             scores=scores,
             is_logits=kind == "logits",
-            votes=RatingColumns(self.columns, self.violations).read(n, k, class_names),
+            ratings=RatingColumns(self.columns, self.violations).read(n, k, class_names),
         )
         if "weights" in self.columns:
             taken.weights = self._weights()

@@ -20,7 +20,7 @@ _NO_RATINGS = (
     "empty_ratings",
     "Received an empty list of ratings; expected at least one, or null for none.",
 )
-Votes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+Ratings = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 class RatingColumns:
@@ -30,7 +30,7 @@ class RatingColumns:
         self.columns = columns
         self.violations = violations
 
-    def read(self, n: int, k: int, class_names: Sequence[str] | None) -> Votes:
+    def read(self, n: int, k: int, class_names: Sequence[str] | None) -> Ratings:
         """Read row, class and number of ratings, by row, then class. Invalid rows become violations."""
         if "labels" in self.columns and "label_counts" in self.columns:
             raise CalibrationInputError.at(
@@ -42,10 +42,10 @@ class RatingColumns:
             return self._from_counts(n, k)
         if "labels" in self.columns:
             row, class_index = self._ratings(n, k, class_names)
-            return _votes_of(row, class_index, n, k)
+            return _ratings_of(row, class_index, n, k)
         return (np.zeros(0, np.int64),) * 3
 
-    def _from_counts(self, n: int, k: int) -> Votes:
+    def _from_counts(self, n: int, k: int) -> Ratings:
         column = self.columns["label_counts"]
         array = as_array(column)
         if (
@@ -166,12 +166,12 @@ class RatingColumns:
         return self._in_range(np.array(rows, np.int64), flat, k)
 
 
-def _votes_of(row: NDArray[np.int64], class_index: NDArray[np.int64], n: int, k: int) -> Votes:
+def _ratings_of(row: NDArray[np.int64], class_index: NDArray[np.int64], n: int, k: int) -> Ratings:
     """Return row, class and number of every class that a row's ratings name, by row, then class."""
     if n * k <= _DENSE * len(row):
-        votes = np.bincount(row * k + class_index, minlength=n * k)
-        pairs = np.flatnonzero(votes)
-        return pairs // k, pairs % k, votes[pairs]
+        ratings = np.bincount(row * k + class_index, minlength=n * k)
+        pairs = np.flatnonzero(ratings)
+        return pairs // k, pairs % k, ratings[pairs]
     pairs, count = np.unique(row * k + class_index, return_counts=True)
     return pairs // k, pairs % k, count.astype(np.int64)
 

@@ -18,7 +18,7 @@ _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
 _EARLIEST, _YEAR_10000 = 0, 253_402_300_800_000_000  # panes are counted from 1970
-_NO_INSTANT = (
+_NO_TIMESTAMP = (
     "rfc3339",
     "Received an invalid event time; expected RFC 3339 with an offset, such as 2026-11-20T09:00:00Z.",
 )
@@ -33,18 +33,18 @@ def event_times(
 ) -> NDArray[np.int64]:
     """Return microseconds since 1970 of every row. Rows with an invalid time are noted."""
     if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in "iM":
-        return _instants(column, violations)
+        return _timestamps(column, violations)
     result = np.zeros(len(column), np.int64)
     for i, text in enumerate(column):
         micros = instant(text)
         if micros is None:
-            violations.row("event_times", i, *refusal(text))
+            violations.row("event_times", i, *rejection(text))
         else:
             result[i] = micros
     return result
 
 
-def _instants(column: NDArray[Any], violations: ViolationCollector) -> NDArray[np.int64]:
+def _timestamps(column: NDArray[Any], violations: ViolationCollector) -> NDArray[np.int64]:
     """Read times sent as datetime64 or as integer microseconds since 1970."""
     none = np.zeros(len(column), np.bool_)
     if column.dtype.kind == "M":
@@ -54,7 +54,7 @@ def _instants(column: NDArray[Any], violations: ViolationCollector) -> NDArray[n
         column = np.where(near, column, np.datetime64(0, "s")).astype("datetime64[us]")
     else:
         near = (column >= _EARLIEST) & (column < _YEAR_10000)
-    violations.rows("event_times", none, *_NO_INSTANT)
+    violations.rows("event_times", none, *_NO_TIMESTAMP)
     violations.rows("event_times", ~near & ~none, *OUT_OF_RANGE)
     return np.where(near, column.astype(np.int64), 0)
 
@@ -65,9 +65,9 @@ def instant(text: Any) -> int | None:
     return micros if micros is not None and _EARLIEST <= micros < _YEAR_10000 else None
 
 
-def refusal(text: Any) -> tuple[str, str]:
+def rejection(text: Any) -> tuple[str, str]:
     """Return rule and detail of a text that `instant` does not accept."""
-    return _NO_INSTANT if _micros(text) is None else OUT_OF_RANGE
+    return _NO_TIMESTAMP if _micros(text) is None else OUT_OF_RANGE
 
 
 def _micros(text: Any) -> int | None:

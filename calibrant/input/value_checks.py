@@ -71,7 +71,7 @@ class ViolationCollector:
         bad[: len(known)] = known
         return bad
 
-    def refuse(self) -> None:
+    def reject(self) -> None:
         """Raise what was found, the first rows first."""
         raise CalibrationInputError(self.found[:MAX_VIOLATIONS], self.n_rows)
 

@@ -73,13 +73,13 @@ def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, tuple[NDArray[Any] | No
     source = batch.unit_source
     has_units = source in ("unit", "case")
     unit_hash = prediction_hash if hashes_rows and not has_units else _hashes(batch.unit_hash)
-    votes = batch.votes
+    ratings = batch.ratings
     arrays = (
         _doubles(batch.scores),
         _doubles(batch.probabilities),
-        _integers(votes.row),
-        _integers(votes.class_index),
-        _integers(votes.count),
+        _integers(ratings.row),
+        _integers(ratings.class_index),
+        _integers(ratings.count),
         None if batch.weights is None else _doubles(batch.weights),
         prediction_hash,
         unit_hash,
@@ -87,7 +87,7 @@ def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, tuple[NDArray[Any] | No
         case_hashes(batch) if with_cases and batch.cases is not None else None,
     )
     rows = Rows(
-        batch.n, len(votes.row), batch.is_logits, has_units, source == "row", SOURCES[source],
+        batch.n, len(ratings.row), batch.is_logits, has_units, source == "row", SOURCES[source],
         *(None if array is None else array.ctypes.data for array in arrays),
         hashes_rows,
     )  # fmt: skip

@@ -73,7 +73,7 @@ class Workspace:
         return Grid(of.cells, of.refinement, self._pointer(of.lower))
 
     def _model(self, spec: PaneSpec) -> Model:
-        listed, fine = spec.kept_classes, spec.class_grid
+        listed, fine = spec.stored_classes, spec.class_grid
         slots = np.full(spec.n_classes, -1, np.int64)
         slots[list(listed)] = np.arange(len(listed))
         has_labels, has_bins = not fine.cells % LABEL_GRID.cells, not fine.cells % CLASS_BINS

@@ -10,7 +10,7 @@ from typing import Any
 
 from calibrant.core.pane import Pane
 from calibrant.core.query import Option, PaneQuery, check_options
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics.base import Metric
 from calibrant.metrics.estimate import Estimate
@@ -140,29 +140,31 @@ def compute_metrics(
 
 def estimates(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, Estimate]:
     """Compute each metric as an `Estimate`, as `compute_metrics` does."""
-    check_options(view.question.options, OPTIONS)
+    check_options(view.pane_query.options, OPTIONS)
     split = int(view.pane.units_split["n"]) if "unit_sample" in view.pane.names else None
     return {
-        each.key: _estimate(each.metric, asked(view, each), seed).of(each.key, view.counts, split)
-        for each in requested(slugs, shared=view.question.options)
+        each.key: _estimate(each.metric, view_for(view, each), seed).of(
+            each.key, view.counts, split
+        )
+        for each in requested(slugs, shared=view.pane_query.options)
     }
 
 
-def asked(view: View, request: MetricRequest) -> View:
+def view_for(view: View, request: MetricRequest) -> View:
     """Return the view under the options of a request; requests with the same options share it."""
     if not request.options:
         return view
     return view.once(
-        ("asked", request.options), lambda: view.asking(request.question(view.question))
+        ("view_for", request.options), lambda: view.asking(request.pane_query(view.pane_query))
     )
 
 
 def _estimate(metric: Metric, view: View, seed: int) -> Estimate:
     try:
         return metric.estimate(view, seed)
-    except NotAnswerable as refusal:
-        extra = {} if refusal.n_excluded is None else {"n_excluded": refusal.n_excluded}
-        return Estimate(None, refusal.reason, refusal.detail, extra=extra)
+    except NoResultError as rejection:
+        extra = {} if rejection.n_excluded is None else {"n_excluded": rejection.n_excluded}
+        return Estimate(None, rejection.reason, rejection.detail, extra=extra)
 
 
 __all__ = [
@@ -177,10 +179,10 @@ __all__ = [
     "PaneQuery",
     "View",
     "accumulators_for",
-    "asked",
     "chosen",
     "compute_metrics",
     "estimates",
     "is_error",
     "requested",
+    "view_for",
 ]

@@ -41,12 +41,12 @@ class AdaptiveMetric(GapMetric):
         whole = super().estimate(view, seed)
         if view.is_raw or whole.value is None:
             return whole
-        cells, bins = view.cells(), view.question.bins
+        cells, bins = view.cells(), view.pane_query.bins
         error: dict[str, float | None] = {
             "error_bound": cut_bound(cells, bins),
             "error_estimate": None,
         }
-        if not view.question.min_count:
+        if not view.pane_query.min_count:
             error["error_estimate"] = cut_error(cells, bins, whole.value, power_mean_gap(1.0))
         return replace(whole, extra=dict(whole.extra) | error)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.estimators.roc import (
     area,
     hits_and_misses,
@@ -22,7 +22,7 @@ from calibrant.inference.null_reference import (
     DRAWN,
     N_DRAWS,
     NullReference,
-    drawn_hits,
+    drawn_correct,
     few,
     independent,
     quantiles_of,
@@ -66,20 +66,20 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     rest = weight.sum(axis=0) - weight - left_out
     values = area(np.maximum(left_out, 0.0), np.maximum(rest, 0.0))
     if not np.isfinite(values).all():
-        raise NotAnswerable(
+        raise NoResultError(
             "too_few_units", "one replicate holds all correct ratings or all incorrect ones"
         )
-    low, high = jackknife_interval(reading.value, values, view.question.ci)
+    low, high = jackknife_interval(reading.value, values, view.pane_query.ci)
     return Interval((max(low, 0.0), min(high, 1.0)), {"interval_method": JACKKNIFE})
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the area of a calibrated model with these scores."""
     cells = few(independent(roc_cells(view, view.scope)[0]))
-    hits = drawn_hits(cells, N_DRAWS, seed)
-    found = area(hits, cells.weight - hits)
+    correct_ratings = drawn_correct(cells, N_DRAWS, seed)
+    found = area(correct_ratings, cells.weight - correct_ratings)
     if not np.isfinite(found).all():
-        raise NotAnswerable(
+        raise NoResultError(
             "one_outcome", "labels drawn from the predictions can all be hits, or all misses"
         )
     return quantiles_of(found)
@@ -92,7 +92,7 @@ def _classes(view: View) -> dict[str, object]:
         try:
             cells, _ = roc_cells(view, f"class:{class_index}")
             by_class.append(float(area(*hits_and_misses(cells))))
-        except NotAnswerable:
+        except NoResultError:
             by_class.append(None)
     known = [each for each in by_class if each is not None]
     return {"by_class": by_class, "mean_over_classes": float(np.mean(known)) if known else None}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.query import TIES, Option
-from calibrant.core.view import NotAnswerable, Table, View
+from calibrant.core.view import NoResultError, Table, View
 from calibrant.inference.closed_null import ClosedNull
 from calibrant.inference.gap_uncertainty import (
     GapTables,
@@ -68,7 +68,7 @@ class Metric:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The state cannot give the number.
         """
         return self.estimate(view, SEED).value
@@ -78,7 +78,7 @@ class Metric:
 
         Raises
         ------
-        NotAnswerable
+        NoResultError
             The state cannot give the number.
         """
         raise NotImplementedError(f"{type(self).__name__} must compute its estimate")
@@ -129,13 +129,13 @@ class GapMetric(Metric):
         """Whether it is more than a statistic of weights and gaps."""
         return self.bias is not _no_bias
 
-    def asked(self, view: View) -> GapMetric:
+    def requested(self, view: View) -> GapMetric:
         """Return the metric under the query's own options; the metric itself if it reads none."""
         return self
 
     def value(self, view: View) -> float | None:
         table = view.binned(
-            self.scope or view.scope, self.binning or view.question.binning, view.question.bins
+            self.scope or view.scope, self.binning or view.pane_query.binning, view.pane_query.bins
         )
         cells = table.cells
         if not cells.weight.sum():
@@ -144,8 +144,8 @@ class GapMetric(Metric):
 
     def tables(self, view: View) -> tuple[Table, GapTables]:
         """Return the bins of the value, and the same with what interval and null reference need."""
-        scope, bins = self.scope or view.scope, view.question.bins
-        binning = self.binning or view.question.binning
+        scope, bins = self.scope or view.scope, view.pane_query.bins
+        binning = self.binning or view.pane_query.binning
         table = view.binned(scope, binning, bins)
         return table, gap_tables((scope,), binning, bins, [table])
 
@@ -158,7 +158,7 @@ class GapMetric(Metric):
         statistic = self.statistic(bias)
         closed = None if self.closed_null is None else self.closed_null(bias)
         extra: dict[str, Any] = {
-            "bins": view.question.bins,
+            "bins": view.pane_query.bins,
             "scope": scope,
         } | view.histogram_counts(scope)
         if table.discarded_weight:
@@ -187,7 +187,7 @@ class ClasswiseGapMetric(Metric):
 
     def tables(self, view: View) -> GapTables:
         """Return the bins of every class."""
-        binning, bins = self.binning or view.question.binning, view.question.bins
+        binning, bins = self.binning or view.pane_query.binning, view.pane_query.bins
         scopes = tuple(f"class:{k}" for k in range(view.spec.n_classes))
         return gap_tables(
             scopes, binning, bins, [view.binned(scope, binning, bins) for scope in scopes]
@@ -202,7 +202,7 @@ class ClasswiseGapMetric(Metric):
         interval, null, about = gap_uncertainty(
             view, tables, (whole, whole), seed, closed=self.closed_null
         )
-        extra = {"bins": view.question.bins, "by_class": by_class.tolist()}
+        extra = {"bins": view.pane_query.bins, "by_class": by_class.tolist()}
         return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)
 
 
@@ -238,13 +238,13 @@ def ratio_bounds(
     try:
         columns = score_columns(view)
         if not np.all(columns[weight].sum() - columns[weight] > 0):
-            raise NotAnswerable("too_few_units", "one replicate holds all the weight")
-        return ratio_interval(columns[column], columns[weight], view.question.ci), {
+            raise NoResultError("too_few_units", "one replicate holds all the weight")
+        return ratio_interval(columns[column], columns[weight], view.pane_query.ci), {
             "interval_method": "jackknife of 64 unit replicates",
             "interval_of": RATIO_OF,
         }
-    except NotAnswerable as refusal:
-        return None, {"interval_reason": refusal.reason}
+    except NoResultError as rejection:
+        return None, {"interval_reason": rejection.reason}
 
 
 def mean_over_classes(statistic: GapStatistic) -> GapStatistic:

@@ -23,7 +23,7 @@ def calibrated_disagreement_ce(view: View, seed: int) -> Estimate:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, the state does not hold the bins, or a temperature without raw rows.
     """
     choice, belief, view = Choice.of(view), Belief.of(view), tempered(view)
@@ -33,7 +33,7 @@ def calibrated_disagreement_ce(view: View, seed: int) -> Estimate:
         "calibration_loss": table.calibration(),
         "calibration_loss_plugin": table.calibration_plugin(),
         **belief.named,
-        "bins": view.question.bins,
+        "bins": view.pane_query.bins,
         "n_single_bins": int((table.count == 1).sum()),
         "loss_weight": choice.named["loss_weight"],
         "n_one_vote": n_one_vote(view),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.available_rows import AvailableRows, available_rows, drawn_labels, most_paired
 from calibrant.core.query import NORM
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 from calibrant.metrics.kde_ece import BANDWIDTH
@@ -79,16 +79,18 @@ def of_resamples(view: View, times: Floats) -> Floats:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         More rows than can be compared with each other.
     """
     rows = available_rows(view, most_paired(view.spec.n_classes))
     if rows is None or len(rows) != times.shape[1]:
-        raise NotAnswerable(
+        raise NoResultError(
             "too_many_rows", "there are too many rows to compare all of them with each other"
         )
-    norm = int(NORM.of(view.question))
-    kernel = dirichlet_kernel(rows.probabilities, float(BANDWIDTH.of(view.question)), diagonal=True)
+    norm = int(NORM.of(view.pane_query))
+    kernel = dirichlet_kernel(
+        rows.probabilities, float(BANDWIDTH.of(view.pane_query)), diagonal=True
+    )
     again, weight = (
         np.diag(kernel) * rows.weight * np.maximum(times - 1.0, 0.0),
         times * rows.weight,
@@ -114,14 +116,14 @@ def read(view: View) -> MetricValue | None:
     if rows is None:
         return None
     if len(rows) < 2:
-        raise NotAnswerable("too_few_samples", "no other prediction is available for comparison")
-    bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
+        raise NoResultError("too_few_samples", "no other prediction is available for comparison")
+    bandwidth, norm = float(BANDWIDTH.of(view.pane_query)), int(NORM.of(view.pane_query))
     kernel = view.once(
         ("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth)
     )
     value, isolated = canonical_error(kernel, rows, rows.share, norm)
     if not np.isfinite(value):
-        raise NotAnswerable(
+        raise NoResultError(
             "too_few_samples", "no prediction has another one near enough for comparison"
         )
     extra: dict[str, object] = {
@@ -140,7 +142,7 @@ def read(view: View) -> MetricValue | None:
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     rows = available_rows(view, most_paired(view.spec.n_classes))
     assert rows is not None
-    bandwidth, norm = float(BANDWIDTH.of(view.question)), int(NORM.of(view.question))
+    bandwidth, norm = float(BANDWIDTH.of(view.pane_query)), int(NORM.of(view.pane_query))
     kernel = view.once(
         ("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth)
     )

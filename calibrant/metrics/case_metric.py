@@ -18,44 +18,44 @@ INTERVAL_METHOD = "Student's t over cases"
 
 @dataclass(frozen=True)
 class CaseMetric(Metric):
-    """An error of each case and class, averaged as requested. `error` and `beside` are names in `ERRORS`."""
+    """An error of each case and class, averaged as requested. `error` and `also` are names in `ERRORS`."""
 
     error: str = ""
-    beside: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
     def estimate(self, view: View, seed: int) -> Estimate:
         """Return the requested average, with the other averages as further values."""
         cases = case_errors(view)
         average = cases.options.average
-        answers = {"macro": cases.macro(self.error)}
-        answers |= {"micro": cases.micro(self.error, pooled=False)}
-        answers |= {"micro_pooled": cases.micro(self.error, pooled=True)}
-        asked = answers[average]
+        results = {"macro": cases.macro(self.error)}
+        results |= {"micro": cases.micro(self.error, pooled=False)}
+        results |= {"micro_pooled": cases.micro(self.error, pooled=True)}
+        requested = results[average]
         extra: dict[str, Any] = {
             "average": average,
             "membership": cases.options.membership,
             "background": cases.options.background,
             "missing": cases.options.missing,
-            "bins": view.question.bins,
-            "edges": view.question.edges,
+            "bins": view.pane_query.bins,
+            "edges": view.pane_query.edges,
             "n_cases": cases.n_cases["n"],
             "n_cases_kept": cases.n_cases["kept"],
             "n_cases_estimated": cases.n_cases["estimated"],
-            "n_cases_used": asked["n"],
+            "n_cases_used": requested["n"],
             "n_missing": cases.n_missing,
             "classes": [cases.class_names[k] for k in cases.classes],
-            "by_class": asked["by_class"],
-            "sd": answers["macro"]["sd"],
-            "quantiles": answers["macro"]["quantiles"],
+            "by_class": requested["by_class"],
+            "sd": results["macro"]["sd"],
+            "quantiles": results["macro"]["quantiles"],
         }
-        extra |= {name: result["value"] for name, result in answers.items()}
-        extra |= {name: _averaged(cases, name, average) for name in self.beside}
+        extra |= {name: result["value"] for name, result in results.items()}
+        extra |= {name: _averaged(cases, name, average) for name in self.also}
         bound = cases.bound(self.error)
         if bound:
             extra["error_bound"] = bound
-        interval, about = self._interval(cases, average, view.question.ci)
-        reason = None if asked["value"] is not None else "no_case_counts"
-        return Estimate(asked["value"], reason, interval=interval, extra=extra | about)
+        interval, about = self._interval(cases, average, view.pane_query.ci)
+        reason = None if requested["value"] is not None else "no_case_counts"
+        return Estimate(requested["value"], reason, interval=interval, extra=extra | about)
 
     def _interval(
         self, cases: CaseErrors, average: str, ci: float

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.core.query import Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.estimators.isotonic import (
     SCORES,
     Decomposition,
@@ -28,7 +28,7 @@ from calibrant.inference.intervals import GapStatistic, jackknife_interval
 from calibrant.inference.null_reference import (
     DRAWN,
     NullReference,
-    drawn_hits,
+    drawn_correct,
     independent,
     quantiles_of,
 )
@@ -59,7 +59,7 @@ def parts_of(view: View) -> Decomposition | None:
         return None
     score = np.clip(cells.mean, 0.0, 1.0)
     return view.once(
-        "corp", lambda: decompose(cells.weight, score, _rate(cells), SCORE.of(view.question))
+        "corp", lambda: decompose(cells.weight, score, _rate(cells), SCORE.of(view.pane_query))
     )
 
 
@@ -107,11 +107,11 @@ def _reader(part: str) -> Callable[[View], MetricValue | None]:
             return None
         value = getattr(parts, part)
         if not np.isfinite(value):
-            raise NotAnswerable(
+            raise NoResultError(
                 "zero_probability",
                 "an outcome with probability 0 occurred: its log loss is infinite",
             )
-        kind = SCORE.of(view.question)
+        kind = SCORE.of(view.pane_query)
         extra: dict[str, object] = {"score": kind, "scope": view.scope}
         if part == "miscalibration":
             extra["null_assumption"] = DRAWN
@@ -139,12 +139,12 @@ def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:
                 weight.sum(axis=0) - w,
                 correct.sum(axis=0) - c,
                 score,
-                SCORE.of(view.question),
+                SCORE.of(view.pane_query),
                 part,
             )
             for w, c in zip(weight, correct, strict=True)
         ]
-        lower, upper = jackknife_interval(reading.value, np.array(values), view.question.ci)
+        lower, upper = jackknife_interval(reading.value, np.array(values), view.pane_query.ci)
         return Interval(
             (max(lower, 0.0), upper), {"interval_method": JACKKNIFE, "interval_bins": tables.bins}
         )
@@ -155,7 +155,7 @@ def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:
 def _part_without(weight: Floats, correct: Floats, score: Floats, kind: str, part: str) -> float:
     kept = weight > 1e-9 * weight.sum()
     if not kept.any():
-        raise NotAnswerable("too_few_units", "one replicate holds all the weight")
+        raise NoResultError("too_few_units", "one replicate holds all the weight")
     rate = np.clip(correct[kept] / weight[kept], 0.0, 1.0)
     return float(getattr(decompose(weight[kept], score[kept], rate, kind), part))
 
@@ -165,12 +165,12 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The log score: in its long tails, resampled gaps cover the truth too rarely.
     """
-    kind = SCORE.of(view.question)
+    kind = SCORE.of(view.pane_query)
     if kind == "log":
-        raise NotAnswerable(
+        raise NoResultError(
             "log_score_not_covered", "resampled gaps do not have the long tails of the log score"
         )
 
@@ -198,23 +198,25 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     Recalibration fits noise down to the finest cells. Many draws in few groups give the variation; a few draws in all cells show how
     much lower the mean of the groups is.
     """
-    kind = SCORE.of(view.question)
+    kind = SCORE.of(view.pane_query)
     cells = independent(scored_cells(view))
     if len(cells) <= _FEW:
-        return quantiles_of(_miscalibrations(cells, drawn_hits(cells, _N_DRAWS, seed), kind))
+        return quantiles_of(_miscalibrations(cells, drawn_correct(cells, _N_DRAWS, seed), kind))
     group = equal_mass_groups(cells.weight, _FEW)
     grouped = cells.at_places(group)
-    found = _miscalibrations(grouped, drawn_hits(grouped, _N_DRAWS, seed), kind)
-    fine = drawn_hits(cells, max(_MIN_FINE_DRAWS, min(_N_DRAWS, _FINE_POINTS // len(cells))), seed)
+    found = _miscalibrations(grouped, drawn_correct(grouped, _N_DRAWS, seed), kind)
+    fine = drawn_correct(
+        cells, max(_MIN_FINE_DRAWS, min(_N_DRAWS, _FINE_POINTS // len(cells))), seed
+    )
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     coarse = np.add.reduceat(fine, starts, axis=1)
     lost = _miscalibrations(cells, fine, kind) - _miscalibrations(grouped, coarse, kind)
     return quantiles_of(found + lost.mean())
 
 
-def _miscalibrations(cells: Cells, hits: Floats, kind: str) -> Floats:
+def _miscalibrations(cells: Cells, correct_ratings: Floats, kind: str) -> Floats:
     """Return the miscalibration under each of several outcomes, float64 (n_outcomes,)."""
-    rate = np.clip(hits / cells.weight, 0.0, 1.0)
+    rate = np.clip(correct_ratings / cells.weight, 0.0, 1.0)
     return _lost(cells.weight, rate, np.clip(cells.mean, 0.0, 1.0), kind)
 
 

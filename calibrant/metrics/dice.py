@@ -16,7 +16,7 @@ def read(view: View, seed: int) -> Estimate:
     cases = case_errors(view)
     values = cases.by_case("dice")
     values = values[np.isfinite(values)]
-    interval, about = mean_interval(values, view.question.ci)
+    interval, about = mean_interval(values, view.pane_query.ci)
     extra = {
         "background": cases.options.background,
         "missing": cases.options.missing,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import Ratio
 from calibrant.metrics.base import Estimate, FunctionMetric
 from calibrant.raters.belief import CONCENTRATION, TEMPERATURE, Belief, tempered
@@ -15,7 +15,7 @@ def disagreement_loss(view: View, seed: int) -> Estimate:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, or a temperature without raw rows.
     """
     choice, belief, view = Choice.of(view), Belief.of(view), tempered(view)
@@ -38,7 +38,7 @@ def disagreement_loss(view: View, seed: int) -> Estimate:
 def _ratio(view: View) -> Ratio:
     if Belief.of(view).factor != 1.0:
         detail = "replicates store the loss of the prediction itself, not under a concentration"
-        raise NotAnswerable("not_replicated", detail)
+        raise NoResultError("not_replicated", detail)
     view = tempered(view)
     rows = rows_with_several(view, Choice.of(view))
     return rows.disagreement_loss, rows.weight

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells, cuts_inside
 from calibrant.core.query import NORM, TIES
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.estimators.cut_error import cut_error, power_mean_gap
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import NullReference, gap_null
@@ -53,13 +53,13 @@ def sweep(weight: Floats, correct: Floats, split: bool) -> Sweep:
     2
     """
     before = np.concatenate([[0.0], np.cumsum(weight)])
-    hits = np.concatenate([[0.0], np.cumsum(correct)])
+    running_correct = np.concatenate([[0.0], np.cumsum(correct)])
     most = min(len(weight), MAX_BINS)
     best = np.zeros(1, np.int64)
     for bins in range(2, most + 1):
         starts = _rank_starts(len(weight), bins) if split else _mass_starts(before, bins)
         ends = np.append(starts[1:], len(weight))
-        rate = (hits[ends] - hits[starts]) / (before[ends] - before[starts])
+        rate = (running_correct[ends] - running_correct[starts]) / (before[ends] - before[starts])
         if (np.diff(rate) < -_ROUNDING).any():
             return Sweep(best, bins - 1, False)
         best = starts
@@ -94,22 +94,22 @@ def gap_norm(weight: Floats, gap: Floats, norm: int) -> float:
 
 
 def read(view: View) -> MetricValue | None:
-    split = TIES.of(view.question) == "split"
+    split = TIES.of(view.pane_query) == "split"
     if split and not view.is_raw:
-        raise NotAnswerable("needs_rows", "only ties of raw rows can be split")
+        raise NoResultError("needs_rows", "only ties of raw rows can be split")
     cells = view.row_cells(view.scope) if split else scored_cells(view)
     cells = cells.kept(cells.weight > 0)
-    view.refuse_histograms()
+    view.reject_histograms()
     if not len(cells):
         return None
-    norm = NORM.of(view.question)
+    norm = NORM.of(view.pane_query)
     ended = sweep(cells.weight, cells.correct, split)
     value = sweep_error(cells, ended.starts, norm)[0]
     extra = {
         "bins_chosen": ended.bins,
         "at_bound": ended.at_bound,
         "norm": norm,
-        "ties": TIES.of(view.question),
+        "ties": TIES.of(view.pane_query),
         "scope": view.scope,
     }
     if not view.is_raw:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.gap_uncertainty import fine_gaps, has_named_units, worst_case
 from calibrant.inference.intervals import (
     INTERVAL_METHOD,
@@ -96,8 +96,8 @@ class FormulaMetric(Metric):
             found = self._interval(view, reading, seed)
             bounds = found.bounds
             extra |= found.about
-        except NotAnswerable as refusal:
-            extra["interval_reason"] = refusal.reason
+        except NoResultError as rejection:
+            extra["interval_reason"] = rejection.reason
         null, about = self._null(view, reading, seed)
         extra |= about
         if bounds is not None and null is not None and null.limit is not None and self.of_bins:
@@ -113,8 +113,8 @@ class FormulaMetric(Metric):
             return None, {"null_reason": self.no_null}
         try:
             null = self.null(view, reading, seed)
-        except NotAnswerable as refusal:
-            return None, {"null_reason": refusal.reason}
+        except NoResultError as rejection:
+            return None, {"null_reason": rejection.reason}
         if has_named_units(view) and not self.null_of_units:
             return None, worst_case(null) | {"null_reason": "units_not_replicated"}
         return null, {}
@@ -123,7 +123,7 @@ class FormulaMetric(Metric):
         if self.interval is not None:
             return self.interval(view, reading, seed)
         if self.of_bins is None:
-            raise NotAnswerable(self.no_interval, "")
+            raise NoResultError(self.no_interval, "")
         return interval_of_bins(view, self.of_bins(view, reading), seed)
 
 
@@ -139,10 +139,10 @@ def scored_cells(view: View) -> Cells:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window holds plain histograms, or the classes' cells are not stored.
     """
-    view.refuse_histograms()
+    view.reject_histograms()
     return view.once(("scored", view.scope), lambda: view.cells_of(view.scope).together())
 
 
@@ -153,7 +153,7 @@ def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `replication.tables_for`, or too few effective samples.
     """
     key = ("resampled", view.scope, seed, of_bins.bins)
@@ -165,7 +165,7 @@ def interval_of_bins(view: View, of_bins: OfBins, seed: int) -> Interval:
         "interval_bins": gaps.bins,
         "n_effective": n_effective,
     }
-    return Interval(gap_interval(made, made, gaps, view.question.ci), about)
+    return Interval(gap_interval(made, made, gaps, view.pane_query.ci), about)
 
 
 def bin_scores(view: View, bins: int) -> Floats:

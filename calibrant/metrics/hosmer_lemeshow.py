@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells, cuts_inside, equal_mass_groups
 from calibrant.core.query import Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import NullReference
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
 
@@ -52,11 +52,11 @@ def read(view: View) -> MetricValue | None:
     if not len(cells):
         return None
     if _unequal(cells):
-        raise NotAnswerable(
+        raise NoResultError(
             "unequal_weights",
             "the test's chi-square distribution needs predictions of equal weight",
         )
-    bins = view.question.bins
+    bins = view.pane_query.bins
     group = equal_mass_groups(cells.weight, bins)
     n_groups = int(group[-1]) + 1
     groups = cells.grouped(group, n_groups)
@@ -65,18 +65,18 @@ def read(view: View) -> MetricValue | None:
     effect = np.divide(groups.null_variance, single, out=np.ones(n_groups), where=single > 0)
     difference = groups.correct - groups.confidence
     value = chi_square(difference, variance * effect)
-    freedom = n_groups - (0 if DATA.of(view.question) == "fresh" else 2)
+    freedom = n_groups - (0 if DATA.of(view.pane_query) == "fresh" else 2)
     if not np.isfinite(value):
-        raise NotAnswerable(
+        raise NoResultError(
             "impossible_outcome", "a group whose scores are all 0 or all 1 has the opposite outcome"
         )
     if freedom < 1:
-        raise NotAnswerable("too_few_groups", f"{n_groups} groups leave no degree of freedom")
+        raise NoResultError("too_few_groups", f"{n_groups} groups leave no degree of freedom")
     extra = {
         "degrees_of_freedom": freedom,
         "groups": n_groups,
         "p_value": float(scipy.special.chdtrc(freedom, value)),
-        DATA.name: DATA.of(view.question),
+        DATA.name: DATA.of(view.pane_query),
         "scope": view.scope,
     }
     if not view.is_raw:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
 from calibrant.core.query import Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.estimators.kernel import (
     CLIP,
     LEAVES,
@@ -30,7 +30,7 @@ from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import (
     DRAWN,
     NullReference,
-    drawn_hits,
+    drawn_correct,
     independent,
     quantiles_of,
 )
@@ -77,7 +77,7 @@ def places(score: Floats, fineness: int) -> Ints:
 
 def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
     """Return the cells of the requested scope, grouped if they are more than `most`, and their points."""
-    leave = LEAVE.of(view.question)
+    leave = LEAVE.of(view.pane_query)
     cells = scored_cells(view)
     if view.filling is not None and view.filling.n <= most:
         # Rows of one score may differ in weight or in ratings, and each leaves out its own.
@@ -86,27 +86,31 @@ def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
         cells = rows if len(rows) <= most else cells
     if len(cells) > most:
         cells = cells.at_places(places(cells.mean, fineness))
-    return cells, points_of(cells, leave, view.question.raters == "mean")
+    return cells, points_of(cells, leave, view.pane_query.raters == "mean")
 
 
 def read(view: View) -> MetricValue | None:
     cells, found = points(view, MAX_POINTS, FINENESS)
     if not len(cells):
         return None
-    bandwidth = float(BANDWIDTH.of(view.question))
-    extra: dict[str, object] = {"scope": view.scope, "leave": LEAVE.of(view.question), "clip": CLIP}
-    if SELECTION.of(view.question) == "likelihood":
+    bandwidth = float(BANDWIDTH.of(view.pane_query))
+    extra: dict[str, object] = {
+        "scope": view.scope,
+        "leave": LEAVE.of(view.pane_query),
+        "clip": CLIP,
+    }
+    if SELECTION.of(view.pane_query) == "likelihood":
         bandwidth, extra["bandwidth_at_bound"] = likeliest_bandwidth(found)
-    distances, estimated = kernel_distances(found, found.hits[None], bandwidth)
+    distances, estimated = kernel_distances(found, found.correct_ratings[None], bandwidth)
     if not estimated.any():
-        raise NotAnswerable(
+        raise NoResultError(
             "too_few_samples", "no sample has another one near enough to estimate its accuracy"
         )
     isolated = float(found.weight[~estimated].sum())
     value = float(distances.sum() / found.weight[estimated].sum())
     extra |= {
         "bandwidth": bandwidth,
-        "selection": SELECTION.of(view.question),
+        "selection": SELECTION.of(view.pane_query),
         "n_points": len(cells),
     }
     extra["null_assumption"] = DRAWN
@@ -124,8 +128,8 @@ def _error_bound(view: View, cells: Cells, found: Points, bandwidth: float) -> f
 
     That is so for weighted predictions, and for those with several ratings that are left out together.
     """
-    single = np.isnan(found.own_hits)
-    pooled = view.question.raters == "pooled"
+    single = np.isnan(found.own_correct)
+    pooled = view.pane_query.raters == "pooled"
     known = bool(single.all()) or (not pooled and bool((cells.predictions == cells.count).all()))
     if view.weighted or not known:
         return None
@@ -140,10 +144,10 @@ def _grid_error(view: View, cells: Cells, distances: Floats, bandwidth: float) -
     pair = np.arange(len(cells)) // 2
     coarse = points_of(
         cells.grouped(pair, int(pair[-1]) + 1),
-        LEAVE.of(view.question),
-        view.question.raters == "mean",
+        LEAVE.of(view.pane_query),
+        view.pane_query.raters == "mean",
     )
-    change = kernel_distances(coarse, coarse.hits[None], bandwidth)[0][0] - np.bincount(
+    change = kernel_distances(coarse, coarse.correct_ratings[None], bandwidth)[0][0] - np.bincount(
         pair, distances
     )
     return float(np.abs(change).sum() / cells.weight.sum())
@@ -175,9 +179,9 @@ def of_resamples(view: View, times: Floats) -> Floats:
     """Return values of resamples, at the requested bandwidth or the likeliest one for all rows together."""
     rows = view.rows(view.scope)
     kept = rows.weight > 0
-    found = points_of(rows.kept(kept), LEAVE.of(view.question), view.question.raters == "mean")
-    bandwidth = float(BANDWIDTH.of(view.question))
-    if SELECTION.of(view.question) == "likelihood":
+    found = points_of(rows.kept(kept), LEAVE.of(view.pane_query), view.pane_query.raters == "mean")
+    bandwidth = float(BANDWIDTH.of(view.pane_query))
+    if SELECTION.of(view.pane_query) == "likelihood":
         bandwidth = likeliest_bandwidth(found)[0]
     return resampled_errors(found, np.tile(times, len(rows) // times.shape[1])[:, kept], bandwidth)
 
@@ -185,10 +189,10 @@ def of_resamples(view: View, times: Floats) -> Floats:
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the null reference, from labels drawn cell by cell, in fewer cells."""
     cells = independent(points(view, MAX_NULL_POINTS, NULL_FINENESS)[0])
-    found = points_of(cells, LEAVE.of(view.question), view.question.raters == "mean")
-    drawn = drawn_hits(cells, N_DRAWS, seed)
-    if not np.isnan(found.own_hits).any():
-        found = replace(found, own_hits=found.own_weight * np.clip(cells.mean, CLIP, 1.0 - CLIP))
+    found = points_of(cells, LEAVE.of(view.pane_query), view.pane_query.raters == "mean")
+    drawn = drawn_correct(cells, N_DRAWS, seed)
+    if not np.isnan(found.own_correct).any():
+        found = replace(found, own_correct=found.own_weight * np.clip(cells.mean, CLIP, 1.0 - CLIP))
     values = kernel_error(found, drawn, float(str(reading.extra["bandwidth"])))[0]
     return quantiles_of(values)
 

@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.query import TIES
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.gap_uncertainty import MIN_EFFECTIVE, has_named_units
 from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.base import share
@@ -61,10 +61,10 @@ def error_variance(bins: Bins) -> float:
 
 def bins_of(view: View) -> Bins:
     """Return the bins of a view; the scores of a stored cell count as equal to their mean."""
-    question = view.question
+    pane_query = view.pane_query
     table = view.table().cells
     cells = view.cells_of(view.scope)
-    place = view.bin_of_cells(view.scope, question.binning, question.bins)
+    place = view.bin_of_cells(view.scope, pane_query.binning, pane_query.bins)
     used = place >= 0
     own = cells.kept(used)
     squares = np.bincount(
@@ -86,24 +86,24 @@ def bins_of(view: View) -> Bins:
     return Bins(table.weight / total, n, table.gap, spread * n / (n - 1.0), error)
 
 
-def refuse_others(view: View) -> None:
+def reject_others(view: View) -> None:
     """Raise unless labels are single, independent and of equal weight."""
     counts = view.counts
     several = counts["n_ratings"] > counts["n_labelled"]
     if several or has_named_units(view) or view.weighted or view.histogram_share():
-        raise NotAnswerable(
+        raise NoResultError(
             "independent_labels_only", "one label of weight one per prediction, and no named units"
         )
 
 
 def read(view: View) -> MetricValue | None:
-    view.refuse_histograms()
+    view.reject_histograms()
     bins = bins_of(view)
     if not view.table().cells.weight.sum():
         return None
     if not len(bins.n):
-        raise NotAnswerable("too_few_predictions", "no bin has two samples")
-    extra: dict[str, object] = {"bins": view.question.bins, "scope": view.scope}
+        raise NoResultError("too_few_predictions", "no bin has two samples")
+    extra: dict[str, object] = {"bins": view.pane_query.bins, "scope": view.scope}
     if not view.is_raw:
         extra["error_bound"] = bins.error
     return MetricValue(squared_error(bins), extra)
@@ -114,13 +114,13 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
 
     Raises
     ------
-    NotAnswerable
-        As `refuse_others`, or too few predictions.
+    NoResultError
+        As `reject_others`, or too few predictions.
     """
-    refuse_others(view)
+    reject_others(view)
     if view.counts["n_labelled"] < MIN_EFFECTIVE:
-        raise NotAnswerable("too_few_units", f"intervals need {MIN_EFFECTIVE:.0f} predictions")
-    z = float(scipy.special.ndtri(0.5 + view.question.ci / 2.0))
+        raise NoResultError("too_few_units", f"intervals need {MIN_EFFECTIVE:.0f} predictions")
+    z = float(scipy.special.ndtri(0.5 + view.pane_query.ci / 2.0))
     reach = z * float(np.sqrt(error_variance(bins_of(view))))
     about = {
         "interval_method": METHOD,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import HISTOGRAM_BINS, SUMS, compare_rows
 from calibrant.core.query import Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import ratio_interval
-from calibrant.inference.replication import refuse_if_thin
+from calibrant.inference.replication import reject_if_thin
 from calibrant.metrics.formula_metric import JACKKNIFE, FormulaMetric, Interval, MetricValue
 
 Floats = NDArray[np.float64]
@@ -35,12 +35,12 @@ def sums_of(view: View) -> dict[str, Floats]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Plain histograms, or predictions merged before these sums were stored.
     """
-    view.refuse_histograms()
+    view.reject_histograms()
     block = view.pane["label_distribution"].blocks["sums"]
-    view.refuse_partial(int(block.counts[0].sum()), "the label distribution")
+    view.reject_partial(int(block.counts[0].sum()), "the label distribution")
     return dict(zip(SUMS, block.sums, strict=True))
 
 
@@ -80,7 +80,7 @@ def _reader(
         if not totals["weight"]:
             return None
         extra = {"raters": "mean", **more(view, totals)}
-        if INSTANCES.of(view.question) == "yes":
+        if INSTANCES.of(view.pane_query) == "yes":
             extra["instances"] = instances(view, column)
         return MetricValue(totals[column] / totals["weight"], extra)
 
@@ -92,11 +92,11 @@ def instances(view: View, column: str) -> list[Any]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         There are no raw rows.
     """
     if view.filling is None:
-        raise NotAnswerable("needs_rows", "the stored state holds no individual predictions")
+        raise NoResultError("needs_rows", "the stored state holds no individual predictions")
     found = compare_rows(view.filling, slice(0, view.filling.n))
     values: list[Any] = getattr(found, column.removesuffix("_absolute")).tolist()
     return values
@@ -104,14 +104,14 @@ def instances(view: View, column: str) -> list[Any]:
 
 def _interval(column: str) -> Callable[[View, MetricValue, int], Interval]:
     def interval(view: View, reading: MetricValue, seed: int) -> Interval:
-        refuse_if_thin(view)
+        reject_if_thin(view)
         sums = sums_of(view)
         held = sums["weight"] > 0
         weight = sums["weight"][held]
         if not (weight.sum() - weight > 0).all():
-            raise NotAnswerable("too_few_units", "one replicate holds all the weight")
+            raise NoResultError("too_few_units", "one replicate holds all the weight")
         return Interval(
-            ratio_interval(sums[column][held], weight, view.question.ci),
+            ratio_interval(sums[column][held], weight, view.pane_query.ci),
             {"interval_method": JACKKNIFE},
         )
 

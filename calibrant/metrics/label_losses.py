@@ -88,7 +88,7 @@ def calibration_loss(view: View, seed: int) -> Estimate:
         "by_class": bins.by_class.tolist(),
         "plugin_by_class": bins.plugin_by_class.tolist(),
         "by_bin": by_bin(bins),
-        "bins": view.question.bins,
+        "bins": view.pane_query.bins,
         "n_single_bins": bins.n_single,
         "n_one_vote": n_one_vote(view),
     }
@@ -153,7 +153,7 @@ def _weight(choice: Choice) -> dict[str, str]:
 
 def _not_replicated(view: View) -> dict[str, Any]:
     return {
-        "bins": view.question.bins,
+        "bins": view.pane_query.bins,
         "n_one_vote": n_one_vote(view),
         "interval_reason": "not_replicated",
     }

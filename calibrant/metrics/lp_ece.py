@@ -50,8 +50,8 @@ def order_statistic(order: float) -> GapStatistic:
 class OrderMetric(GapMetric):
     """A statistic of gaps with a requested power."""
 
-    def asked(self, view: View) -> GapMetric:
-        order = float(ORDER.of(view.question))
+    def requested(self, view: View) -> GapMetric:
+        order = float(ORDER.of(view.pane_query))
         statistic = order_statistic(order)
         fields = {name: getattr(self, name) for name in GapMetric.__dataclass_fields__}
         return GapMetric(
@@ -60,14 +60,14 @@ class OrderMetric(GapMetric):
         )
 
     def value(self, view: View) -> float | None:
-        return self.asked(view).value(view)
+        return self.requested(view).value(view)
 
     def estimate(self, view: View, seed: int) -> Estimate:
-        found = self.asked(view).estimate(view, seed)
+        found = self.requested(view).estimate(view, seed)
         return (
             found
             if found.value is None
-            else replace(found, extra={**found.extra, "order": float(ORDER.of(view.question))})
+            else replace(found, extra={**found.extra, "order": float(ORDER.of(view.pane_query))})
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
@@ -22,13 +22,15 @@ from calibrant.metrics.formula_metric import (
 )
 
 
-def macro_error(hits: float, misses: float, hit_score: float, miss_score: float) -> float:
+def macro_error(
+    correct_ratings: float, incorrect_ratings: float, correct_score: float, incorrect_score: float
+) -> float:
     """Return half of the hits' mean error plus half of the misses'.
 
     Parameters
     ----------
-    hits, misses : weight of hits and of misses, positive
-    hit_score, miss_score : their weighted sums of scores
+    correct_ratings, incorrect_ratings : weight of hits and of misses, positive
+    correct_score, incorrect_score : their weighted sums of scores
 
     Source
     ------
@@ -39,33 +41,45 @@ def macro_error(hits: float, misses: float, hit_score: float, miss_score: float)
     >>> macro_error(2.0, 1.0, 1.5, 0.75)
     0.5
     """
-    return float((1.0 - hit_score / hits + miss_score / misses) / 2.0)
+    return float(
+        (1.0 - correct_score / correct_ratings + incorrect_score / incorrect_ratings) / 2.0
+    )
 
 
-def error_bound(cells: Cells, hits: float, misses: float) -> float:
+def error_bound(cells: Cells, correct_ratings: float, incorrect_ratings: float) -> float:
     """Bound the change when hits are anywhere inside their cells."""
-    return float(cells.largest_covariance.sum() * (1.0 / hits + 1.0 / misses) / 2.0)
+    return float(
+        cells.largest_covariance.sum() * (1.0 / correct_ratings + 1.0 / incorrect_ratings) / 2.0
+    )
 
 
 def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
-    hits, misses = float(cells.correct.sum()), float((cells.weight - cells.correct).sum())
-    if hits <= 0.0 or misses <= 0.0:
-        raise NotAnswerable(
+    correct_ratings, incorrect_ratings = (
+        float(cells.correct.sum()),
+        float((cells.weight - cells.correct).sum()),
+    )
+    if correct_ratings <= 0.0 or incorrect_ratings <= 0.0:
+        raise NoResultError(
             "one_outcome",
             "all ratings are correct, or all incorrect: one of the two means has no data",
         )
-    hit_score = float(cells.correct @ cells.mean)
-    value = macro_error(hits, misses, hit_score, float(cells.confidence.sum()) - hit_score)
+    correct_score = float(cells.correct @ cells.mean)
+    value = macro_error(
+        correct_ratings,
+        incorrect_ratings,
+        correct_score,
+        float(cells.confidence.sum()) - correct_score,
+    )
     extra = {
-        "hit_error": 1.0 - hit_score / hits,
-        "miss_error": (float(cells.confidence.sum()) - hit_score) / misses,
+        "hit_error": 1.0 - correct_score / correct_ratings,
+        "miss_error": (float(cells.confidence.sum()) - correct_score) / incorrect_ratings,
         "scope": view.scope,
     }
     if not view.is_raw:
-        extra["error_bound"] = error_bound(cells, hits, misses)
+        extra["error_bound"] = error_bound(cells, correct_ratings, incorrect_ratings)
     return MetricValue(value, extra)
 
 
@@ -80,12 +94,13 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     )
     left_out = columns.sum(axis=1, keepdims=True) - columns
     if not (left_out[:2] > 0).all():
-        raise NotAnswerable(
+        raise NoResultError(
             "too_few_units", "one replicate holds all correct ratings or all incorrect ones"
         )
     values = (1.0 - left_out[2] / left_out[0] + left_out[3] / left_out[1]) / 2.0
     return Interval(
-        jackknife_interval(reading.value, values, view.question.ci), {"interval_method": JACKKNIFE}
+        jackknife_interval(reading.value, values, view.pane_query.ci),
+        {"interval_method": JACKKNIFE},
     )
 
 

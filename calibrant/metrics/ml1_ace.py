@@ -23,5 +23,5 @@ METRIC = CaseMetric(
     options=("bins", "edges", "composites"),
     own_options=CASE_OPTIONS,
     error="ace",
-    beside=("ace_all_bins",),
+    also=("ace_all_bins",),
 )

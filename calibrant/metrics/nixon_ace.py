@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells, rank_groups
 from calibrant.core.query import TIES, Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.estimators.cut_error import cut_error, plain_mean_gap
 from calibrant.inference.null_reference import NullReference, gap_null
 from calibrant.metrics.ace import mean_gap
@@ -116,13 +116,13 @@ def classes_of(view: View, epsilon: float | None) -> list[ClassRanges]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Plain histograms, classes whose cells are not stored, or ties to split without rows.
     """
-    split = TIES.of(view.question) == "split"
+    split = TIES.of(view.pane_query) == "split"
     if split and not view.is_raw:
-        raise NotAnswerable("needs_rows", "only ties of raw rows can be split")
-    view.refuse_histograms()
+        raise NoResultError("needs_rows", "only ties of raw rows can be split")
+    view.reject_histograms()
     return [
         _class_ranges(view, class_index, epsilon, split)
         for class_index in range(view.spec.n_classes)
@@ -130,7 +130,7 @@ def classes_of(view: View, epsilon: float | None) -> list[ClassRanges]:
 
 
 def _class_ranges(view: View, class_index: int, epsilon: float | None, split: bool) -> ClassRanges:
-    scope, bins = f"class:{class_index}", view.question.bins
+    scope, bins = f"class:{class_index}", view.pane_query.bins
     if split:
         rows = view.row_cells(scope)
         return by_rank(above(rows.kept(rows.weight > 0), epsilon)[0], bins)
@@ -152,7 +152,7 @@ def _padded(tables: list[ClassRanges], name: str) -> Floats:
 
 
 def _epsilon_of(view: View, thresholded: bool) -> float | None:
-    return float(EPSILON.of(view.question)) if thresholded else None
+    return float(EPSILON.of(view.pane_query)) if thresholded else None
 
 
 def _made(view: View, thresholded: bool) -> list[ClassRanges]:
@@ -164,14 +164,14 @@ def _made(view: View, thresholded: bool) -> list[ClassRanges]:
 def _reader(thresholded: bool) -> Callable[[View], MetricValue | None]:
     def read(view: View) -> MetricValue | None:
         tables = _made(view, thresholded)
-        epsilon, bins = _epsilon_of(view, thresholded), view.question.bins
+        epsilon, bins = _epsilon_of(view, thresholded), view.pane_query.bins
         if not any(len(table.weight) for table in tables):
             if not len(view.cells_of("class:0").together()):
                 return None
             detail = f"no probability of any class is above epsilon={epsilon:g}"
-            raise NotAnswerable("nothing_above_epsilon", detail)
+            raise NoResultError("nothing_above_epsilon", detail)
         by_class = mean_gap(_padded(tables, "weight"), _padded(tables, "gap"))
-        extra = {"bins": bins, "by_class": by_class.tolist(), "ties": TIES.of(view.question)}
+        extra = {"bins": bins, "by_class": by_class.tolist(), "ties": TIES.of(view.pane_query)}
         if epsilon is not None:
             extra["epsilon"] = epsilon
         if not view.is_raw:

@@ -36,7 +36,7 @@ def read(view: View) -> MetricValue | None:
     cells = table.cells
     if not cells.weight.sum():
         return None
-    extra = {"bins": view.question.bins, "scope": view.scope}
+    extra = {"bins": view.pane_query.bins, "scope": view.scope}
     if table.discarded_weight:
         extra["discarded_weight"] = table.discarded_weight
     return MetricValue(
@@ -51,7 +51,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
         of_gaps = overconfidence(bin_scores(view, bins))
         return lambda weight, gap: of_gaps(weight, gap)[..., 0]
 
-    return OfBins(statistic, view.question.bins)
+    return OfBins(statistic, view.pane_query.bins)
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.available_rows import available_rows
 from calibrant.core.query import Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 from calibrant.raters.disagreement_tables import table_of_rows
 from calibrant.raters.label_statistics import STATISTICS
@@ -34,18 +34,20 @@ def read(view: View) -> MetricValue | None:
     rows = available_rows(view, MAX_ROWS)
     if rows is None:
         return None
-    name, order = str(STATISTIC.of(view.question)), int(N_RATERS.of(view.question))
+    name, order = str(STATISTIC.of(view.pane_query)), int(N_RATERS.of(view.pane_query))
     number = rows.label_counts.sum(axis=1)
     enough = number >= order
     if not enough.any():
-        raise NotAnswerable("too_few_votes", f"no available prediction has {order} ratings")
+        raise NoResultError("too_few_votes", f"no available prediction has {order} ratings")
     observed, predicted = STATISTICS[name]
     table = table_of_rows(
         np.clip(predicted(rows.probabilities[enough], order), 0.0, 1.0),
         observed(rows.label_counts[enough], order),
-        view.question.bins,
-        view.question.edges,
-        weight=(rows.weight / number if view.question.raters == "pooled" else rows.weight)[enough],
+        view.pane_query.bins,
+        view.pane_query.edges,
+        weight=(rows.weight / number if view.pane_query.raters == "pooled" else rows.weight)[
+            enough
+        ],
     )
     weight = table.weight
     filled = weight > 0
@@ -61,7 +63,7 @@ def read(view: View) -> MetricValue | None:
         "calibration_loss": table.calibration(),
         "calibration_loss_plugin": table.calibration_plugin(),
         "ce": table.error(),
-        "bins": view.question.bins,
+        "bins": view.pane_query.bins,
         "table": {
             "bin": np.flatnonzero(filled).tolist(),
             "n": table.count[filled].tolist(),

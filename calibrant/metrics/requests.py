@@ -71,7 +71,7 @@ class MetricRequest:
         fixed: str | None = getattr(self.metric, "binning", None)
         return fixed or str(dict(self.options).get("binning", shared))
 
-    def question(self, shared: PaneQuery) -> PaneQuery:
+    def pane_query(self, shared: PaneQuery) -> PaneQuery:
         """Return the shared query with this request's options instead of its own.
 
         Raises
@@ -81,7 +81,7 @@ class MetricRequest:
         """
         if not self.options:
             return shared
-        refuse_without_effect(self, shared.binning)
+        reject_without_effect(self, shared.binning)
         given = dict(self.options)
         fields: dict[str, Any] = {name: given.pop(name) for name in SHARED if name in given}
         return replace(shared, **fields, options={**shared.options, **given})
@@ -96,7 +96,7 @@ def takes(metric: Metric, name: str) -> bool:
     return name == RATERS.name or name in metric.options
 
 
-def refuse_without_effect(
+def reject_without_effect(
     request: MetricRequest, shared: str, pointer: str | None = "/metrics"
 ) -> None:
     """Reject an option that the binning makes meaningless.
@@ -125,7 +125,7 @@ def refuse_without_effect(
 
 
 def options_of(metric: Metric) -> dict[str, Option]:
-    """Return the options that may stand in a metric's brackets: its own, and the shared ones that it takes."""
+    """Return the options that are allowed in a metric's brackets: its own, and the shared ones that it takes."""
     shared = {name: option for name, option in SHARED.items() if takes(metric, name)}
     return {option.name: option for option in metric.own_options} | shared
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.available_rows import AvailableRows, available_rows, drawn_labels, most_paired
 from calibrant.core.query import Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import NullReference, quantiles_of
 from calibrant.metrics.base import Estimate
@@ -65,7 +65,7 @@ def _rows(view: View) -> AvailableRows | None:
 
 
 def _pairs(view: View, rows: AvailableRows) -> tuple[Floats, Floats, float]:
-    width = float(KERNEL_WIDTH.of(view.question))
+    width = float(KERNEL_WIDTH.of(view.pane_query))
     return view.once(("skce", width), lambda: pair_weights(rows, width))
 
 
@@ -76,7 +76,7 @@ def read(view: View) -> MetricValue | None:
     weight, kernel, width = _pairs(view, rows)
     total = float(weight.sum())
     if not total:
-        raise NotAnswerable("too_few_units", "no two predictions of different units are available")
+        raise NoResultError("too_few_units", "no two predictions of different units are available")
     value = float(row_agreement(kernel, rows.share - rows.probabilities).sum()) / total
     about = {"kernel": "exponential", "kernel_width": width, **rows.about}
     return MetricValue(value, about | {"null_assumption": _DRAWN})
@@ -109,14 +109,14 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     weight, kernel, _ = _pairs(view, rows)
     n_units = int(rows.unit.max()) + 1
     if n_units < MIN_UNITS:
-        raise NotAnswerable(
+        raise NoResultError(
             "too_few_units", f"{n_units} units are available; intervals need at least {MIN_UNITS}"
         )
     agreement = row_agreement(kernel, rows.share - rows.probabilities)
     # A unit has no pairs within itself: its pairs count twice in the total.
     top, bottom = (np.bincount(rows.unit, sums) for sums in (agreement, weight.sum(axis=1)))
     left_out = (top.sum() - 2.0 * top) / (bottom.sum() - 2.0 * bottom)
-    bounds = jackknife_interval(reading.value, left_out, view.question.ci)
+    bounds = jackknife_interval(reading.value, left_out, view.pane_query.ci)
     return Interval(
         bounds,
         {"interval_method": "jackknife over units of the available rows", "n_units": n_units},

@@ -20,7 +20,7 @@ from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import (
     DRAWN,
     NullReference,
-    drawn_hits,
+    drawn_correct,
     independent,
     quantiles_of,
 )
@@ -112,7 +112,7 @@ def _drawn_errors(cells: Cells, n: int, n_draws: int, seed: int) -> Floats:
     place = np.minimum(np.floor(np.clip(cells.mean, 0.0, 1.0) * n), n - 1).astype(np.int64)
     # Groups hold whole intervals, so that no two means share one.
     difference[:, place] = (
-        drawn_hits(cells, n_draws, seed) - cells.confidence
+        drawn_correct(cells, n_draws, seed) - cells.confidence
     ) / cells.weight.sum()
     return fixed_point(grid_coefficients(difference), tolerance=1e-3)[0]
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from calibrant.core.cells import Cells
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import NullReference
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, bounded, scored_cells
 
@@ -42,7 +42,7 @@ def read(view: View) -> MetricValue | None:
         return None
     top, deviation = z_of(cells)
     if deviation <= 0.0:
-        raise NotAnswerable(
+        raise NoResultError(
             "no_variance", "every score is 0, 1/2 or 1: the statistic has no variance"
         )
     z = top / deviation

@@ -19,7 +19,7 @@ from calibrant.accumulators.uncertainty import (
 )
 from calibrant.core.grid import equal_width_bin, on_edge
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import N_DRAWS, NullReference, quantiles_of
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 
@@ -58,12 +58,12 @@ def table_of(view: View) -> dict[str, Floats]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Plain histograms of other kinds alone, predictions merged before uncertainty was stored, or bins that its grid cannot
         give exactly. Histograms of uncertainty count; they have no confidence, so that `confidence` is nan in their bins.
     """
     posted = view.posted_table("uncertainty")
-    sums = _raw_sums(view) if view.is_raw else _kept_sums(view)
+    sums = _raw_sums(view) if view.is_raw else _stored_sums(view)
     suffix = "_pooled" if view.policy == 0 else ""
     at = dict(zip(SUMS, sums, strict=True))
     found = {
@@ -72,7 +72,7 @@ def table_of(view: View) -> dict[str, Floats]:
     found["correct"] = at["correct_" + POLICIES[view.policy]]
     if posted is None:
         return found
-    count, uncertainty, correct = posted.reshape(3, view.question.bins, -1).sum(axis=2)
+    count, uncertainty, correct = posted.reshape(3, view.pane_query.bins, -1).sum(axis=2)
     return found | {
         "weight": found["weight"] + count,
         "uncertainty": found["uncertainty"] + uncertainty,
@@ -81,22 +81,22 @@ def table_of(view: View) -> dict[str, Floats]:
     }
 
 
-def _kept_sums(view: View) -> Floats:
+def _stored_sums(view: View) -> Floats:
     block = view.pane["uncertainty"].blocks["cells"]
     places, counts, sums = block.filled()
-    view.refuse_partial(int(counts[0].sum()), "uncertainty")
-    grid, bins = uncertainty_grid(), view.question.bins
+    view.reject_partial(int(counts[0].sum()), "uncertainty")
+    grid, bins = uncertainty_grid(), view.pane_query.bins
     if bins not in grid.exact_bins:
         exact = ", ".join(map(str, grid.exact_bins))
-        raise NotAnswerable(
+        raise NoResultError(
             "bins_not_exact", f"the grid of uncertainties gives {exact} bins, not {bins}"
         )
-    place = grid.bins(bins, view.question.edges)[places]
+    place = grid.bins(bins, view.pane_query.edges)[places]
     return np.stack([np.bincount(place, column, bins) for column in sums]).astype(np.float64)
 
 
 def _raw_sums(view: View) -> Floats:
-    filling, bins = view.filling, view.question.bins
+    filling, bins = view.filling, view.pane_query.bins
     assert filling is not None
     block = Block(1, len(SUMS), bins)
     if filling.n:
@@ -104,7 +104,7 @@ def _raw_sums(view: View) -> Floats:
         fill_uncertainty(
             block,
             filling,
-            equal_width_bin(on_edge(uncertainty, bins), bins, view.question.edges),
+            equal_width_bin(on_edge(uncertainty, bins), bins, view.pane_query.edges),
             uncertainty,
         )
     return block.sums
@@ -119,7 +119,7 @@ def read(view: View) -> MetricValue | None:
     held = weight[filled]
     uncertainty, error = table["uncertainty"][filled] / held, 1.0 - table["correct"][filled] / held
     extra: dict[str, object] = {
-        "bins": view.question.bins,
+        "bins": view.pane_query.bins,
         "binning": "equal_width",
         "scope": "uncertainty",
         "table": {
@@ -144,7 +144,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     filled = weight > 0
     held = weight[filled]
     if np.isnan(table["confidence"]).any():
-        raise NotAnswerable(
+        raise NoResultError(
             "not_in_histogram",
             "histograms of uncertainty have no confidence, which labels are drawn from",
         )

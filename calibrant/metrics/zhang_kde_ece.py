@@ -16,7 +16,7 @@ from calibrant.core.view import View
 from calibrant.inference.null_reference import (
     DRAWN,
     NullReference,
-    drawn_hits,
+    drawn_correct,
     independent,
     quantiles_of,
 )
@@ -91,7 +91,7 @@ def mirrored_density(score: Floats, weight: Floats, bandwidth: float) -> Floats:
     return np.maximum(density, 0.0).reshape(*weight.shape[:-1], INTERVALS + 1)
 
 
-def density_error(cells: Cells, hits: Floats, bandwidth: float) -> Floats:
+def density_error(cells: Cells, correct_ratings: Floats, bandwidth: float) -> Floats:
     """Return the integral of |score - accuracy| times the density of scores; hits (..., n_cells) to (...).
 
     Source
@@ -99,7 +99,7 @@ def density_error(cells: Cells, hits: Floats, bandwidth: float) -> Floats:
     Zhang, Kailkhura, Han, Mix-n-Match (ICML 2020), section 4, order 1.
     """
     every = mirrored_density(cells.mean, cells.weight, bandwidth)
-    right = np.minimum(mirrored_density(cells.mean, hits, bandwidth), every)
+    right = np.minimum(mirrored_density(cells.mean, correct_ratings, bandwidth), every)
     at = np.arange(INTERVALS + 1) / INTERVALS
     return np.asarray(
         np.trapezoid(np.abs(at * every - right), at, axis=-1) / np.trapezoid(every, at)
@@ -146,7 +146,7 @@ def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
-    given, of = float(KERNEL_SD.of(view.question)), str(BANDWIDTH_FROM.of(view.question))
+    given, of = float(KERNEL_SD.of(view.pane_query)), str(BANDWIDTH_FROM.of(view.pane_query))
     bandwidth = given or thumb_bandwidth(cells, of)
     value = float(density_error(cells, cells.correct, bandwidth))
     extra: dict[str, object] = {
@@ -170,7 +170,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
         )
     cells = independent(cells)
     bandwidth = float(str(reading.extra["bandwidth"]))
-    return quantiles_of(density_error(cells, drawn_hits(cells, _N_DRAWS, seed), bandwidth))
+    return quantiles_of(density_error(cells, drawn_correct(cells, _N_DRAWS, seed), bandwidth))
 
 
 METRIC = FormulaMetric(

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
 from calibrant.peers import PEERS, REASONS
 from calibrant.peers.base import Floats, Ints, PeerValue, ScoredRows
@@ -38,12 +38,12 @@ def compared(view: View, peer: str | None = None) -> dict[str, Any]:
     ------
     CalibrationInputError
         An unknown peer, or a scope that peers do not have.
-    NotAnswerable
+    NoResultError
         Rows that peers do not take: with several ratings or with weights.
     """
     names = list(PEERS) if peer is None else [_known(peer)]
     rows = scored_rows(view)
-    found = {name: PEERS[name].compute(rows, view.question.bins) for name in names}
+    found = {name: PEERS[name].compute(rows, view.pane_query.bins) for name in names}
     metrics = {each.metric for values in found.values() for each in values.values()}
     ours = _ours(view, metrics)
     return {
@@ -79,7 +79,7 @@ def scored_rows(view: View) -> ScoredRows:
     ------
     CalibrationInputError
         The scope `all`.
-    NotAnswerable
+    NoResultError
         As `compared`.
     """
     assert view.filling is not None
@@ -87,12 +87,12 @@ def scored_rows(view: View) -> ScoredRows:
         detail = "Received scope all; expected top_label, positive or class:INDEX. Peers score one probability per row."
         raise CalibrationInputError.at("/scope", "one_of", detail)
     batch = view.filling.whole
-    labels = _labels(batch, view.question.raters)
+    labels = _labels(batch, view.pane_query.raters)
     rated = labels >= 0
     if not rated.any():
-        raise NotAnswerable("no_labels", "no row has a label")
+        raise NoResultError("no_labels", "no row has a label")
     if batch.weights is not None and np.any(batch.weights[rated] != 1.0):
-        raise NotAnswerable(
+        raise NoResultError(
             "weights", "peers take no weights; send the rows without, or use our metrics"
         )
     return _scored(batch.probabilities[rated], labels[rated], view.scope)
@@ -104,7 +104,7 @@ def _labels(batch: Batch, raters: str) -> Ints:
         return batch.chosen_rating
     if raters != "majority" and (batch.row_total > 1).any():
         detail = "peers take one label per row, and rows have several ratings; set raters to majority or single"
-        raise NotAnswerable("several_ratings", detail)
+        raise NoResultError("several_ratings", detail)
     return batch.majority[0]
 
 

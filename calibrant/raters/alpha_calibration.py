@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrant.calibrators.rows import mean_by_unit
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.view import NotAnswerable
+from calibrant.core.view import NoResultError
 from calibrant.raters.alpha_fits import LOG_ALPHA, METHODS, Fit, fit_method
 from calibrant.raters.concentration import PENALTY
 from calibrant.raters.disagreement_tables import table_of_rows
@@ -40,8 +40,8 @@ def compared(batch: Batch, **options: Any) -> dict[str, Any]:
     """
     try:
         return {"reason": None, **compare_calibrations(batch, **options)}
-    except NotAnswerable as fault:
-        return {"best": None, "reason": fault.reason, "detail": fault.detail}
+    except NoResultError as error:
+        return {"best": None, "reason": error.reason, "detail": error.detail}
 
 
 def compare_calibrations(
@@ -81,7 +81,7 @@ def compare_calibrations(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         `one_vote`, `zero_probability` or `few_units`.
     CalibrationInputError
         An option outside its range.
@@ -94,7 +94,7 @@ def compare_calibrations(
             "/penalty", "range", f"Received penalty={penalty}; expected 0 to 1e6."
         )
     rows = voted_rows(batch, features, parts)
-    _refuse(rows)
+    _reject(rows)
     fit_part, validation = (rows.take(np.flatnonzero(rows.half == side)) for side in (0, 1))
     fits = {
         method: fit_method(method, fit_part, penalty)
@@ -156,7 +156,7 @@ def row_losses(fit: Fit, rows: VotedRows) -> dict[str, Floats]:
     After one rating the error is alpha0 / (alpha0 + 1) of the prediction's and 1 / (alpha0 + 1) of the rating's.
     """
     n = rows.total[:, None]
-    share, observed = rows.votes / n, rows.disagreement
+    share, observed = rows.ratings / n, rows.disagreement
     predicted = _predicted(fit, rows)
     chance = (share * (1.0 - share) / (n - 1.0)).sum(axis=1)
     epistemic = ((share - fit.mean(rows)) ** 2).sum(axis=1) - chance
@@ -186,17 +186,17 @@ def _fits_a_head(rows: VotedRows) -> bool:
     return n_units >= ROWS_A_COEFFICIENT * n_coefficients
 
 
-def _refuse(rows: VotedRows) -> None:
+def _reject(rows: VotedRows) -> None:
     if not len(rows):
         if rows.n_zero_probability:
             detail = "every prediction has a rating of a class with probability 0"
-            raise NotAnswerable("zero_probability", detail)
-        raise NotAnswerable(
+            raise NoResultError("zero_probability", detail)
+        raise NoResultError(
             "one_vote", "one rating per prediction leaves the concentration unidentified"
         )
     if min(len(np.unique(rows.unit[rows.half == side])) for side in (0, 1)) < MIN_UNITS:
         detail = f"fewer than {MIN_UNITS} units with two ratings in a half of the data"
-        raise NotAnswerable("few_units", detail)
+        raise NoResultError("few_units", detail)
 
 
 def _predicted(fit: Fit, rows: VotedRows) -> Floats:

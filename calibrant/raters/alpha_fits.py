@@ -61,7 +61,7 @@ class Fit:
 
 
 def dirichlet_multinomial_loss(
-    mean: Floats, log_alpha: Floats, votes: Floats
+    mean: Floats, log_alpha: Floats, ratings: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Return the negative log-likelihood of ratings without the multinomial coefficient, and its slopes.
 
@@ -69,7 +69,7 @@ def dirichlet_multinomial_loss(
     ----------
     mean : float64 (n, n_classes), positive for classes with ratings
     log_alpha : float64 (n,)
-    votes : float64 (n, n_classes)
+    ratings : float64 (n, n_classes)
 
     Returns
     -------
@@ -78,12 +78,14 @@ def dirichlet_multinomial_loss(
     by_mean : float64 (n, n_classes)
     """
     alpha = np.exp(log_alpha)
-    n = votes.sum(axis=1)
+    n = ratings.sum(axis=1)
     prior = alpha[:, None] * mean
-    there = votes > 0
+    there = ratings > 0
     held = np.where(there, prior, 1.0)
-    terms = np.where(there, scipy.special.gammaln(held + votes) - scipy.special.gammaln(held), 0.0)
-    slopes = np.where(there, scipy.special.psi(held + votes) - scipy.special.psi(held), 0.0)
+    terms = np.where(
+        there, scipy.special.gammaln(held + ratings) - scipy.special.gammaln(held), 0.0
+    )
+    slopes = np.where(there, scipy.special.psi(held + ratings) - scipy.special.psi(held), 0.0)
     loss = scipy.special.gammaln(alpha + n) - scipy.special.gammaln(alpha) - terms.sum(axis=1)
     by_alpha = scipy.special.psi(alpha + n) - scipy.special.psi(alpha) - (slopes * mean).sum(axis=1)
     return loss, alpha * by_alpha, -alpha[:, None] * slopes
@@ -125,9 +127,9 @@ def _temperature(rows: VotedRows, middle: Floats, scale: Floats) -> Fit:
         z = z - z.max(axis=1, keepdims=True)
         power = np.exp(z)
         norm = power.sum(axis=1)
-        nll = rows.total * np.log(norm) - (rows.votes * z).sum(axis=1)
+        nll = rows.total * np.log(norm) - (rows.ratings * z).sum(axis=1)
         mean = (power * rows.logits).sum(axis=1) / norm
-        slope = rows.total * mean - (rows.votes * rows.logits).sum(axis=1)
+        slope = rows.total * mean - (rows.ratings * rows.logits).sum(axis=1)
         return float(weight @ nll) / total, np.array([beta * float(weight @ slope) / total])
 
     at, proof = _minimum(loss, np.zeros(1), [LOG_BETA])
@@ -156,7 +158,7 @@ def _solved(
         mean = probabilities_of(beta * rows.logits)
         place = design @ at[:width]
         held = np.clip(place, *LOG_ALPHA)
-        each, by_alpha, by_mean = dirichlet_multinomial_loss(mean, held, rows.votes)
+        each, by_alpha, by_mean = dirichlet_multinomial_loss(mean, held, rows.ratings)
         value = float(weight @ (each + penalty * held**2)) / total
         slope = np.where(place == held, weight * (by_alpha + 2.0 * penalty * held), 0.0) / total
         gradient = design.T @ slope

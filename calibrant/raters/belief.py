@@ -18,14 +18,14 @@ from calibrant.calibrators.rows import log_probabilities
 from calibrant.core.pane import Pane
 from calibrant.core.query import Option
 from calibrant.core.routing import apart
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.raters.disagreement_tables import (
     DisagreementTable,
     disagreement_table,
     summed_table,
     table_of_rows,
 )
-from calibrant.raters.label_losses_by_row import refuse_one_vote
+from calibrant.raters.label_losses_by_row import reject_one_vote
 from calibrant.raters.label_rows import label_rows
 
 CONCENTRATION = Option(
@@ -63,8 +63,8 @@ class Belief:
         CalibrationInputError
             A value outside its range.
         """
-        question = view.question
-        return cls(float(CONCENTRATION.of(question)), float(TEMPERATURE.of(question)))
+        pane_query = view.pane_query
+        return cls(float(CONCENTRATION.of(pane_query)), float(TEMPERATURE.of(pane_query)))
 
     @property
     def factor(self) -> float:
@@ -83,7 +83,7 @@ def tempered(view: View) -> View:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Another temperature without raw rows (`needs_raw_rows`).
     """
     temperature = Belief.of(view).temperature
@@ -91,7 +91,7 @@ def tempered(view: View) -> View:
         return view
     if view.filling is None:
         detail = "stored cells are of the predictions as sent: post the rows to score them at another temperature"
-        raise NotAnswerable("needs_raw_rows", detail)
+        raise NoResultError("needs_raw_rows", detail)
     whole = view.filling.whole
 
     def make() -> View:
@@ -101,9 +101,9 @@ def tempered(view: View) -> View:
         pane = Pane(view.spec)
         for part in apart(batch):
             pane.fill_batch(part)
-        return View(pane, view.question, batch)
+        return View(pane, view.pane_query, batch)
 
-    return view.once(("tempered", temperature), make).asking(view.question)
+    return view.once(("tempered", temperature), make).asking(view.pane_query)
 
 
 def calibrated_table(
@@ -111,18 +111,18 @@ def calibrated_table(
 ) -> tuple[DisagreementTable, float]:
     """Return the query's bins of the calibrated prediction, factor (1 - sum p^2), and the error to expect of its error.
 
-    From raw rows it is exact. Stored cells lie in the bin of their mean; the error is the largest change if those that
+    From raw rows it is exact. Stored cells are in the bin of their mean; the error is the largest change if those that
     an edge cuts lay in the lower or in the upper bin.
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, or bins that are no divisor of 120.
     """
-    bins, edges = view.question.bins, view.question.edges
+    bins, edges = view.pane_query.bins, view.pane_query.edges
     if factor == 1.0:
         return disagreement_table(view, by_ratings), 0.0
-    refuse_one_vote(view)
+    reject_one_vote(view)
     if view.filling is not None:
         rows = label_rows(view.filling)
         several = rows.several

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, N_POINTS, SUMS
-from calibrant.core.view import NotAnswerable
+from calibrant.core.view import NoResultError
 
 PENALTY = 0.005
 NEIGHBOURS = 8
@@ -78,19 +78,19 @@ def fit_concentration(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings (one leaves alpha0 unidentified), or all that have are impossible under the
         predictions.
     """
     counts = profile.blocks["profile"].counts[:, 0]
     sums = profile.blocks["profile"].sums
     if not counts[0]:
-        raise NotAnswerable(
+        raise NoResultError(
             "one_vote", "one rating per prediction leaves the concentration unidentified"
         )
     weight = float(sums[0, 0])
     if not weight > 0:
-        raise NotAnswerable(
+        raise NoResultError(
             "zero_probability", "every prediction has a rating of a class with probability 0"
         )
     means = sums[1:5] / weight

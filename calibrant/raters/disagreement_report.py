@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.query import Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.raters.belief import CONCENTRATION, Belief, calibrated_table
 from calibrant.raters.concentration import PENALTY, Concentration, fit_concentration
@@ -89,7 +89,7 @@ def thresholds(observed: float, predicted: float, epistemic: float) -> Threshold
     )
 
 
-def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
+def disagreement_report(view: View, seed: int = SEED) -> dict[str, Any]:
     """Return all results on rater disagreement, as a JSON-able object.
 
     Options of the query: `bins`, `edges`, `loss_weight` (1 or n), `penalty` of the concentration's fit, and
@@ -99,7 +99,7 @@ def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, or plain histograms.
     CalibrationInputError
         An option outside its range.
@@ -127,16 +127,16 @@ def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
         "disagreement_ce": table.error(),
         "epistemic_loss": epistemic,
         "loss_weight": choice.named["loss_weight"],
-        "bins": view.question.bins,
-        "reliability": _reliability(table, view.question.bins, view.question.ci),
-        "ci": view.question.ci,
+        "bins": view.pane_query.bins,
+        "reliability": _reliability(table, view.pane_query.bins, view.pane_query.ci),
+        "ci": view.pane_query.ci,
         "concentration": None,
         "reason": "zero_probability",
         "before": _state_of(table, 1.0, epistemic, irreducible, None),
         "after": None,
         "warnings": [],
     } | about
-    given = float(CONCENTRATION.of(view.question))
+    given = float(CONCENTRATION.of(view.pane_query))
     if given:
         named = Belief(given)
         result["given"] = _state_of(table, named.factor, epistemic, irreducible, given)
@@ -155,11 +155,11 @@ def disagreement_answer(view: View, seed: int = SEED) -> dict[str, Any]:
 
 def _fitted(view: View) -> Concentration | None:
     """Return the concentration; None if every prediction has a rating of a class with probability 0."""
-    penalty = float(PENALTY_OF_FIT.of(view.question))
+    penalty = float(PENALTY_OF_FIT.of(view.pane_query))
     try:
-        return fit_concentration(view.pane["concentration"], penalty, view.question.ci)
-    except NotAnswerable as refusal:
-        if refusal.reason != "zero_probability":
+        return fit_concentration(view.pane["concentration"], penalty, view.pane_query.ci)
+    except NoResultError as rejection:
+        if rejection.reason != "zero_probability":
             raise
         return None
 

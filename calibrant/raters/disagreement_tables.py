@@ -21,15 +21,15 @@ from calibrant.accumulators.disagreement import (
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.grid import Edges, equal_width_bin
 from calibrant.core.reliability_table import wilson
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import gap_interval, resampled_gaps
 from calibrant.inference.replication import MIN_FILLED, ReplicateTables, nearest_divisor
 from calibrant.raters.label_losses_by_bin import BOOTSTRAP, mean_variance, share, squares_about
 from calibrant.raters.label_losses_by_row import (
     Choice,
     Interval,
-    refuse_one_vote,
-    refuse_weightless,
+    reject_one_vote,
+    reject_weightless,
     row_interval,
     rows_with_several,
 )
@@ -113,22 +113,22 @@ def disagreement_table(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No prediction has two ratings, plain histograms, or bins that are no divisor of 120.
     """
-    refuse_one_vote(view)
-    bins = bins or view.question.bins
+    reject_one_vote(view)
+    bins = bins or view.pane_query.bins
     if DISAGREEMENT_GRID.cells % bins:
         exact = ", ".join(map(str, DISAGREEMENT_GRID.exact_bins))
         detail = (
             f"Received bins={bins}; the grid of predicted disagreement gives {exact} bins exactly."
         )
-        raise NotAnswerable("bins_not_exact", detail)
+        raise NoResultError("bins_not_exact", detail)
     block = view.pane["disagreement"].blocks["cells"]
-    place = DISAGREEMENT_GRID.bins(bins, view.question.edges)
+    place = DISAGREEMENT_GRID.bins(bins, view.pane_query.edges)
     columns = block.sums.reshape(2, len(MOMENTS), -1)[int(by_ratings)]
     table = _table(place, block.counts[0].astype(np.float64), columns, bins)
-    refuse_weightless(table.weight)
+    reject_weightless(table.weight)
     return table
 
 
@@ -221,7 +221,7 @@ def calibration_interval(view: View, choice: Choice, seed: int, factor: float = 
     filled = weight.sum(axis=1) > 0
     if filled.sum() < MIN_FILLED:
         return None, {"interval_reason": "too_few_units"}
-    bins = nearest_divisor(REPLICATE_BINS, view.question.bins)
+    bins = nearest_divisor(REPLICATE_BINS, view.pane_query.bins)
     shape = (int(filled.sum()), 1, bins, REPLICATE_BINS // bins)
     tables = ReplicateTables(
         weight[filled].reshape(shape).sum(axis=3),
@@ -235,7 +235,7 @@ def calibration_interval(view: View, choice: Choice, seed: int, factor: float = 
         return np.asarray((share(weight) * gap**2).sum(axis=(-1, -2)))
 
     gaps = resampled_gaps(tables, seed)
-    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.question.ci)
+    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.pane_query.ci)
     return bounds, {"interval_method": BOOTSTRAP, "interval_bins": bins}
 
 

@@ -66,13 +66,13 @@ def compare(
     >>> round(float(found.distance[0]), 6), bool(found.same_order[0]), float(found.disagreement[0])
     (0.2, False, 0.5)
     """
-    scores, votes = np.ascontiguousarray(probabilities.T), np.ascontiguousarray(label_counts.T)
-    total = votes.sum(axis=0)
-    shares = votes / total
+    scores, ratings = np.ascontiguousarray(probabilities.T), np.ascontiguousarray(label_counts.T)
+    total = ratings.sum(axis=0)
+    shares = ratings / total
     pairs = total * (total - 1.0)
-    agreeing = (votes * (votes - 1.0)).sum(axis=0)
+    agreeing = (ratings * (ratings - 1.0)).sum(axis=0)
     own = entropy_of_columns(scores) if own_entropy is None else own_entropy
-    same_order, same_strict_order, untied = _orders(scores, votes)
+    same_order, same_strict_order, untied = _orders(scores, ratings)
     return Comparisons(
         entropy_gap=entropy_of_columns(shares) - own,
         distance=over_classes(np.abs(shares - scores)) / 2.0,
@@ -103,25 +103,25 @@ def entropy_of_columns(columns: Floats) -> Floats:
     return np.abs(over_classes(terms))
 
 
-def _orders(scores: Floats, votes: Ints) -> tuple[Bools, Bools, Bools]:
+def _orders(scores: Floats, ratings: Ints) -> tuple[Bools, Bools, Bools]:
     """Return `same_order`, `same_strict_order` and `untied` of distributions by class, (n_classes, n).
 
     Comparing neighbouring classes, and classes with ratings against those without, decides most rows without sorting.
     """
-    rising = votes[1:] >= votes[:-1]
+    rising = ratings[1:] >= ratings[:-1]
     same_order = np.asarray(((scores[1:] >= scores[:-1]) == rising).all(axis=0))
-    voted = votes > 0
+    voted = ratings > 0
     n_voted = np.count_nonzero(voted, axis=0)
     strict = np.where(voted, -1.0, scores).max(axis=0) < np.where(voted, scores, 2.0).min(axis=0)
-    one_level = votes.max(axis=0) * n_voted == votes.sum(axis=0)
-    untied = n_voted >= len(votes) - 1
+    one_level = ratings.max(axis=0) * n_voted == ratings.sum(axis=0)
+    untied = n_voted >= len(ratings) - 1
     rows = np.flatnonzero(same_order | untied | (strict & ~one_level))
     if len(rows):
-        own_votes, own_scores = votes[:, rows].T, scores[:, rows].T
-        order = np.argsort(own_votes, axis=1, kind="stable")
-        sorted_votes = np.take_along_axis(own_votes, order, axis=1)
+        own_ratings, own_scores = ratings[:, rows].T, scores[:, rows].T
+        order = np.argsort(own_ratings, axis=1, kind="stable")
+        sorted_ratings = np.take_along_axis(own_ratings, order, axis=1)
         sorted_scores = np.take_along_axis(own_scores, order, axis=1)
-        step = sorted_votes[:, 1:] > sorted_votes[:, :-1]
+        step = sorted_ratings[:, 1:] > sorted_ratings[:, :-1]
         same_order[rows] = _is_stably_sorted(sorted_scores, order)
         strict[rows] = _separates(sorted_scores, step)
         untied[rows] = step.all(axis=1)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from calibrant.accumulators.label_bins import LABEL_GRID
 from calibrant.accumulators.label_bins import SUMS as BIN_SUMS
 from calibrant.accumulators.replicates import CLASS_BINS
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import gap_interval, resampled_gaps
 from calibrant.inference.replication import class_tables, nearest_divisor
-from calibrant.raters.label_losses_by_row import Choice, Floats, Interval, n_one_vote, refuse_empty
+from calibrant.raters.label_losses_by_row import Choice, Floats, Interval, n_one_vote, reject_empty
 
 BOOTSTRAP = "bootstrap of 64 unit replicates, inverted along the observed gaps"
 
@@ -79,13 +79,13 @@ def class_bins(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Plain histograms, no labels, classes that are not stored, or bins that the state does not have: leaving
         single ratings out of a mixed window and weights by ratings are stored for divisors of 60.
     """
-    view.refuse_histograms()
-    refuse_empty(view)
-    bins = bins or view.question.bins
+    view.reject_histograms()
+    reject_empty(view)
+    bins = bins or view.pane_query.bins
     several_only = several_only and n_one_vote(view) > 0
     key = ("class_bins", choice.by_ratings, several_only, bins)
     return view.once(key, lambda: _class_bins(view, choice.by_ratings, several_only, bins))
@@ -112,11 +112,11 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
     kept = stored and LABEL_GRID.cells % bins == 0
     if not stored and (by_ratings or several_only):
         detail = "weights by ratings and mixed windows need the classes' label bins, which panes of this model do not store"
-        raise NotAnswerable("class_not_kept", detail)
+        raise NoResultError("class_not_kept", detail)
     if not kept and (by_ratings or several_only):
         exact = ", ".join(map(str, LABEL_GRID.exact_bins))
         detail = f"Received bins={bins}; weights by ratings and mixed windows are stored for {exact} bins."
-        raise NotAnswerable("bins_not_exact", detail)
+        raise NoResultError("bins_not_exact", detail)
     own = _own_bins(view, bins) if kept else {}
     if several_only:
         at = _without_one_vote(at, own)
@@ -147,14 +147,14 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
 
 def under_policy(view: View, raters: str) -> View:
     """Return the same pane under another label policy, without a minimum count."""
-    question = replace(view.question, raters=raters, min_count=0)
-    return view.asking(question)
+    pane_query = replace(view.pane_query, raters=raters, min_count=0)
+    return view.asking(pane_query)
 
 
 def _own_bins(view: View, bins: int) -> dict[str, Floats]:
     """Return sums of the label bins, and of predictions with one rating, each (n_classes, bins)."""
     block = view.pane["label_bins"].blocks["bins"]
-    place = LABEL_GRID.bins(bins, view.question.edges)
+    place = LABEL_GRID.bins(bins, view.pane_query.edges)
     columns = (*block.sums, block.counts[1].astype(np.float64))
     shape = (view.spec.n_classes, LABEL_GRID.n_positions)
     grouped = [
@@ -223,16 +223,16 @@ def calibration_interval(view: View, choice: Choice, seed: int) -> Interval:
     """Return the interval of the calibration loss over all predictions, from the replicates' class tables."""
     try:
         twin = under_policy(view, "pooled" if choice.by_ratings else "mean")
-        gaps = resampled_gaps(class_tables(twin, view.question.bins), seed)
-        coarse = class_bins(view, choice, bins=nearest_divisor(CLASS_BINS, view.question.bins))
-    except NotAnswerable as refusal:
-        return None, {"interval_reason": refusal.reason}
+        gaps = resampled_gaps(class_tables(twin, view.pane_query.bins), seed)
+        coarse = class_bins(view, choice, bins=nearest_divisor(CLASS_BINS, view.pane_query.bins))
+    except NoResultError as rejection:
+        return None, {"interval_reason": rejection.reason}
     bias = coarse.plugin - coarse.debiased
 
     def loss(weight: Floats, gap: Floats) -> Floats:
         return np.asarray((share(weight) * gap**2).sum(axis=(-1, -2)))
 
-    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.question.ci)
+    bounds = gap_interval(lambda w, g: loss(w, g) - bias, loss, gaps, view.pane_query.ci)
     return bounds, {"interval_method": BOOTSTRAP, "interval_bins": gaps.bins}
 
 

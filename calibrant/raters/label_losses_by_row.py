@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_VOTE, SEVERAL
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.query import Option
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import ratio_interval
 from calibrant.inference.replication import MIN_FILLED
 
@@ -51,7 +51,9 @@ class Choice:
         CalibrationInputError
             An option has an unknown value.
         """
-        return cls(SINGLE_VOTE.of(view.question) == "keep", LOSS_WEIGHT.of(view.question) == "n")
+        return cls(
+            SINGLE_VOTE.of(view.pane_query) == "keep", LOSS_WEIGHT.of(view.pane_query) == "n"
+        )
 
     @property
     def named(self) -> dict[str, str]:
@@ -103,7 +105,7 @@ def row_losses(view: View, choice: Choice) -> RowLosses:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The window contains plain histograms, or no ratings.
     """
     return _row_losses(view, choice.by_ratings, (ONE_VOTE, SEVERAL))
@@ -114,10 +116,10 @@ def rows_with_spread(view: View, choice: Choice) -> RowLosses:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `row_losses`, or no prediction has two ratings.
     """
-    refuse_one_vote(view)
+    reject_one_vote(view)
     return _row_losses(
         view, choice.by_ratings, (ONE_VOTE, SEVERAL) if choice.keep_one_vote else (SEVERAL,)
     )
@@ -128,44 +130,44 @@ def rows_with_several(view: View, choice: Choice) -> RowLosses:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `rows_with_spread`.
     """
-    refuse_one_vote(view)
+    reject_one_vote(view)
     return _row_losses(view, choice.by_ratings, (SEVERAL,))
 
 
-def refuse_one_vote(view: View) -> None:
+def reject_one_vote(view: View) -> None:
     """Raise if there are labelled predictions and none has two ratings."""
-    view.refuse_histograms()
-    refuse_empty(view)
+    view.reject_histograms()
+    reject_empty(view)
     if view.counts["n_labelled"] == n_one_vote(view):
         detail = "every prediction has one rating; the variation of a label distribution needs two or more"
-        raise NotAnswerable("one_vote", detail)
+        raise NoResultError("one_vote", detail)
 
 
 def _row_losses(view: View, by_ratings: bool, groups: tuple[int, ...]) -> RowLosses:
-    view.refuse_histograms()
-    refuse_empty(view)
+    view.reject_histograms()
+    reject_empty(view)
     sums = view.pane["label_uncertainty"].blocks["sums"].sums
     table = sums.reshape(2, len(MOMENTS), N_REPLICATES, 2)[int(by_ratings)]
     rows = RowLosses(*table[:, :, list(groups)].sum(axis=2))
-    refuse_weightless(rows.weight)
+    reject_weightless(rows.weight)
     return rows
 
 
-def refuse_weightless(weight: Floats) -> None:
+def reject_weightless(weight: Floats) -> None:
     """Raise if none of the requested predictions has weight."""
     if not weight.sum() > 0:
-        raise NotAnswerable("no_data", "no prediction with as many ratings as needed has weight")
+        raise NoResultError("no_data", "no prediction with as many ratings as needed has weight")
 
 
-def refuse_empty(view: View) -> None:
+def reject_empty(view: View) -> None:
     """Raise if there is no label, or none with weight."""
     if not view.counts["n_labelled"]:
-        raise NotAnswerable("no_data", "no prediction of the window has a label")
+        raise NoResultError("no_data", "no prediction of the window has a label")
     if not view.pane.weight:
-        raise NotAnswerable("no_data", "no labelled prediction of the window has weight")
+        raise NoResultError("no_data", "no labelled prediction of the window has weight")
 
 
 def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:
@@ -173,5 +175,5 @@ def row_interval(view: View, numerator: Floats, rows: RowLosses) -> Interval:
     filled = rows.weight > 0
     if filled.sum() < MIN_FILLED:
         return None, {"interval_reason": "too_few_units"}
-    bounds = ratio_interval(numerator[filled], rows.weight[filled], view.question.ci)
+    bounds = ratio_interval(numerator[filled], rows.weight[filled], view.pane_query.ci)
     return bounds, {"interval_method": JACKKNIFE}

@@ -67,10 +67,10 @@ def label_rows(filling: Filling) -> LabelRows:
 
 
 def _label_rows(filling: Filling) -> LabelRows:
-    hits, n = filling.hits, filling.n
+    correct_ratings, n = filling.correct_ratings, filling.n
     squares = filling.squares
     total = filling.n_ratings.astype(np.float64)
-    share_squared = np.bincount(hits.row, hits.votes**2, n) / total**2
+    share_squared = np.bincount(correct_ratings.row, correct_ratings.ratings**2, n) / total**2
     cross = filling.voted_probability / total
     spread = 1.0 - share_squared
     return LabelRows(

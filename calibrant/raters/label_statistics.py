@@ -45,22 +45,24 @@ def u_statistic(
     >>> u_statistic([[2, 1]], lambda counts: float(max(counts) < 2), 2).round(4).tolist()
     [0.6667]
     """
-    votes = np.asarray(label_counts, np.float64)
-    if order < 1 or (votes < 0).any():
+    ratings = np.asarray(label_counts, np.float64)
+    if order < 1 or (ratings < 0).any():
         raise ValueError(
             "Received a negative label count or an order below 1; expected counts of 0 or more and an order of at least 1."
         )
-    subsets = _choose(votes.sum(axis=1), order)
-    mean = np.zeros(len(votes))
-    for counts in compositions(order, votes.shape[1]):
+    subsets = _choose(ratings.sum(axis=1), order)
+    mean = np.zeros(len(ratings))
+    for counts in compositions(order, ratings.shape[1]):
         value = float(statistic(counts))
         if value:
-            ways = np.ones(len(votes))
+            ways = np.ones(len(ratings))
             for k, count in enumerate(counts):
                 if count:
-                    ways *= _choose(votes[:, k], count)
+                    ways *= _choose(ratings[:, k], count)
             mean += value * ways
-    return np.asarray(np.divide(mean, subsets, out=np.full(len(votes), np.nan), where=subsets > 0))
+    return np.asarray(
+        np.divide(mean, subsets, out=np.full(len(ratings), np.nan), where=subsets > 0)
+    )
 
 
 def disagreement(label_counts: ArrayLike) -> Floats:
@@ -79,12 +81,12 @@ def disagreement(label_counts: ArrayLike) -> Floats:
     >>> disagreement([[2, 1], [3, 0]]).round(4).tolist()
     [0.6667, 0.0]
     """
-    votes = np.asarray(label_counts, np.float64)
-    total = votes.sum(axis=1)
+    ratings = np.asarray(label_counts, np.float64)
+    total = ratings.sum(axis=1)
     pairs = total * (total - 1.0)
-    same = (votes * (votes - 1.0)).sum(axis=1)
+    same = (ratings * (ratings - 1.0)).sum(axis=1)
     return np.asarray(
-        1.0 - np.divide(same, pairs, out=np.full(len(votes), np.nan), where=pairs > 0)
+        1.0 - np.divide(same, pairs, out=np.full(len(ratings), np.nan), where=pairs > 0)
     )
 
 
@@ -96,8 +98,8 @@ def not_all_agree(label_counts: ArrayLike, order: int) -> Floats:
     >>> not_all_agree([[3, 1]], 3).tolist()
     [0.75]
     """
-    votes = np.asarray(label_counts, np.float64)
-    return np.asarray(1.0 - _share(votes, _choose(votes, order).sum(axis=1), order))
+    ratings = np.asarray(label_counts, np.float64)
+    return np.asarray(1.0 - _share(ratings, _choose(ratings, order).sum(axis=1), order))
 
 
 def all_differ(label_counts: ArrayLike, order: int) -> Floats:
@@ -108,8 +110,8 @@ def all_differ(label_counts: ArrayLike, order: int) -> Floats:
     >>> all_differ([[2, 1, 1]], 3).tolist()
     [0.5]
     """
-    votes = np.asarray(label_counts, np.float64)
-    return _share(votes, _distinct(votes, order), order)
+    ratings = np.asarray(label_counts, np.float64)
+    return _share(ratings, _distinct(ratings, order), order)
 
 
 def more_than_half_agree(label_counts: ArrayLike, order: int) -> Floats:
@@ -120,12 +122,12 @@ def more_than_half_agree(label_counts: ArrayLike, order: int) -> Floats:
     >>> more_than_half_agree([[2, 1, 1]], 3).tolist()
     [0.5]
     """
-    votes = np.asarray(label_counts, np.float64)
-    others = votes.sum(axis=1, keepdims=True) - votes
+    ratings = np.asarray(label_counts, np.float64)
+    others = ratings.sum(axis=1, keepdims=True) - ratings
     ways = [
-        _choose(votes, m) * _choose(others, order - m) for m in range(order // 2 + 1, order + 1)
+        _choose(ratings, m) * _choose(others, order - m) for m in range(order // 2 + 1, order + 1)
     ]
-    return _share(votes, np.sum(ways, axis=(0, 2)), order)
+    return _share(ratings, np.sum(ways, axis=(0, 2)), order)
 
 
 def chance_not_all_agree(probabilities: Floats, order: int) -> Floats:
@@ -161,10 +163,12 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _share(votes: Floats, ways: Floats, order: int) -> Floats:
+def _share(ratings: Floats, ways: Floats, order: int) -> Floats:
     """Return ways to choose over all ways to choose this number of ratings; nan if there are fewer."""
-    subsets = _choose(votes.sum(axis=1), order)
-    return np.asarray(np.divide(ways, subsets, out=np.full(len(votes), np.nan), where=subsets > 0))
+    subsets = _choose(ratings.sum(axis=1), order)
+    return np.asarray(
+        np.divide(ways, subsets, out=np.full(len(ratings), np.nan), where=subsets > 0)
+    )
 
 
 def _distinct(values: Floats, order: int) -> Floats:

@@ -144,11 +144,11 @@ def dirichlet_posterior(
     >>> dirichlet_posterior([[0.5, 0.5]], 2.0, [[2, 0]]).probabilities.tolist()
     [[0.75, 0.25]]
     """
-    f, votes = _matched(probabilities, label_counts)
+    f, ratings = _matched(probabilities, label_counts)
     alpha = np.broadcast_to(_positive(concentration), f.shape[:1])
-    total = votes.sum(axis=1)
+    total = ratings.sum(axis=1)
     pull = 1.0 / (1.0 + total / alpha)  # weight of the prediction, alpha0 / (alpha0 + n)
-    share = np.divide(votes, total[:, None], out=np.zeros_like(f), where=total[:, None] > 0)
+    share = np.divide(ratings, total[:, None], out=np.zeros_like(f), where=total[:, None] > 0)
     mean = np.where(total[:, None] > 0, pull[:, None] * f + (1.0 - pull[:, None]) * share, f)
     return Posterior(mean, dirichlet_disagreement(mean, alpha + total))
 
@@ -179,8 +179,8 @@ def ensemble_posterior(
     >>> after.weights[:, 0].round(3).tolist(), after.probabilities[0].round(3).tolist()
     ([0.9, 0.1], [0.82, 0.18])
     """
-    points, votes = _matched(members, label_counts)
-    after = _reweighted(scipy.special.xlogy(votes, points).sum(axis=2), weights)
+    points, ratings = _matched(members, label_counts)
+    after = _reweighted(scipy.special.xlogy(ratings, points).sum(axis=2), weights)
     mean = np.einsum("sn,snk->nk", after, points)
     return Posterior(mean, ensemble_disagreement(points, after), after)
 
@@ -209,7 +209,7 @@ def dirichlet_ensemble_posterior(
     CalibrationInputError
         As `ensemble_posterior` and `dirichlet_posterior`.
     """
-    means, votes = _matched(members, label_counts)
+    means, ratings = _matched(members, label_counts)
     alpha = np.broadcast_to(_positive(concentrations), means.shape[:2])
     if not np.isfinite(alpha).all():
         raise CalibrationInputError.at(
@@ -218,16 +218,16 @@ def dirichlet_ensemble_posterior(
             "Received an infinite concentration of a member; expected finite ones.",
         )
     prior = alpha[:, :, None] * means
-    total = votes.sum(axis=1)
+    total = ratings.sum(axis=1)
     with np.errstate(invalid="ignore"):
         terms = np.where(
-            votes > 0, scipy.special.gammaln(prior + votes) - scipy.special.gammaln(prior), 0.0
+            ratings > 0, scipy.special.gammaln(prior + ratings) - scipy.special.gammaln(prior), 0.0
         )
     evidence = (
         terms.sum(axis=2) + scipy.special.gammaln(alpha) - scipy.special.gammaln(alpha + total)
     )
     after = _reweighted(evidence, weights)
-    updated = (prior + votes) / (alpha + total)[:, :, None]
+    updated = (prior + ratings) / (alpha + total)[:, :, None]
     mean = np.einsum("sn,snk->nk", after, updated)
     return Posterior(mean, dirichlet_ensemble_disagreement(updated, alpha + total, after), after)
 
@@ -262,14 +262,14 @@ def posterior_epistemic_loss(
 
 def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats, Floats]:
     """Return both as float64, checked: the last two axes of the first equal the second's."""
-    f, votes = np.asarray(probabilities, np.float64), np.asarray(label_counts, np.float64)
-    if votes.ndim != 2 or f.shape[-2:] != votes.shape or f.ndim > 3:
+    f, ratings = np.asarray(probabilities, np.float64), np.asarray(label_counts, np.float64)
+    if ratings.ndim != 2 or f.shape[-2:] != ratings.shape or f.ndim > 3:
         detail = (
-            f"Received label counts of shape {votes.shape} for probabilities of shape {f.shape}."
+            f"Received label counts of shape {ratings.shape} for probabilities of shape {f.shape}."
         )
         raise CalibrationInputError.at("/label_counts", "shape", detail)
     bad = np.flatnonzero(
-        ((votes < 0) | (votes != np.floor(votes)) | ~np.isfinite(votes)).any(axis=1)
+        ((ratings < 0) | (ratings != np.floor(ratings)) | ~np.isfinite(ratings)).any(axis=1)
     )
     if len(bad):
         raise CalibrationInputError(
@@ -280,7 +280,7 @@ def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats,
                 for row in bad
             ]
         )
-    return f, votes
+    return f, ratings
 
 
 def _positive(concentration: ArrayLike) -> Floats:

@@ -29,7 +29,7 @@ class VotedRows:
     Attributes
     ----------
     logits : float64 (n, n_classes), log-probabilities, at least ln 1e-12
-    votes : float64 (n, n_classes)
+    ratings : float64 (n, n_classes)
     weight : float64 (n,)
     features : float64 (n, n_features), of the head
     unit, half : int64 (n,); half 0 fits and half 1 validates
@@ -37,7 +37,7 @@ class VotedRows:
     """
 
     logits: Floats
-    votes: Floats
+    ratings: Floats
     weight: Floats
     features: Floats
     unit: Ints
@@ -49,18 +49,18 @@ class VotedRows:
         return len(self.logits)
 
     def take(self, index: NDArray[Any]) -> VotedRows:
-        names = ("logits", "votes", "weight", "features", "unit", "half")
+        names = ("logits", "ratings", "weight", "features", "unit", "half")
         return replace(self, **{name: getattr(self, name)[index] for name in names})
 
     @property
     def total(self) -> Floats:
         """Number of ratings of each row, (n,)."""
-        return np.asarray(self.votes.sum(axis=1))
+        return np.asarray(self.ratings.sum(axis=1))
 
     @property
     def disagreement(self) -> Floats:
         """Share of pairs of ratings that differ, (n,)."""
-        y, n = self.votes, self.total
+        y, n = self.ratings, self.total
         return np.asarray(1.0 - (y * (y - 1.0)).sum(axis=1) / (n * (n - 1.0)))
 
 
@@ -85,16 +85,16 @@ def voted_rows(
     logits = log_probabilities(labelled)
     x = np.maximum(logits, np.log(CLIP))
     design = features_of(batch, features)[filling.labelled]
-    votes = labelled.label_counts.astype(np.float64)
-    several = votes.sum(axis=1) >= 2
-    impossible = several & ((votes > 0) & ~np.isfinite(logits)).any(axis=1)
+    ratings = labelled.label_counts.astype(np.float64)
+    several = ratings.sum(axis=1) >= 2
+    impossible = several & ((ratings > 0) & ~np.isfinite(logits)).any(axis=1)
     hashes = labelled.unit_hash
     half = (mix(hashes ^ np.uint64(0xC3C3C3C3)) >> np.uint64(63)).astype(np.int64)
     if parts is not None:
         half = _halves(batch, parts)[filling.labelled]
     rows = VotedRows(
         logits=x,
-        votes=votes,
+        ratings=ratings,
         weight=filling.weights,
         features=design,
         unit=np.unique(hashes, return_inverse=True)[1].astype(np.int64),

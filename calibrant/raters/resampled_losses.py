@@ -82,8 +82,8 @@ def _filling(view: View) -> Filling:
 
 def _binned(view: View, score: Floats, times: Floats) -> Callable[[Floats], Floats]:
     """Return how a column is summed by resample and equal-width bin of the score, to (n_resamples, bins)."""
-    bins = view.question.bins
-    place: Ints = equal_width_bin(score, bins, view.question.edges)
+    bins = view.pane_query.bins
+    place: Ints = equal_width_bin(score, bins, view.pane_query.edges)
     member = (place[:, None] == np.arange(bins)).astype(np.float64)
     return lambda column: times @ (member * column[:, None])
 

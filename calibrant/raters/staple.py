@@ -38,7 +38,7 @@ class Consensus:
     sensitivity, specificity : float64 (n_raters,); nan where no pixel determines it
     prior : g
     n_iterations : steps of EM
-    converged : whether it stopped by itself
+    converged : whether it converged before the limit of iterations
     """
 
     probability: Floats

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.cases import OTHER, Cases
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.case_bins import CaseBins, bin_cases
 from calibrant.segmentation.case_kernels import KERNELS, kernel_bins
 from calibrant.segmentation.case_options import CaseOptions
@@ -170,13 +170,13 @@ def case_errors(view: View) -> CaseErrors:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No case was named, bins are not exact, composites are requested of stored tables, or plain histograms have
         other options.
     CalibrationInputError
         An option outside its range.
     """
-    options = CaseOptions.read(view.question.options, view.spec.n_classes)
+    options = CaseOptions.read(view.pane_query.options, view.spec.n_classes)
     return view.once(("cases", options), lambda: _case_errors(view, options))
 
 
@@ -201,26 +201,26 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
     if view.is_raw:
         return _from_rows(view, options)
     if options.composites:
-        raise NotAnswerable(
+        raise NoResultError(
             "needs_raw_rows",
             "composites of this request are unions of rows' probabilities: post the rows, or declare them in the model's settings",
         )
     if options.membership in KERNELS:
-        raise NotAnswerable(
+        raise NoResultError(
             "needs_raw_rows",
             f"stored tables do not give {options.membership} bins: post the rows to score them",
         )
     if not view.pane.keeps("cases"):
-        raise NotAnswerable(
+        raise NoResultError(
             "class_not_kept", "cases are stored only for models that store every class"
         )
     cases = view.pane["cases"]
     assert isinstance(cases, Cases)
-    question = view.question
-    _check_bins(cases, question.bins, options.membership)
-    _check_sources(cases, question.raters, question.edges, question.bins, options.membership)
+    pane_query = view.pane_query
+    _check_bins(cases, pane_query.bins, options.membership)
+    _check_sources(cases, pane_query.raters, pane_query.edges, pane_query.bins, options.membership)
     if cases.is_empty:
-        raise NotAnswerable("no_cases", "no prediction of the window names its case")
+        raise NoResultError("no_cases", "no prediction of the window names its case")
 
     def binned(names: list[str]) -> CaseBins:
         tables = {name: cases.tables[name] for name in names}
@@ -230,9 +230,9 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
         return bin_cases(
             tables,
             cases.layout,
-            question.bins,
+            pane_query.bins,
             options.membership,
-            question.edges,
+            pane_query.edges,
             view.policy,
             coarse,
             n_own=view.spec.n_classes,
@@ -251,10 +251,10 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
 
 def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
     """Bin raw rows: any number of bins is exact, and classes may be united."""
-    filling, bins = view.filling, view.question.bins
+    filling, bins = view.filling, view.pane_query.bins
     assert filling is not None
     if options.regions == "composites" and not options.composites:
-        raise NotAnswerable(
+        raise NoResultError(
             "no_composites", "posted rows have no model: name the unions in options.composites"
         )
     if options.composites:
@@ -265,11 +265,11 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
         class_names = [str(k) for k in range(view.spec.n_classes)]
     tables = case_tables(filling, layout)
     if not tables:
-        raise NotAnswerable("no_cases", "no labelled prediction names its case")
+        raise NoResultError("no_cases", "no labelled prediction names its case")
     kernel = options.membership in KERNELS
     plain = "hard" if kernel else options.membership
     binned = bin_cases(
-        tables, layout, bins, plain, view.question.edges, view.policy, from_rows=True
+        tables, layout, bins, plain, view.pane_query.edges, view.policy, from_rows=True
     )
     if kernel:
         binned = kernel_bins(filling, layout, bins, options.membership, view.policy, binned)
@@ -283,10 +283,10 @@ def _declared(view: View, cases: Cases) -> list[int]:
     """Return the places of the declared composites, which plain histograms of classes do not fill."""
     if not view.spec.composites:
         detail = "the model declares no composites in its settings"
-        raise NotAnswerable("no_composites", detail)
+        raise NoResultError("no_composites", detail)
     if cases.sources:
         detail = "a case contains plain histograms of classes, which do not give unions of them"
-        raise NotAnswerable("not_in_histogram", detail)
+        raise NoResultError("not_in_histogram", detail)
     own = view.spec.n_classes
     return list(range(own, own + len(view.spec.composites)))
 
@@ -295,7 +295,7 @@ def _check_bins(cases: Cases, bins: int, membership: str) -> None:
     cells = cases.layout.cells if membership == "hard" else cases.layout.cells // 2
     if cells % bins:
         exact = ", ".join(str(m) for m in range(1, cells + 1) if cells % m == 0)
-        raise NotAnswerable(
+        raise NoResultError(
             "bins_not_exact", f"stored cases give {membership} bins exactly for {exact}"
         )
 
@@ -308,7 +308,7 @@ def _check_sources(cases: Cases, raters: str, edges: str, bins: int, membership:
             if policy != raters or (side != edges and membership == "hard") or not fits:
                 held_bins = f"{fine} bins, {policy} ratings and {side} edges"
                 detail = f"a case contains plain histograms of {held_bins}, which cannot give this"
-                raise NotAnswerable("not_in_histogram", detail)
+                raise NoResultError("not_in_histogram", detail)
 
 
 def _stacked(one: CaseBins, other: CaseBins) -> CaseBins:

@@ -83,13 +83,17 @@ def kernel_bins(
     mine = filling.weights * (filling.n_ratings if policy == 0 else 1)
     for slot, members in enumerate(layout.members):
         score = np.minimum(filling.columns[list(members)].sum(axis=0), 1.0)
-        belongs = np.isin(filling.hits.class_index, members)
-        hits = np.bincount(
-            filling.hits.row[belongs], filling.policy_weights[policy][belongs], filling.n
+        belongs = np.isin(filling.correct_ratings.class_index, members)
+        correct_ratings = np.bincount(
+            filling.correct_ratings.row[belongs], filling.policy_weights[policy][belongs], filling.n
         )
         place, share = memberships(score, bins, kernel)
         at = case * bins + place
-        for sums, values in ((weight, mine), (confidence, mine * score), (correct, hits)):
+        for sums, values in (
+            (weight, mine),
+            (confidence, mine * score),
+            (correct, correct_ratings),
+        ):
             added = np.bincount(at.ravel(), (share * values).ravel(), len(names) * bins)
             sums[:, slot] = added.reshape(len(names), bins)
     return replace(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.box_plot import box
 from calibrant.segmentation.case_bins import CaseBins
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, case_errors, numbers, spread
@@ -32,16 +32,16 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
     micro_pooled; by class and over cases), `boxes` (by measure), `histogram`, `reliability` (by bin); and `reason`
     if there is no data.
     """
-    question = view.question
+    pane_query = view.pane_query
     result: dict[str, Any] = {
-        "raters": question.raters,
-        "bins": question.bins,
-        "edges": question.edges,
+        "raters": pane_query.raters,
+        "bins": pane_query.bins,
+        "edges": pane_query.edges,
         "n": view.counts["n_labelled"],
     }
     try:
         cases = case_errors(view)
-    except NotAnswerable as refusal:
+    except NoResultError as rejection:
         nothing = {
             "n_cases": 0,
             "cases": [],
@@ -50,7 +50,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
             "histogram": None,
             "reliability": [],
         }
-        return result | nothing | {"reason": refusal.reason, "detail": refusal.detail}
+        return result | nothing | {"reason": rejection.reason, "detail": rejection.detail}
     options = cases.options
     result |= {
         "average": options.average,
@@ -66,9 +66,9 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
         "summary": {name: _summary(cases, name) for name in (*ERRORS, "dice")},
         "boxes": {name: box(values) for name, values in _means(cases).items()},
         "histogram": reliability_histogram(
-            cases, question.bins if frequency_bins is None else frequency_bins
+            cases, pane_query.bins if frequency_bins is None else frequency_bins
         ),
-        "reliability": reliability_boxes(cases, question.min_count),
+        "reliability": reliability_boxes(cases, pane_query.min_count),
     }
     bounds = {name: cases.bound(name) for name in ERRORS}
     return result | ({"error_bound": bounds} if any(bounds.values()) else {})
@@ -79,12 +79,12 @@ def case_reliability(view: View, case: str) -> dict[str, Any]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `case_errors`, or the case has no table (`unknown_case`).
     """
     cases = case_errors(view)
     if case not in cases.names:
-        raise NotAnswerable("unknown_case", f"no table is stored for case {case[:60]!r}")
+        raise NoResultError("unknown_case", f"no table is stored for case {case[:60]!r}")
     one = cases.counted.of_cases(np.array([cases.names.index(case)]))
     classes = []
     for slot, place in enumerate(cases.classes):

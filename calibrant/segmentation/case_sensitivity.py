@@ -20,7 +20,7 @@ def sensitivity(view: View) -> list[dict[str, Any]]:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As `case_errors`.
 
     Source
@@ -30,7 +30,7 @@ def sensitivity(view: View) -> list[dict[str, Any]]:
     found = []
     for bins in BINS:
         batch = None if view.filling is None else view.filling.whole
-        cases = case_errors(View(view.pane, replace(view.question, bins=bins), batch))
+        cases = case_errors(View(view.pane, replace(view.pane_query, bins=bins), batch))
         averages = {name: cases.macro(name) for name in ERRORS}
         kept = ("value", "sd", "n")
         found.append(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.ranges import HITS, MASS, in_cell
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.core.batch_sums import Filling, Hits
+from calibrant.core.batch_sums import CorrectRatings, Filling
 from calibrant.core.distinct import distinct
 from calibrant.core.grid import Grid
 from calibrant.core.spec import PaneSpec
@@ -132,12 +132,22 @@ def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
         score = columns[0] if len(members) == 1 else np.minimum(columns.sum(axis=0), 1.0)
         belongs = np.zeros(filling.batch.n_classes, bool)
         belongs[list(members)] = True
-        hits = filling.hits.where(belongs[filling.hits.class_index])
+        correct_ratings = filling.correct_ratings.where(
+            belongs[filling.correct_ratings.class_index]
+        )
         place = layout.grid.locate(score) + slot * layout.width
-        parts.append(_added(filling, case, place, score, hits))
+        parts.append(_added(filling, case, place, score, correct_ratings))
         mine = belongs[filling.top_class]
         at_top = np.where(mine, layout.top_place(slot), -1)
-        parts.append(_added(filling, case, at_top, filling.confidence, hits.where(mine[hits.row])))
+        parts.append(
+            _added(
+                filling,
+                case,
+                at_top,
+                filling.confidence,
+                correct_ratings.where(mine[correct_ratings.row]),
+            )
+        )
     case_of, place_of, counts, sums = (
         np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
     )
@@ -165,38 +175,50 @@ def numbered(cases: NDArray[Any]) -> tuple[list[str], Ints]:
     return names, place[index]
 
 
-def _added(filling: Filling, case: Ints, place: Ints, score: Floats, hits: Hits) -> _Part:
+def _added(
+    filling: Filling, case: Ints, place: Ints, score: Floats, correct_ratings: CorrectRatings
+) -> _Part:
     """Return cases, places, counts and sums of one score per row; rows at place -1 are left out."""
     size = int(place.max()) + 2
     key = case * size + place + 1
     keys, at = distinct(key, (int(case.max()) + 1) * size)
-    at_hits = at[hits.row]
-    n, votes = len(keys), filling.n_ratings.astype(np.float64)
+    at_correct = at[correct_ratings.row]
+    n, ratings = len(keys), filling.n_ratings.astype(np.float64)
 
     def total(values: Floats) -> Floats:
         return np.bincount(at, values, n).astype(np.float64)
 
     def hit(values: Floats) -> Floats:
-        return np.bincount(at_hits, values, n).astype(np.float64)
+        return np.bincount(at_correct, values, n).astype(np.float64)
 
-    weights, hit_weights = filling.weights, filling.weights[hits.row]
-    counts = np.stack([np.bincount(at, minlength=n), total(votes)]).astype(np.int64)
+    weights, correct_weights = filling.weights, filling.weights[correct_ratings.row]
+    counts = np.stack([np.bincount(at, minlength=n), total(ratings)]).astype(np.int64)
     plain = [total(values) for values in (weights, weights * score, weights * score**2)]
     if filling.constant_ratings == 1:
-        correct = hit(hit_weights)
-        product = hit(hit_weights * score[hits.row])
+        correct = hit(correct_weights)
+        product = hit(correct_weights * score[correct_ratings.row])
         columns = [column for column in plain for _ in (0, 1)] + [correct] * 4 + [product] * 4
     else:
         pooled = [
             total(values)
-            for values in (weights * votes, weights * votes * score, weights * votes * score**2)
+            for values in (
+                weights * ratings,
+                weights * ratings * score,
+                weights * ratings * score**2,
+            )
         ]
         shares = [
-            hit_weights * share for share in (hits.votes, hits.share, hits.majority, hits.single)
+            correct_weights * share
+            for share in (
+                correct_ratings.ratings,
+                correct_ratings.share,
+                correct_ratings.majority,
+                correct_ratings.single,
+            )
         ]
         columns = [column for pair in zip(pooled, plain, strict=True) for column in pair]
         columns += [hit(share) for share in shares] + [
-            hit(share * score[hits.row]) for share in shares
+            hit(share * score[correct_ratings.row]) for share in shares
         ]
     there = keys % size > 0
     return (

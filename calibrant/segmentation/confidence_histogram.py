@@ -148,11 +148,11 @@ class ConfidenceHistogram:
         policy, filling = policy_index(raters), Filling(batch)
         if not filling.n:
             return
-        hits, rows = filling.hits, np.arange(filling.n)
+        correct_ratings, rows = filling.correct_ratings, np.arange(filling.n)
         weight = filling.weights * (filling.n_ratings if policy == 0 else 1)
         mine = filling.policy_weights[policy]
         right = np.zeros((self.n_classes, filling.n))
-        right[hits.class_index, hits.row] = mine
+        right[correct_ratings.class_index, correct_ratings.row] = mine
         for class_index, column in enumerate(filling.columns):
             self._add(self.label[class_index], self.fine_bin(column), weight, right[class_index])
         top = right[filling.top_class, rows]
@@ -165,7 +165,11 @@ class ConfidenceHistogram:
         )
         finite = np.isfinite(filling.log_probability)
         squares = np.einsum("kn,kn->n", filling.columns, filling.columns)
-        brier = squares[hits.row] - 2.0 * filling.columns[hits.class_index, hits.row] + 1.0
+        brier = (
+            squares[correct_ratings.row]
+            - 2.0 * filling.columns[correct_ratings.class_index, correct_ratings.row]
+            + 1.0
+        )
         loss = -np.where(finite, filling.log_probability, 0.0)
         self.exact += [
             (mine * loss).sum(),
@@ -258,8 +262,8 @@ class ConfidenceHistogram:
                 about["is_weighted"],
                 about["has_predictions"],
             )
-        except (KeyError, TypeError, ValueError, IndexError) as fault:
-            raise PackingError(f"not a confidence histogram: {fault}") from fault
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise PackingError(f"not a confidence histogram: {error}") from error
         return histogram
 
     def save(self, path: str | Path) -> None:

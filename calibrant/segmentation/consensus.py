@@ -1,4 +1,4 @@
-"""Errors of cases against a consensus of their raters: STAPLE beside majority and pooled ratings.
+"""Errors of cases against a consensus of their raters: STAPLE, majority and pooled ratings.
 
 Per case and class, one class against the rest, from raters who rated every pixel of the case.
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.grid import equal_width_bin
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.raters.staple import MAX_ITERATIONS, MIN_RATERS, START, STILL, THRESHOLD, staple
 from calibrant.segmentation.case_options import CaseOptions
 from calibrant.segmentation.case_tables import numbered
@@ -48,27 +48,27 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any
     -------
     dict, JSON-able: the settings of STAPLE, `n_cases`, `mean` (ECE by reference: mean over classes, then over cases) and
     `cases`: each with its `raters` and by class `prior`, `sensitivity` and `specificity` by rater, `n_iterations`,
-    `n_pixels`, `n_consensus`, and `ece` by reference; or with a `reason` in place of `classes`.
+    `n_pixels`, `n_consensus`, and `ece` by reference; or with a `reason` instead of `classes`.
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         `needs_raw_rows`, `raters_not_named`, `no_cases`, or more than 256 cases.
     """
     if view.filling is None:
-        raise NotAnswerable("needs_raw_rows", "a consensus is of posted rows with named raters")
+        raise NoResultError("needs_raw_rows", "a consensus is of posted rows with named raters")
     if raters is None:
-        raise NotAnswerable("raters_not_named", "name each rating's rater in the column raters")
+        raise NoResultError("raters_not_named", "name each rating's rater in the column raters")
     batch = view.filling.whole
     if batch.cases is None:
-        raise NotAnswerable("no_cases", "no prediction names its case")
+        raise NoResultError("no_cases", "no prediction names its case")
     labelled = view.filling.labelled
     names, place = numbered(batch.cases[labelled])
     if len(names) > MAX_CASES:
-        raise NotAnswerable(
+        raise NoResultError(
             "too_many_cases", f"Received {len(names)} cases; at most {MAX_CASES} have a consensus."
         )
-    options = CaseOptions.read(view.question.options, view.spec.n_classes)
+    options = CaseOptions.read(view.pane_query.options, view.spec.n_classes)
     classes = options.counted(view.spec.n_classes)
     ratings = {name: given[labelled] for name, given in raters.items()}
     scores = batch.probabilities[labelled]
@@ -77,20 +77,20 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any
     for i, case in enumerate(names):
         rows = np.flatnonzero(place == i)
         full = {name: given[rows] for name, given in ratings.items() if (given[rows] >= 0).all()}
-        told: dict[str, Any] = {"case": case, "n_pixels": len(rows), "raters": sorted(full)}
+        result: dict[str, Any] = {"case": case, "n_pixels": len(rows), "raters": sorted(full)}
         if len(full) < MIN_RATERS:
-            cases.append(told | {"classes": None, "reason": "too_few_raters"})
+            cases.append(result | {"classes": None, "reason": "too_few_raters"})
             continue
         found = [
             _of_class(view, k, full, scores[rows, k], majority[rows], counts[rows]) for k in classes
         ]
         errors.append({name: np.mean([each["ece"][name] for each in found]) for name in REFERENCES})
-        cases.append(told | {"classes": found})
+        cases.append(result | {"classes": found})
     return {
         "method": "staple",
         **SETTINGS,
-        "bins": view.question.bins,
-        "edges": view.question.edges,
+        "bins": view.pane_query.bins,
+        "edges": view.pane_query.edges,
         "background": options.background,
         "n_cases": len(names),
         "n_cases_counted": len(errors),
@@ -133,8 +133,8 @@ def _of_class(
 
 
 def _ece(view: View, score: Floats, truth: Floats, weight: Floats) -> float:
-    bins = view.question.bins
-    place = equal_width_bin(score, bins, view.question.edges)
+    bins = view.pane_query.bins
+    place = equal_width_bin(score, bins, view.pane_query.edges)
     gap = np.bincount(place, weight * (truth - score), bins)
     return float(np.abs(gap).sum() / weight.sum())
 

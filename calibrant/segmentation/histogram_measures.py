@@ -146,7 +146,12 @@ def uncertainty_errors(
     """
     table = coarse_table(histogram, "uncertainty", bins, least=least)
     wrong = CoarseTable(
-        table.mass, table.confidence, table.mass - table.hits, table.lower, table.upper, table.kept
+        table.mass,
+        table.confidence,
+        table.mass - table.correct_ratings,
+        table.lower,
+        table.upper,
+        table.kept,
     )
     plain = wrong.errors(denominator)
     ideal = None
@@ -209,10 +214,10 @@ def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
         }
         return nothing | {"auc": None, "error_bound": None, "reason": "one_class"}
     filled = np.flatnonzero((wrong > 0) | (right > 0))
-    hits, alarms = rates(right[filled], wrong[filled])
+    correct_ratings, alarms = rates(right[filled], wrong[filled])
     return {
         "threshold": np.concatenate([[1.0], filled[::-1] / histogram.n_bins]).tolist(),
-        "true_positive_rate": hits.tolist(),
+        "true_positive_rate": correct_ratings.tolist(),
         "false_positive_rate": alarms.tolist(),
         "auc": float(area(right, wrong)),
         "error_bound": unordered_share(right, wrong),
@@ -243,8 +248,8 @@ def reliability_boxes(
     tables = [coarse_table(h, kind, bins, label=label, least=least) for h in histograms.values()]
     if not tables:
         return []
-    mass, confidence, hits = (
-        sum(getattr(t, name) for t in tables) for name in ("mass", "confidence", "hits")
+    mass, confidence, correct_ratings = (
+        sum(getattr(t, name) for t in tables) for name in ("mass", "confidence", "correct_ratings")
     )
     rates = np.array([np.where(t.kept, t.rate, np.nan) for t in tables])
     return [
@@ -253,7 +258,7 @@ def reliability_boxes(
             "upper": (i + 1) / bins,
             "mass": float(mass[i]),
             "mean_confidence": float(confidence[i] / mass[i]) if mass[i] else None,
-            "observed_frequency": float(hits[i] / mass[i]) if mass[i] else None,
+            "observed_frequency": float(correct_ratings[i] / mass[i]) if mass[i] else None,
             "box": box(rates[:, i]),
         }
         for i in range(bins)

@@ -22,7 +22,7 @@ from calibrant.segmentation.histogram_tables import BINS, LEAST
 CURVE = np.arange(5, 101) / 10.0
 
 
-def histogram_answer(
+def histogram_report(
     histogram: ConfidenceHistogram,
     *,
     bins: int = BINS,

@@ -1,7 +1,7 @@
 """Smoothing along the bins of a histogram, as a view of it: the stored sums do not change.
 
 A sample counts in overlapping channels instead of one bin: its mass is distributed over the neighbours by a triangle.
-What would lie beyond 0 or 1 is mirrored, so that no mass is lost.
+Mass beyond 0 or 1 is mirrored, so that no mass is lost.
 
 Source
 ------

@@ -16,7 +16,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics.uce import table_of
 from calibrant.segmentation.case_errors import case_errors
 from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram
@@ -42,21 +42,21 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Classes are not stored, bins are not exact, plain histograms have other options, or the case is unknown.
     """
-    question, counts = view.question, view.counts
+    pane_query, counts = view.pane_query, view.counts
     result: dict[str, Any] = {
-        "raters": question.raters,
-        "bins": question.bins,
-        "edges": question.edges,
+        "raters": pane_query.raters,
+        "bins": pane_query.bins,
+        "edges": pane_query.edges,
         "smoothing": smoothing,
         "n": counts["n_labelled"],
         "n_ratings": counts["n_ratings"],
         "source": "sample" if view.is_raw else "state",
     }
     if view.filling is not None and case is None:
-        return result | _of_rows(view.filling.batch, question, smoothing)
+        return result | _of_rows(view.filling.batch, pane_query, smoothing)
     label = _of_case(view, case) if case is not None else _of_classes(view)
     parts: dict[str, Any] = {"label": smoothed(label, smoothing).tolist()}
     missing = {}
@@ -67,13 +67,13 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
     ):
         try:
             if case is not None:
-                raise NotAnswerable(
+                raise NoResultError(
                     "not_kept_by_case", "a case stores only the histograms of its classes"
                 )
             found = make(view)
             parts[name] = found if isinstance(found, dict) else smoothed(found, smoothing).tolist()
-        except NotAnswerable as refusal:
-            parts[name], missing[name] = None, refusal.reason
+        except NoResultError as rejection:
+            parts[name], missing[name] = None, rejection.reason
     return result | {"mass": float(label[0].sum()), **parts, "missing": missing}
 
 
@@ -87,8 +87,8 @@ def complete_rows(pane: Pane, bins: int) -> Batch | None:
     return sample.batch() if is_complete and not has_histograms else None
 
 
-def _of_rows(batch: Batch, question: PaneQuery, smoothing: int) -> dict[str, Any]:
-    found = ConfidenceHistogram.of_batch(batch, question.bins, question.raters)
+def _of_rows(batch: Batch, pane_query: PaneQuery, smoothing: int) -> dict[str, Any]:
+    found = ConfidenceHistogram.of_batch(batch, pane_query.bins, pane_query.raters)
     parts = {
         name: smoothed(getattr(found, name), smoothing).tolist()
         for name in ("label", "prediction", "uncertainty")
@@ -108,15 +108,15 @@ def _of_classes(view: View) -> Floats:
 
 def _of_case(view: View, case: str | None) -> Floats:
     options = {"background": "in", "membership": "hard"}
-    cases = case_errors(View(view.pane, replace(view.question, options=options)))
+    cases = case_errors(View(view.pane, replace(view.pane_query, options=options)))
     if case not in cases.names:
-        raise NotAnswerable("unknown_case", f"no table is stored for case {str(case)[:60]!r}")
+        raise NoResultError("unknown_case", f"no table is stored for case {str(case)[:60]!r}")
     one = cases.counted.of_cases(np.array([cases.names.index(case)]))
     return np.stack([np.maximum(one.weight[0] - one.correct[0], 0.0), one.correct[0]], axis=1)
 
 
 def _prediction(view: View) -> Floats:
-    return _split(view.binned("top_label", "equal_width", view.question.bins).cells)
+    return _split(view.binned("top_label", "equal_width", view.pane_query.bins).cells)
 
 
 def _uncertainty(view: View) -> Floats:

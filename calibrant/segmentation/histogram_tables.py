@@ -34,14 +34,14 @@ class CoarseTable:
 
     Attributes
     ----------
-    mass, confidence, hits : float64 (n_bins,); Σ weight, Σ weight · centre, weight with r = 1
+    mass, confidence, correct_ratings : float64 (n_bins,); Σ weight, Σ weight · centre, weight with r = 1
     lower, upper : float64 (n_bins,), bounds of the bins
     kept : bool (n_bins,), whether a bin reaches the minimum
     """
 
     mass: Floats
     confidence: Floats
-    hits: Floats
+    correct_ratings: Floats
     lower: Floats
     upper: Floats
     kept: NDArray[np.bool_]
@@ -56,7 +56,9 @@ class CoarseTable:
     def rate(self) -> Floats:
         """Share with r = 1 of each bin, nan if it is empty."""
         empty = np.full(len(self.mass), np.nan)
-        return np.asarray(np.divide(self.hits, self.mass, out=empty, where=self.mass > 0))
+        return np.asarray(
+            np.divide(self.correct_ratings, self.mass, out=empty, where=self.mass > 0)
+        )
 
     def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> dict[str, Any]:
         """Return calibration errors over the remaining bins.
@@ -146,11 +148,13 @@ def regrouped(
     if not size:
         nothing = np.zeros(0)
         return CoarseTable(nothing, nothing, nothing, lower, upper, np.zeros(0, bool))
-    total, confidence, hits = (
+    total, confidence, correct_ratings = (
         np.bincount(place, values, size).astype(np.float64)
         for values in (mass, mass * centres, table[1])
     )
-    return CoarseTable(total, confidence, hits, lower, upper, (total >= least) & (total > 0))
+    return CoarseTable(
+        total, confidence, correct_ratings, lower, upper, (total >= least) & (total > 0)
+    )
 
 
 def fine_table(histogram: ConfidenceHistogram, kind: str, label: int | None) -> Floats:

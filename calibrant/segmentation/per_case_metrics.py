@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.pane import Pane
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import chosen
 from calibrant.segmentation.case_errors import spread
 from calibrant.segmentation.case_tables import numbered
@@ -33,7 +33,7 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
     ------
     CalibrationInputError
         An unknown metric.
-    NotAnswerable
+    NoResultError
         There are no raw rows, they have no case names, or more than 256.
 
     Source
@@ -42,15 +42,15 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
     """
     metric = chosen([slug])[0]
     if view.filling is None:
-        raise NotAnswerable(
+        raise NoResultError(
             "needs_raw_rows", "a metric of single cases needs rows: post them to score them"
         )
     batch = view.filling.batch
     if batch.cases is None:
-        raise NotAnswerable("no_cases", "no labelled prediction names its case")
+        raise NoResultError("no_cases", "no labelled prediction names its case")
     names, place = numbered(batch.cases)
     if len(names) > MAX_CASES:
-        raise NotAnswerable(
+        raise NoResultError(
             "too_many_cases",
             f"Received {len(names)} cases; at most {MAX_CASES} are computed separately.",
         )
@@ -61,18 +61,18 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
         pane.fill_batch(own)
         reported: dict[str, Any] = {"case": name, "n": own.n}
         try:
-            value = metric.value(View(pane, replace(view.question), own))
+            value = metric.value(View(pane, replace(view.pane_query), own))
             reported |= (
                 {"value": value} if value is not None else {"value": None, "reason": "no_data"}
             )
-        except NotAnswerable as refusal:
-            reported |= {"value": None, "reason": refusal.reason}
+        except NoResultError as rejection:
+            reported |= {"value": None, "reason": rejection.reason}
         cases.append(reported)
         values.append(reported["value"])
     found = np.array([value for value in values if value is not None], np.float64)
     return {
         "metric": slug,
-        "raters": view.question.raters,
+        "raters": view.pane_query.raters,
         "scope": view.scope,
         "n_cases": len(names),
         "mean": float(found.mean()) if len(found) else None,

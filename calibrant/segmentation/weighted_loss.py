@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from calibrant.core.batch_sums import Filling
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.logits import relative_logits
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.case_bins import MEMBERSHIPS
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant.segmentation.case_tables import numbered
@@ -95,7 +95,7 @@ def training_losses(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No raw rows (`needs_raw_rows`), or none of them names its case (`no_cases`).
     CalibrationInputError
         An option outside its range, more than a million values of gradients, or too many cases for so many classes and bins.
@@ -103,12 +103,12 @@ def training_losses(
     weights = weights or LossWeights()
     membership = _membership(view)
     if view.filling is None:
-        raise NotAnswerable("needs_raw_rows", "losses are of rows: post them to score them")
+        raise NoResultError("needs_raw_rows", "losses are of rows: post them to score them")
     if gradients is not None:
         _check_gradients(gradients, view.filling.whole.scores.size)
-    images = _images(view.filling, view.question.raters, view.question.bins)
+    images = _images(view.filling, view.pane_query.raters, view.pane_query.bins)
     if not images:
-        raise NotAnswerable("no_cases", "no labelled prediction names its case")
+        raise NoResultError("no_cases", "no labelled prediction names its case")
     terms = {name: np.empty(len(images)) for name in TERMS}
     slopes = {name: np.zeros(view.filling.batch.scores.shape) for name in TERMS}
     for i, image in enumerate(images.values()):
@@ -128,9 +128,9 @@ def training_losses(
         **({} if finite else {"reason": "zero_probability"}),
         "weights": asdict(weights),
         "membership": membership,
-        "bins": view.question.bins,
-        "edges": view.question.edges,
-        "raters": view.question.raters,
+        "bins": view.pane_query.bins,
+        "edges": view.pane_query.edges,
+        "raters": view.pane_query.raters,
         "n_cases": len(images),
         "cases": [
             {"case": case, **{name: _number(float(each[i])) for name, each in values.items()}}
@@ -163,10 +163,10 @@ class _Image:
 
     def losses(self, view: View, by_logits: bool) -> dict[str, tuple[float, Floats]]:
         """Return each term with its gradient."""
-        pixels, bins = (self.probabilities, self.shares), view.question.bins
+        pixels, bins = (self.probabilities, self.shares), view.pane_query.bins
         found = {
             "hl1_ace": l1_ace_loss(
-                *pixels, bins, membership="hard", edges=view.question.edges, weights=self.factors
+                *pixels, bins, membership="hard", edges=view.pane_query.edges, weights=self.factors
             ),
             "sl1_ace": l1_ace_loss(*pixels, bins, membership="soft", weights=self.factors),
             "dice": dice_loss(*pixels, weights=self.factors),
@@ -230,12 +230,12 @@ def _shares(filling: Filling, raters: str) -> Floats:
 def _log_probabilities(filling: Filling) -> Floats | None:
     if not filling.batch.is_logits:
         return None
-    zed = relative_logits(filling.batch.scores, 1)
-    return np.asarray(zed - np.log(np.exp(zed).sum(axis=1, keepdims=True)), np.float64)
+    logit = relative_logits(filling.batch.scores, 1)
+    return np.asarray(logit - np.log(np.exp(logit).sum(axis=1, keepdims=True)), np.float64)
 
 
 def _membership(view: View) -> str:
-    membership = str(MEMBERSHIP.of(view.question))
+    membership = str(MEMBERSHIP.of(view.pane_query))
     if membership not in MEMBERSHIPS:
         raise CalibrationInputError.at(
             "/membership",

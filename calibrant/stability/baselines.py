@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch import Batch, Votes
+from calibrant.core.batch import Batch, Ratings
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import METRICS, chosen, compute_metrics
 
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 def baselines(
     batch: Batch,
     slug: str,
-    question: PaneQuery | None = None,
+    pane_query: PaneQuery | None = None,
     raters: Mapping[str, Ints] | None = None,
     seed: int = SEED,
 ) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def baselines(
     ----------
     batch : raw rows with their ratings
     slug : the metric
-    question : bins and the like; its policy is replaced by each in turn
+    pane_query : bins and the like; its policy is replaced by each in turn
     raters : each rater's class for each row of the batch, int64 (n,), -1 without a rating
     seed : seed of intervals and null references
 
@@ -57,22 +57,22 @@ def baselines(
     ------
     Riera-Marin et al., section 3: single-rater baselines.
     """
-    asked = question or PaneQuery()
+    requested = pane_query or PaneQuery()
     chosen([slug])
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
     result: dict[str, Any] = {
         "metric": slug,
-        "policies": by_policy(View(pane, asked, batch), slug, seed),
+        "policies": by_policy(View(pane, requested, batch), slug, seed),
         "n_majority_ties": pane.counts["n_majority_ties"],
     }
     if raters is not None:
-        result |= of_raters(batch, slug, asked, raters)
+        result |= of_raters(batch, slug, requested, raters)
     return result
 
 
 def of_raters(
-    batch: Batch, slug: str, question: PaneQuery, raters: Mapping[str, Ints]
+    batch: Batch, slug: str, pane_query: PaneQuery, raters: Mapping[str, Ints]
 ) -> dict[str, Any]:
     """Return a metric with each rater's labels alone, `by_rater`, and the mean of the values, `mean_of_raters`.
 
@@ -82,7 +82,7 @@ def of_raters(
         Raters' columns that do not fit the batch.
     """
     by_rater = {
-        name: _of_rater(batch, name, classes, slug, question) for name, classes in raters.items()
+        name: _of_rater(batch, name, classes, slug, pane_query) for name, classes in raters.items()
     }
     values = [each["value"] for each in by_rater.values() if each["value"] is not None]
     return {"by_rater": by_rater, "mean_of_raters": float(np.mean(values)) if values else None}
@@ -98,7 +98,8 @@ def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, dict[str, An
     """
     batch = None if view.filling is None else view.filling.whole
     views = {
-        policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES
+        policy: View(view.pane, replace(view.pane_query, raters=policy), batch)
+        for policy in POLICIES
     }
     return {policy: compute_metrics(each, [slug], seed)[slug] for policy, each in views.items()}
 
@@ -107,7 +108,8 @@ def values_by_policy(view: View, slug: str) -> dict[str, float | None]:
     """Return a metric's number alone under each label policy, None if it has none."""
     batch = None if view.filling is None else view.filling.whole
     views = {
-        policy: View(view.pane, replace(view.question, raters=policy), batch) for policy in POLICIES
+        policy: View(view.pane, replace(view.pane_query, raters=policy), batch)
+        for policy in POLICIES
     }
     return {policy: _value(each, slug)[0] for policy, each in views.items()}
 
@@ -116,13 +118,13 @@ def _value(view: View, slug: str) -> tuple[float | None, str]:
     """Return the number, or None and the reason."""
     try:
         value = METRICS[slug].value(view)
-    except NotAnswerable as refusal:
-        return None, refusal.reason
+    except NoResultError as rejection:
+        return None, rejection.reason
     return (None, "no_data") if value is None or not np.isfinite(value) else (float(value), "")
 
 
 def _of_rater(
-    batch: Batch, name: str, classes: Ints, slug: str, question: PaneQuery
+    batch: Batch, name: str, classes: Ints, slug: str, pane_query: PaneQuery
 ) -> dict[str, Any]:
     """Return value and n with one rater's labels alone."""
     given = np.asarray(classes)
@@ -134,10 +136,10 @@ def _of_rater(
     if not len(row):
         return {"value": None, "reason": "no_data", "n": 0}
     own = replace(
-        batch, votes=Votes(row, given[row].astype(np.int64), np.ones(len(row), np.int64))
+        batch, ratings=Ratings(row, given[row].astype(np.int64), np.ones(len(row), np.int64))
     ).take(row)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(own)
     # The number alone: intervals and null references of a hundred raters would take a hundred times as long.
-    value, reason = _value(View(pane, replace(question, raters="pooled"), own), slug)
+    value, reason = _value(View(pane, replace(pane_query, raters="pooled"), own), slug)
     return {"value": value, "n": len(row)} | ({"reason": reason} if value is None else {})

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.segmentation.case_tables import numbered
@@ -48,7 +48,7 @@ def stability_by_case(
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         `needs_raw_rows`, `no_cases`, `too_many_cases`, `too_many_ratings`, or `not_from_bins`.
 
     Source
@@ -57,13 +57,13 @@ def stability_by_case(
     """
     metric = chosen([slug])[0]
     if view.filling is None:
-        raise NotAnswerable("needs_raw_rows", "subsets of a case's pixels are drawn of posted rows")
+        raise NoResultError("needs_raw_rows", "subsets of a case's pixels are drawn of posted rows")
     batch = view.filling.batch
     if batch.cases is None:
-        raise NotAnswerable("no_cases", "no labelled prediction names its case")
+        raise NoResultError("no_cases", "no labelled prediction names its case")
     if binned_statistic(view, metric) is None:
         detail = f"stability by case is of metrics of equal-width bins; {slug} with these options is none"
-        raise NotAnswerable("not_from_bins", detail)
+        raise NoResultError("not_from_bins", detail)
     names, place = numbered(batch.cases)
     ratings = int(batch.row_total.sum())
     for size, most, things in (
@@ -71,21 +71,21 @@ def stability_by_case(
         (ratings, most_ratings or ratings, "ratings"),
     ):
         if size > most:
-            raise NotAnswerable(f"too_many_{things}", f"Received {size} {things}; at most {most}.")
-    several = view.question.raters
+            raise NoResultError(f"too_many_{things}", f"Received {size} {things}; at most {most}.")
+    several = view.pane_query.raters
     policies = (several, *(policy for policy in REFERENCES if policy != several))
     cases: list[dict[str, Any]] = []
     for i, name in enumerate(names):
         # The pixels of one image are the items that are drawn.
         own = replace(batch.take(place == i), cases=None, units=None)
-        told: dict[str, Any] = {"case": name, "n": own.n}
+        result: dict[str, Any] = {"case": name, "n": own.n}
         try:
-            told["raters"] = {
+            result["raters"] = {
                 policy: _variation(view, own, slug, policy, subsets, seed) for policy in policies
             }
-        except NotAnswerable as refusal:
-            told |= {"raters": None, "reason": refusal.reason}
-        cases.append(told)
+        except NoResultError as rejection:
+            result |= {"raters": None, "reason": rejection.reason}
+        cases.append(result)
     return {
         "metric": slug,
         "scope": view.scope,
@@ -102,7 +102,7 @@ def _variation(
 ) -> dict[str, float]:
     pane = Pane(view.spec)
     pane.fill_batch(own)
-    case = under(View(pane, view.question, own), policy)
+    case = under(View(pane, view.pane_query, own), policy)
     drawn, curves = curves_of(case, chosen([slug])[0])
     draws = draws_of(curves.n, 0, 1, subsets, np.random.default_rng(seed))
     curve = curves.curves(drawn, draws)[0]

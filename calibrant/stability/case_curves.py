@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.segmentation.case_bins import CaseBins
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, case_errors
@@ -22,7 +22,7 @@ def from_cases(view: View, metric: CaseMetric) -> CurveSource:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         Fewer than two cases with their own table, or as `case_errors`.
 
     Source
@@ -32,11 +32,11 @@ def from_cases(view: View, metric: CaseMetric) -> CurveSource:
     cases = _cases(view)
     n = len(cases.names)
     if n < 2:
-        raise NotAnswerable("too_few_cases", "subsets are drawn of two cases or more")
+        raise NoResultError("too_few_cases", "subsets are drawn of two cases or more")
     exact = not cases.bound(metric.error)
     about = {"source": "cases", "n_drawn": n, "n_cases": cases.n_cases["n"], "exact": exact}
     if not exact:
-        about["detail"] = "plain histograms stand for their scores by means of cells"
+        about["detail"] = "plain histograms represent their scores by means of cells"
     return CurveSource(
         lambda v, draws: _curves_of(_cases(v), metric.error, draws), n, N_ORDERS, about
     )
@@ -83,7 +83,7 @@ def _pooled_curves(cases: CaseErrors, error: str, draws: Draws) -> Floats:
         by_class = ERRORS[error](pot)
         known = np.isfinite(by_class)
         if not known.any(axis=1).all():
-            raise NotAnswerable("no_data", f"no case counts among {draws.sizes[step]}")
+            raise NoResultError("no_data", f"no case counts among {draws.sizes[step]}")
         found[:, step] = np.where(known, by_class, 0.0).sum(axis=1) / known.sum(axis=1)
     return found
 
@@ -97,6 +97,6 @@ def _curves(errors: Floats, draws: Draws) -> Floats:
         times = draws.times(step)
         n = times @ known.astype(np.float64)
         if not n.all():
-            raise NotAnswerable("no_data", f"no case counts among {draws.sizes[step]}")
+            raise NoResultError("no_data", f"no case counts among {draws.sizes[step]}")
         found[:, step] = times @ values / n
     return found

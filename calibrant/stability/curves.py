@@ -59,7 +59,7 @@ def stability(
     ------
     CalibrationInputError
         An unknown metric, kind of subset, or fewer than 2 bootstraps.
-    NotAnswerable
+    NoResultError
         The state does not support this metric on parts of the data.
 
     Source
@@ -81,7 +81,7 @@ def stability(
     rng = np.random.default_rng(seed)
     once = draws_of(curves.n, 0, 1, subsets, rng)
     many = draws_of(curves.n, n_bootstraps, curves.n_orders, subsets, rng)
-    several = view.question.raters
+    several = view.pane_query.raters
     policies = (several, *(policy for policy in REFERENCES if policy != several))
     found = {
         policy: _one_policy(under(drawn_of, policy), curves, once, many) for policy in policies
@@ -93,7 +93,7 @@ def stability(
         "fractions": FRACTIONS.tolist(),
         "raters": {policy: about for policy, (about, _) in found.items()},
         "ratio": {
-            policy: _ratio(found[several], found[policy], view.question.ci)
+            policy: _ratio(found[several], found[policy], view.pane_query.ci)
             for policy in policies[1:]
         },
         "disagreement": disagreement(view),
@@ -128,10 +128,10 @@ def disagreement(view: View) -> float | None:
 
     Raises
     ------
-    NotAnswerable
-        As `View.refuse_histograms`.
+    NoResultError
+        As `View.reject_histograms`.
     """
-    view.refuse_histograms()
+    view.reject_histograms()
     sums = dict(
         zip(SUMS, view.pane["label_distribution"].blocks["sums"].sums.sum(axis=1), strict=True)
     )

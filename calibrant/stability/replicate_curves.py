@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.replication import ReplicateTables, class_tables, tables_for
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
@@ -37,7 +37,7 @@ def replicated(view: View, metric: Metric) -> CurveSource:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         The metric has no form on equal-width bins, too few replicates are filled, or they do not store this scope.
     """
     form = _form(view, metric)
@@ -57,11 +57,11 @@ def replicated(view: View, metric: Metric) -> CurveSource:
     )
 
 
-def is_binned(metric: Metric, question: PaneQuery) -> bool:
+def is_binned(metric: Metric, pane_query: PaneQuery) -> bool:
     """Whether a metric with these options is a statistic of equal-width bins' weights and gaps alone."""
     if (
-        question.binning != "equal_width"
-        or question.min_count
+        pane_query.binning != "equal_width"
+        or pane_query.min_count
         or not isinstance(metric, GapMetric | ClasswiseGapMetric)
     ):
         return False
@@ -70,12 +70,12 @@ def is_binned(metric: Metric, question: PaneQuery) -> bool:
 
 def binned_statistic(view: View, metric: Metric) -> GapStatistic | None:
     """Return the metric as that statistic, or None."""
-    if not is_binned(metric, view.question):
+    if not is_binned(metric, view.pane_query):
         return None
     if isinstance(metric, ClasswiseGapMetric):
         return mean_over_classes(metric.statistic)
     assert isinstance(metric, GapMetric)
-    return metric.asked(view).statistic(0.0)
+    return metric.requested(view).statistic(0.0)
 
 
 def scope_of(view: View, metric: Metric) -> str:
@@ -93,22 +93,22 @@ def _form(view: View, metric: Metric) -> ReplicateStatistic:
 
 
 def _made_form(view: View, metric: Metric) -> ReplicateStatistic:
-    statistic, bins = binned_statistic(view, metric), view.question.bins
+    statistic, bins = binned_statistic(view, metric), view.pane_query.bins
     if statistic is not None:
         by_class = isinstance(metric, ClasswiseGapMetric)
         tables = (
             class_tables(view, bins) if by_class else tables_for(view, scope_of(view, metric), bins)
         )
         return ReplicateStatistic(
-            statistic, tables, tables.bins == bins and view.question.edges == "right"
+            statistic, tables, tables.bins == bins and view.pane_query.edges == "right"
         )
     if not isinstance(metric, FormulaMetric) or metric.of_bins is None:
-        raise NotAnswerable(
+        raise NoResultError(
             "not_replicated", f"replicates keep equal-width bins, which do not carry {metric.slug}"
         )
     reading = metric.read(view)
     if reading is None:
-        raise NotAnswerable("no_data", f"{metric.slug} has no value")
+        raise NoResultError("no_data", f"{metric.slug} has no value")
     of_bins = metric.of_bins(view, reading)
     tables = tables_for(view, view.scope, of_bins.bins)
     return ReplicateStatistic(of_bins.statistic(tables.bins), tables, False)

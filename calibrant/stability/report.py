@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.metrics.base import ClasswiseGapMetric
@@ -22,7 +22,7 @@ MAX_ROWS, MAX_CLASSES = 1000, 10
 MAX_BINNED_CLASSES = 20
 
 
-def stability_answer(
+def stability_report(
     view: View,
     slug: str,
     *,
@@ -51,12 +51,17 @@ def stability_answer(
     """
     found: dict[str, Any] = {"metric": slug, "subsets": subsets, "reason": None}
     try:
-        _refuse_costly(view, slug, most_ratings)
+        _reject_costly(view, slug, most_ratings)
         found |= stability(
             view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed
         )
-    except NotAnswerable as refusal:
-        found |= {"raters": None, "ratio": None, "reason": refusal.reason, "detail": refusal.detail}
+    except NoResultError as rejection:
+        found |= {
+            "raters": None,
+            "ratio": None,
+            "reason": rejection.reason,
+            "detail": rejection.detail,
+        }
         found["disagreement"] = _disagreement(view)
     return {
         **found,
@@ -71,26 +76,26 @@ def stability_answer(
 def _disagreement(view: View) -> float | None:
     try:
         return disagreement(view)
-    except NotAnswerable:
+    except NoResultError:
         return None
 
 
-def _refuse_costly(view: View, slug: str, most_ratings: int | None) -> None:
+def _reject_costly(view: View, slug: str, most_ratings: int | None) -> None:
     metric = chosen([slug])[0]
     if binned_statistic(view, metric) is not None:
         if isinstance(metric, ClasswiseGapMetric):
-            _refuse_more(view.spec.n_classes, MAX_BINNED_CLASSES, "classes", slug)
+            _reject_more(view.spec.n_classes, MAX_BINNED_CLASSES, "classes", slug)
         if view.is_raw and most_ratings is not None:
-            _refuse_more(view.counts["n_ratings"], most_ratings, "ratings", slug)
+            _reject_more(view.counts["n_ratings"], most_ratings, "ratings", slug)
         return
     if "classes" in metric.needs:
-        _refuse_more(view.spec.n_classes, MAX_CLASSES, "classes", slug)
+        _reject_more(view.spec.n_classes, MAX_CLASSES, "classes", slug)
     if view.filling is not None and most_ratings is not None and "cases" not in metric.needs:
         copies = view.spec.n_classes if view.scope == "all" else 1
-        _refuse_more(view.filling.n * copies, MAX_ROWS, "rows", slug)
+        _reject_more(view.filling.n * copies, MAX_ROWS, "rows", slug)
 
 
-def _refuse_more(size: int, most: int, things: str, slug: str) -> None:
+def _reject_more(size: int, most: int, things: str, slug: str) -> None:
     if size > most:
         detail = f"curves of {slug} of {size} {things} take too long here: {most} are the most, and the library has no such limit"
-        raise NotAnswerable(f"too_many_{things}", detail)
+        raise NoResultError(f"too_many_{things}", detail)

@@ -14,7 +14,7 @@ from calibrant.core.cells import Cells
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.pane import Pane
 from calibrant.core.sampled_rows import SampledBatch
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics.base import ClasswiseGapMetric, FunctionMetric, Metric
 from calibrant.metrics.formula_metric import FormulaMetric
 from calibrant.stability.replicate_curves import N_ORDERS, binned_statistic, gaps, scope_of
@@ -34,7 +34,7 @@ class Part(View):
     """Drawn rows of a raw view with repeats; their scores and correct labels are those of the complete view."""
 
     def __init__(self, whole: View, batch: Batch, pane: Pane, rows: Ints) -> None:
-        super().__init__(pane, whole.question, batch.take(rows))
+        super().__init__(pane, whole.pane_query, batch.take(rows))
         self._whole, self._at = whole, rows
 
     def rows(self, scope: str) -> Cells:
@@ -54,15 +54,15 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         There are fewer than two units, rows without weight, or the metric needs more than scores and correct labels.
     """
     assert view.filling is not None
     n = view.filling.n_units
     if n < 2:
-        raise NotAnswerable("too_few_units", "subsets are drawn of two units or more")
+        raise NoResultError("too_few_units", "subsets are drawn of two units or more")
     if view.filling.batch.weights is not None and not view.filling.batch.weights.any():
-        raise NotAnswerable("no_data", "every row has weight 0")
+        raise NoResultError("no_data", "every row has weight 0")
     reported = {"n_drawn": n, "exact": True, **about}
     if binned_statistic(view, metric) is not None:
         return CurveSource(lambda v, draws: _binned_curves(v, metric, draws), n, N_ORDERS, reported)
@@ -71,7 +71,7 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
             lambda v, draws: _resampled_curves(v, metric, draws), n, _SLOW_ORDERS, reported
         )
     if not set(metric.needs) <= READ_FROM_ROWS:
-        raise NotAnswerable(
+        raise NoResultError(
             "not_from_cells", f"{metric.slug} is not read from scores and hits alone"
         )
     orders = _CLASS_ORDERS if "classes" in metric.needs else _SLOW_ORDERS
@@ -94,7 +94,7 @@ def hashed(batch: Batch) -> Batch:
     if isinstance(batch, SampledBatch):
         return batch
     return SampledBatch(
-        batch.task, batch.scores, batch.is_logits, batch.votes, batch.weights,
+        batch.task, batch.scores, batch.is_logits, batch.ratings, batch.weights,
         hashes=batch.prediction_hash, unit_hashes=batch.unit_hash,
     )  # fmt: skip
 
@@ -103,7 +103,7 @@ def _binned_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """Return the statistic of the units drawn so far, (n_draws, 17), each draw in one pass over its rows."""
     statistic = binned_statistic(view, metric)
     assert statistic is not None
-    bins, edges = view.question.bins, view.question.edges
+    bins, edges = view.pane_query.bins, view.pane_query.edges
     scopes = [f"class:{k}" for k in range(view.spec.n_classes)]
     if not isinstance(metric, ClasswiseGapMetric):
         scopes = [scope_of(view, metric)]
@@ -171,7 +171,7 @@ def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     for step in range(len(FRACTIONS)):
         found[:, step] = metric.of_resamples(view, draws.times(step)[:, view.filling.unit_index])
     if np.isnan(found).any():
-        raise NotAnswerable("no_data", f"{metric.slug} has no value on {draws.sizes[0]} units")
+        raise NoResultError("no_data", f"{metric.slug} has no value on {draws.sizes[0]} units")
     return found
 
 
@@ -184,6 +184,6 @@ def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
         rows = _rows_of(view, draws.subset(i, j))[0]
         value = metric.value(Part(view, batch, empty, rows))
         if value is None:
-            raise NotAnswerable("no_data", f"{metric.slug} has no value on {len(rows)} rows")
+            raise NoResultError("no_data", f"{metric.slug} has no value on {len(rows)} rows")
         found[i, j] = value
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.core.available_rows import available_batch
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics.base import Metric
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.stability.case_curves import from_cases
@@ -24,7 +24,7 @@ _NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicate
 def under(view: View, policy: str) -> View:
     """Return the same data under another label policy."""
     batch = None if view.filling is None else view.filling.whole
-    return View(view.pane, replace(view.question, raters=policy), batch)
+    return View(view.pane, replace(view.pane_query, raters=policy), batch)
 
 
 def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[View, CurveSource]:
@@ -39,7 +39,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     ------
     CalibrationInputError
         Another source.
-    NotAnswerable
+    NoResultError
         Neither the state nor the rows support this metric on parts of the data.
     """
     if source is not None and source not in SOURCES:
@@ -55,8 +55,8 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     if source != "sample":
         try:
             return view, replicated(view, metric)
-        except NotAnswerable as refusal:
-            if source == "replicates" or refusal.reason not in _NOT_CARRIED:
+        except NoResultError as rejection:
+            if source == "replicates" or rejection.reason not in _NOT_CARRIED:
                 raise
     sampled, about = _sampled(view)
     return sampled, from_rows(sampled, metric, about)
@@ -67,4 +67,4 @@ def _sampled(view: View) -> tuple[View, dict[str, Any]]:
     copies = view.spec.n_classes if view.scope == "all" else 1
     batch, source = available_batch(view, max(min(MAX_SAMPLED, MAX_AT_ONCE // copies), 2))
     about = {"source": source, "n_sample": batch.n, "n_drawn_from": view.counts["n_labelled"]}
-    return View(view.pane, view.question, batch), about
+    return View(view.pane, view.pane_query, batch), about

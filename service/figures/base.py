@@ -29,7 +29,7 @@ SERIES = (
 )
 DOTS_PER_INCH = 150
 FORMATS = {"image/svg+xml": "svg", "image/png": "png"}
-DRAWING = threading.Lock()
+RENDERING = threading.Lock()
 # Size of the text below the heading.
 CHARACTERS_AN_INCH = 16.5
 HEADING_CHARACTERS_AN_INCH = 9.0
@@ -68,7 +68,7 @@ def image(media_type: str, make: Callable[[], Figure]) -> bytes:
     """
     import matplotlib
 
-    with DRAWING:
+    with RENDERING:
         matplotlib.rcParams["svg.hashsalt"] = "calibrant"
         matplotlib.rcParams["svg.fonttype"] = (
             "none"  # text stays text: it can be read, searched and copied
@@ -260,7 +260,7 @@ def say_nothing(axes: Axes, result: dict[str, Any], what: str = "no data") -> No
 
 
 def card(axes: Axes, title: str, text: str) -> None:
-    """Draw a card in place of a figure: a title, and a text below it."""
+    """Draw a card instead of a figure: a title, and a text below it."""
     axes.set_axis_off()
     axes.text(
         *(0.5, 0.5, "\n".join(textwrap.wrap(text, 46))), ha="center", va="top", color=SLATE, fontsize=9,

@@ -79,8 +79,8 @@ def _draw_shares(figure: Figure, shares: Any) -> None:
         linewidth=0.4 if columns <= 25 else 0.0,
     )
     place = axes.get_position()
-    beside = figure.add_axes((place.x1 + 0.02, place.y0, 0.028, place.height))
-    bar = figure.colorbar(mesh, cax=beside, ticks=[0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0])
+    colour_bar_axes = figure.add_axes((place.x1 + 0.02, place.y0, 0.028, place.height))
+    bar = figure.colorbar(mesh, cax=colour_bar_axes, ticks=[0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0])
     bar.set_label("share of the cases of a column", color=SLATE, fontsize=8.5)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)

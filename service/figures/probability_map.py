@@ -87,10 +87,10 @@ def _figure(result: dict[str, Any]) -> Figure:
     for axes in panels[len(masks) :]:
         axes.set_visible(False)
     place = panels[0].get_position()
-    beside = figure.add_axes(
+    colour_bar_axes = figure.add_axes(
         (1.0 - (BAR_IN - 0.15) / size[0], place.y0, 0.15 / size[0], place.height)
     )
-    bar = figure.colorbar(shown, cax=beside)
+    bar = figure.colorbar(shown, cax=colour_bar_axes)
     bar.set_label("probability", color=SLATE, fontsize=8.5)
     bar.ax.tick_params(labelsize=8)
     return figure

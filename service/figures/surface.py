@@ -98,8 +98,10 @@ def _draw(axes: Axes, along: Any, up: Any, values: Any, name: str) -> None:
     drawn = axes.contourf(along, up, values, levels=levels, cmap="viridis_r", norm=norm)
     axes.contour(along, up, values, levels=levels, colors="white", linewidths=0.4, alpha=0.6)
     place = axes.get_position()
-    beside = axes.figure.add_axes((place.x1 + 0.025, place.y0, 0.028, place.height))
-    bar = axes.figure.colorbar(drawn, cax=beside, ticks=levels[:: max(1, len(levels) // 8)])
+    colour_bar_axes = axes.figure.add_axes((place.x1 + 0.025, place.y0, 0.028, place.height))
+    bar = axes.figure.colorbar(
+        drawn, cax=colour_bar_axes, ticks=levels[:: max(1, len(levels) // 8)]
+    )
     bar.ax.set_yticklabels([plain_number(level) for level in bar.get_ticks()])
     bar.set_label(name, color=SLATE, fontsize=8.5)
     bar.ax.tick_params(labelsize=8)

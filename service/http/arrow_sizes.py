@@ -75,7 +75,7 @@ def arrow_sizes(data: bytes, max_rows: int, max_bytes: int) -> ArrowSizes:
             _add(sizes, number, head, body, max_bytes)
             _bound(sizes, max_rows, max_bytes)
     except FlatbufferError as error:
-        _refuse(str(error))
+        _reject(str(error))
     return sizes
 
 
@@ -84,43 +84,43 @@ def _messages(data: memoryview) -> Iterator[tuple[Table, memoryview]]:
     at = 0
     while at < len(data):
         if uint32(data, at) != _CONTINUES:
-            _refuse("a message does not begin with the continuation marker")
+            _reject("a message does not begin with the continuation marker")
         n_head = int32(data, at + 4)
         at += 8
         if n_head == 0:
             if at != len(data):
-                _refuse("bytes follow the end of the stream")
+                _reject("bytes follow the end of the stream")
             return
         if not 0 < n_head <= len(data) - at:
-            _refuse("a message is longer than the stream")
+            _reject("a message is longer than the stream")
         head = Table.root(data[at : at + n_head])
         at += n_head
         n_body = head.int64(3)
         if not 0 <= n_body <= len(data) - at:
-            _refuse("a body is longer than the stream")
+            _reject("a body is longer than the stream")
         yield head, data[at : at + n_body]
         at += n_body
-    _refuse("the stream has no end; close its writer before sending it")
+    _reject("the stream has no end; close its writer before sending it")
 
 
 def _add(sizes: ArrowSizes, number: int, head: Table, body: memoryview, max_bytes: int) -> None:
     kind, content = head.byte(1), head.table(2)
     if content is None or (kind == _SCHEMA) != (number == 0):
-        _refuse("the stream does not begin with its one schema")
+        _reject("the stream does not begin with its one schema")
     match kind:
         case 1:
             _add_fields(sizes, content, 1, sizes.records)
         case 2:
             data, widths = content.table(1), sizes.dictionaries.get(content.int64(0))
             if data is None or widths is None:
-                _refuse("a dictionary belongs to no column")
+                _reject("a dictionary belongs to no column")
             sizes.has_dictionaries = True
             sizes.n_bytes += _batch_bytes(data, widths, body, max_bytes)
         case 3:
             sizes.n_rows += max(0, content.int64(0))
             sizes.n_bytes += _batch_bytes(content, sizes.records, body, max_bytes)
         case _:
-            _refuse("a message is neither a schema, a dictionary nor a record batch")
+            _reject("a message is neither a schema, a dictionary nor a record batch")
 
 
 def _add_fields(sizes: ArrowSizes, parent: Table, number: int, widths: list[int]) -> None:
@@ -153,20 +153,20 @@ def _batch_bytes(batch: Table, widths: list[int], body: memoryview, max_bytes: i
     """Return what the values of a batch take, with the buffers that are decompressed for them."""
     nodes: list[tuple[int, int]] = batch.pairs(1, MAX_FIELDS)
     if len(nodes) != len(widths):
-        _refuse("a batch has another number of columns than its schema")
+        _reject("a batch has another number of columns than its schema")
     if any(n_values < 0 for n_values, _ in nodes):
-        _refuse("a column has a negative length")
+        _reject("a column has a negative length")
     total = sum(n_values * width for (n_values, _), width in zip(nodes, widths, strict=True))
     if batch.table(3) is None:
         return total
     for offset, length in batch.pairs(2, MAX_BUFFERS):
         if not (offset >= 0 and length >= 0 and offset + length <= len(body)):
-            _refuse("a buffer is outside its message")
+            _reject("a buffer is outside its message")
         if not length:
             continue
         stated = int64(body[offset : offset + length], 0)
         if stated < -1:
-            _refuse("a compressed buffer states a negative size")
+            _reject("a compressed buffer states a negative size")
         total += length - 8 if stated == -1 else stated
         if total > max_bytes:
             break
@@ -183,6 +183,6 @@ def _bound(sizes: ArrowSizes, max_rows: int, max_bytes: int) -> None:
         )
 
 
-def _refuse(reason: str) -> NoReturn:
+def _reject(reason: str) -> NoReturn:
     detail = f"Received a body that is not an Arrow IPC stream: {reason}."
     raise MalformedBody(detail, errors=[Violation("", "arrow", detail)])

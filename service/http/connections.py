@@ -60,7 +60,7 @@ def _full() -> bytes:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of descriptors as far as the hard one allows."""
+    """Raise the soft limit of descriptors up to the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.ingest.service import IngestService
-from calibrant_server.service.reads.queries import refuse_unread
+from calibrant_server.service.reads.queries import reject_unread
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.service.settings import Settings
@@ -37,7 +37,7 @@ async def _reads(request: Request) -> ReadService:
 
 async def only_known_parameters(request: Request) -> None:
     """Reject unknown query parameters where no key is needed; with a key, `needs` does it."""
-    refuse_unread(request)
+    reject_unread(request)
 
 
 AppSettings = Annotated[Settings, Depends(_settings)]

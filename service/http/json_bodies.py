@@ -31,7 +31,7 @@ def read_json(data: bytes, max_objects: int) -> Any:
     document = _loaded(data)
     _bound_depth(data, form)
     if _may_repeat_keys(data, [document]):
-        _refuse_repeated_keys(data, None)
+        _reject_repeated_keys(data, None)
     return document
 
 
@@ -46,7 +46,7 @@ def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict[str, Any]], li
     _bound_depth(data, form)
     if _may_repeat_keys(data, records):
         for n, line in numbered:
-            _refuse_repeated_keys(line, n)
+            _reject_repeated_keys(line, n)
     return records, [n for n, _ in numbered]
 
 
@@ -141,7 +141,7 @@ def _colons(value: Any) -> int:
     return 0
 
 
-def _refuse_repeated_keys(data: bytes, line: int | None) -> None:
+def _reject_repeated_keys(data: bytes, line: int | None) -> None:
     def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):

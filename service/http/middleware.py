@@ -78,7 +78,7 @@ class RequestMiddleware:
     def __init__(
         self,
         app: ASGIApp,
-        meters: ServiceMetrics,
+        metrics: ServiceMetrics,
         log_requests: bool,
         security: SecurityHeaders,
         direct: Callable[[Scope], ASGIApp | None],
@@ -86,7 +86,7 @@ class RequestMiddleware:
         self.app = app
         self.direct = direct
         self.security = security
-        self.meters = meters
+        self.metrics = metrics
         self.log_requests = log_requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,14 +96,16 @@ class RequestMiddleware:
         started = time.perf_counter()
         identify(scope)
         received = CountedBody(receive)
-        response = Answering(send, scope, self.security, without_body=scope["method"] == "HEAD")
+        response = ResponseWriter(
+            send, scope, self.security, without_body=scope["method"] == "HEAD"
+        )
         if response.without_body:
             scope = {**scope, "method": "GET"}  # HEAD is supported wherever GET is
         try:
             if scope["app"].state.connection is None and scope["path"] not in WITHOUT_STORE:
-                await _refuse(StoreUnavailable(NOT_REACHED, retry_after_s=2), scope, response)
+                await _reject(StoreUnavailable(NOT_REACHED, retry_after_s=2), scope, response)
             elif _hides_slash(scope):
-                await _refuse(_slash(), scope, response)
+                await _reject(_slash(), scope, response)
             else:
                 is_read = scope["method"] == "GET"
                 early = await not_modified(scope) if is_read else self.direct(scope)
@@ -112,7 +114,7 @@ class RequestMiddleware:
             log.exception("request_failed", extra={"request_id": scope["request_id"]})
             if response.status is not None:
                 raise  # a part of the response was sent: closing the connection shows that it is incomplete
-            await _refuse(InternalError(), scope, response)
+            await _reject(InternalError(), scope, response)
         finally:
             scope["app"].state.served.leave(scope)
             sizes = {"request_bytes": received.n_bytes, "response_bytes": response.n_bytes}
@@ -122,12 +124,12 @@ class RequestMiddleware:
         route = scope.get("route")
         names = (getattr(route, "operation_id", None), getattr(route, "name", None), "unmatched")
         operation = next(filter(None, names))
-        self.meters.requests.labels(operation, str(status)).inc()
-        self.meters.seconds.labels(operation).observe(seconds)
+        self.metrics.requests.labels(operation, str(status)).inc()
+        self.metrics.seconds.labels(operation).observe(seconds)
         if operation.startswith("ingest"):
-            self.meters.ingest_seconds.observe(seconds)
+            self.metrics.ingest_seconds.observe(seconds)
         elif not RESULTS.isdisjoint(getattr(route, "tags", ())):
-            self.meters.query_seconds.observe(seconds)
+            self.metrics.query_seconds.observe(seconds)
         if self.log_requests:
             log_request(scope, operation, status, seconds, **sizes)
 
@@ -146,7 +148,7 @@ class CountedBody:
         return message
 
 
-class Answering:
+class ResponseWriter:
     """Sender of messages that adds security headers and records the status; changes are in the audit log before it sends."""
 
     def __init__(
@@ -168,7 +170,7 @@ class Answering:
         if message["type"] == "http.response.start":
             problem = await record(self.scope, message["status"]) if "audit" in self.scope else None
             if problem is not None:
-                await _refuse(problem, self.scope, self)
+                await _reject(problem, self.scope, self)
                 self.is_replaced = True
                 return
             self.status = message["status"]
@@ -193,7 +195,7 @@ def _slash() -> InvalidName:
     return InvalidName("An id in the path holds a slash. " + rule.detail, errors=[rule])
 
 
-async def _refuse(problem: Problem, scope: Scope, send: Send) -> None:
+async def _reject(problem: Problem, scope: Scope, send: Send) -> None:
     headers = [(b"content-type", b"application/problem+json")]
     headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})

@@ -155,7 +155,7 @@ def install(app: FastAPI) -> None:
         return problem_response(problem_of(error, request), request)
 
     async def left(request: Request, error: Exception) -> Response:
-        # Nobody receives it: the status is for the log and the metrics.
+        # The client has gone: the status is for the log and the metrics.
         return Response(status_code=CLIENT_LEFT)
 
     app.add_exception_handler(ClientDisconnect, left)

@@ -122,7 +122,7 @@ OPERATION = {
 }
 
 
-class OperationMeters(Collector):
+class OperationMetrics(Collector):
     """The backlog, and conditions that need an operator."""
 
     def __init__(self, troubles: Troubles) -> None:
@@ -134,15 +134,15 @@ class OperationMeters(Collector):
             yield GaugeMetricFamily(name, text, value=getattr(self.troubles, field))
 
 
-def registry_of_processes(meters: Collector) -> CollectorRegistry:
+def registry_of_processes(metrics: Collector) -> CollectorRegistry:
     """Return the metrics about the processes of this instance."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(meters)
+    registry.register(metrics)
     return registry
 
 
 def registry_of_operation(troubles: Troubles) -> CollectorRegistry:
     """Return the metrics of conditions that need an operator."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(OperationMeters(troubles))
+    registry.register(OperationMetrics(troubles))
     return registry

@@ -28,7 +28,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     check_list,
     has_offsets,
     object_of,
-    refuse_unknown,
+    reject_unknown,
 )
 from calibrant_server.service.ingest.plain_columns import read_document
 from calibrant_server.service.ingest.records import RECORDS, from_list, from_records
@@ -78,7 +78,7 @@ def read_columns(
 def _from_arrow(body: Body, settings: Settings) -> ParsedBatch:
     """Return the columns of an Arrow stream, whose sizes were checked when it was received."""
     columns, batch_id = read_arrow(body.data, decoded_limit(len(body.data), settings))
-    refuse_unknown(columns, COLUMNS)
+    reject_unknown(columns, COLUMNS)
     scores = columns.get("probabilities")
     is_flat = isinstance(scores, Column) and getattr(scores.values, "ndim", 2) == 1
     if is_flat and "confidences" not in columns:
@@ -126,7 +126,7 @@ def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]
     if RECORDS in document:
         return from_list(document, more, head)
     known = (*COLUMNS, *more.values())
-    refuse_unknown(document, (*known, *head))
+    reject_unknown(document, (*known, *head))
     columns = {name: value for name, value in document.items() if name in known}
     columns = {name: value for name, value in columns.items() if value is not None}
     for name, value in columns.items():

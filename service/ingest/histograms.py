@@ -16,8 +16,8 @@ from calibrant_server.service.http.errors import BodyTooLarge, InvalidQuery, Mod
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem_responses import violation_of
 from calibrant_server.service.ingest.model_rules import (
-    refuse_too_many,
-    refuse_undeclared_update,
+    reject_too_many,
+    reject_undeclared_update,
 )
 from calibrant_server.service.ingest.offsets import OFFSET_FIELDS, offsets_of, offsets_of_query
 from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
@@ -25,7 +25,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     batch_id_of,
     object_of,
     quoted,
-    refuse_unknown,
+    reject_unknown,
 )
 from calibrant_server.service.ingest.schemas import PaneQuery
 from calibrant_server.service.ingest.service import (
@@ -117,14 +117,14 @@ def _prepared(
             n_accepted += 1
             if len(updates) > MAX_UPDATES:
                 raise BodyTooLarge(
-                    f"At most {MAX_UPDATES} updates are taken in one request, one a class counted."
+                    f"Received more than {MAX_UPDATES} updates, one per class; expected at most {MAX_UPDATES}. Split the request."
                 )
         except CalibrationInputError as error:
             rejected.append(fields)
             violations += error.violations[: 1 if context.partial else None]
     if violations and not context.partial:
         raise CalibrationInputError(violations)
-    refuse_too_many(n_accepted, violations, len(rejected))
+    reject_too_many(n_accepted, violations, len(rejected))
     _check_panes(updates, config, context)
     placed_updates = [
         replace(update, at=pointer) for pointer, update in zip(pointers, updates, strict=True)
@@ -149,7 +149,7 @@ def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
         return PANE
     if any(is_pane):
         pointer = placed[is_pane.index(True)][0]
-        detail = "Panes and histograms are sent in batches of their own."
+        detail = "Received panes and histograms in one batch; expected one kind. Send two batches."
         raise CalibrationInputError([Violation(f"{pointer}/kind", "mixed_kinds", detail)])
     return HISTOGRAMS
 
@@ -164,10 +164,12 @@ def _updates_of(
     else:
         head, placed = _from_document(object_of(read_json(body.data, max_objects)))
     if len(placed) > MAX_UPDATES:
-        raise BodyTooLarge(f"At most {MAX_UPDATES} updates are taken in one request.")
+        raise BodyTooLarge(
+            f"Received {len(placed)} updates; expected at most {MAX_UPDATES}. Split the request."
+        )
     if not placed:
         raise CalibrationInputError(
-            [Violation("/histograms", "empty", "There is no update to take.")]
+            [Violation("/histograms", "empty", "Received no updates; expected at least one.")]
         )
     return head, placed
 
@@ -190,10 +192,10 @@ def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[tuple[str,
         own = ("batch_id", *OFFSET_FIELDS) if "offsets" in document else ("batch_id",)
         head = BatchHead.of({k: v for k, v in document.items() if k in own})
         return head, [("", {k: v for k, v in document.items() if k not in own})]
-    refuse_unknown(document, ("batch_id", *OFFSET_FIELDS, "histograms"))
+    reject_unknown(document, ("batch_id", *OFFSET_FIELDS, "histograms"))
     histograms = document["histograms"]
     if not isinstance(histograms, list) or not all(isinstance(each, dict) for each in histograms):
-        detail = "histograms must be a list of objects."
+        detail = "Received another type; expected a list of objects."
         raise CalibrationInputError([Violation("/histograms", "list", detail)])
     return BatchHead.of(document), [(f"/histograms/{i}", each) for i, each in enumerate(histograms)]
 
@@ -210,10 +212,10 @@ def _updates(
     if not isinstance(kind, str) or kind not in KINDS:
         detail = f"kind must be one of {', '.join(KINDS)}."
         raise CalibrationInputError([Violation(f"{pointer}/kind", "unknown_value", detail)])
-    refuse_unknown(fields, (*NAMES[kind], *HEAD_NAMES), pointer)
+    reject_unknown(fields, (*NAMES[kind], *HEAD_NAMES), pointer)
     head = _head({k: v for k, v in fields.items() if k in HEAD_NAMES}, pointer)
     _check_head(head, kind, pointer)
-    refuse_undeclared_update(head.slice, config, f"{pointer}/slice")
+    reject_undeclared_update(head.slice, config, f"{pointer}/slice")
     rest = {k: v for k, v in fields.items() if k not in HEAD_NAMES}
     made = [
         Update(
@@ -266,21 +268,27 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
 
 
 def _check_time(update: Update, config: ModelConfig, pointer: str, context: IngestContext) -> None:
-    """Refuse an update of the future, and one that retention would drop at once."""
+    """Reject an update of the future, and one that retention would drop at once."""
     if update.event_time_us is None:
         return
     age_s = context.received_at.timestamp() - update.event_time_us / 1e6
     if age_s < -context.limits.future_skew_s:
-        rule, detail = "future", "event_time lies in the future"
+        rule, detail = (
+            "future",
+            "Received an event_time in the future; expected a past one. Check the sender's clock.",
+        )
     elif config.retention_s is not None and age_s > config.retention_s + config.pane_s:
-        rule, detail = "retention", "event_time lies before the model's retention"
+        rule, detail = (
+            "retention",
+            "Received an event_time before the model's retention; expected a later one.",
+        )
     else:
         return
     raise CalibrationInputError([Violation(f"{pointer}/event_time", rule, detail)])
 
 
 def _check_panes(updates: list[Update], config: ModelConfig, context: IngestContext) -> None:
-    """Refuse updates of more panes than one commit may hold."""
+    """Reject updates of more panes than one commit may hold."""
     received_us = _microseconds(context.received_at)
     refs = set()
     for update in updates:

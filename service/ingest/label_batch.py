@@ -8,12 +8,12 @@ from calibrant_server.service.http.bodies import ARROW, NDJSON, Body
 from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.ingest.arrow_stream import read_arrow_lists
-from calibrant_server.service.ingest.model_rules import refuse_too_many
+from calibrant_server.service.ingest.model_rules import reject_too_many
 from calibrant_server.service.ingest.parsed_batch import (
     ParsedBatch,
     batch_id_of,
     object_of,
-    refuse_unknown,
+    reject_unknown,
 )
 from calibrant_server.service.ingest.service import (
     IngestContext,
@@ -40,7 +40,7 @@ def load_labels(body: Body, context: IngestContext) -> IngestBatch:
     except CalibrationInputError as error:
         raise error.each(lambda found: _placed(posted, found)) from error
     violations = [_placed(posted, violation) for violation in checked.violations]
-    refuse_too_many(len(checked.rows), violations, checked.n_violations)
+    reject_too_many(len(checked.rows), violations, checked.n_violations)
     payload = pack_labels(checked.rows)
     bad = {int(each.pointer.split("/")[2]) for each in checked.violations}
     accepted = [row for row in range(len(posted.columns["ids"])) if row not in bad]
@@ -64,12 +64,12 @@ def read_label_columns(body: Body, max_rows: int) -> ParsedBatch:
     """Return the columns of a labels body."""
     if body.media_type == ARROW:
         posted = ParsedBatch(*read_arrow_lists(body.data))
-        refuse_unknown(posted.columns, SINGULAR)
+        reject_unknown(posted.columns, SINGULAR)
     elif body.media_type == NDJSON:
         posted = _from_records(*read_ndjson(body.data, 3 * max_rows + 100))
     else:
         document = object_of(read_json(body.data, 3 * max_rows + 100))
-        refuse_unknown(document, (*SINGULAR, "batch_id"))
+        reject_unknown(document, (*SINGULAR, "batch_id"))
         columns = {name: value for name, value in document.items() if name in SINGULAR}
         posted = ParsedBatch(columns, batch_id_of(document))
     longest = max(
@@ -87,7 +87,7 @@ def _from_records(records: list[dict[str, Any]], lines: list[int]) -> ParsedBatc
         records, lines = records[1:], lines[1:]
     for record, line in zip(records, lines, strict=True):
         if not record.keys() <= PLURAL.keys():
-            refuse_unknown(record, PLURAL, f"/{line}")
+            reject_unknown(record, PLURAL, f"/{line}")
     spelled = [{PLURAL[name]: value for name, value in record.items()} for record in records]
     present = sorted({name for record in spelled for name in record} | {"ids", "labels"})
     return ParsedBatch(

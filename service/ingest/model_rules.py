@@ -19,7 +19,7 @@ SEGMENTATION = "segmentation"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PIXELS = (
     "pixels of one image are not independent: without units, intervals would be far too narrow and the alarm would "
-    "go off over nothing"
+    "raise false alarms"
 )
 # Rows of a partial batch that may be rejected: their errors are listed in the response, and stay readable.
 MAX_ROW_ERRORS = 1000
@@ -41,7 +41,7 @@ def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool
         raise error.each(posted.place) from error
 
 
-def refuse_too_many(n_accepted: int, violations: list[Violation], n_rejected: int) -> None:
+def reject_too_many(n_accepted: int, violations: list[Violation], n_rejected: int) -> None:
     """Reject a partial batch without a valid row, or with more errors than can be listed."""
     if violations and (n_accepted == 0 or n_rejected > MAX_ROW_ERRORS):
         raise CalibrationInputError(violations[:MAX_VIOLATIONS], n_rejected)
@@ -52,21 +52,21 @@ def rows_of_model(
 ) -> Checked:
     """Return the rows that the model accepts; a model that a first batch makes has no rules yet."""
     try:
-        refuse_unitless(checked, config)
+        reject_unitless(checked, config)
         return without_undeclared(checked, config, partial)
     except CalibrationInputError as error:
         raise error.each(posted.place) from error
 
 
-def refuse_unitless(checked: Checked, config: ModelConfig) -> None:
+def reject_unitless(checked: Checked, config: ModelConfig) -> None:
     """Reject a segmentation batch that does not name the unit or case of its pixels."""
     if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
         raise CalibrationInputError(
-            [Violation("/units", "units_required", f"{PIXELS}; name units or cases, one a row")]
+            [Violation("/units", "units_required", f"{PIXELS}; name units or cases, one per row")]
         )
 
 
-def refuse_unitless_update(fields: Mapping[str, Any], config: ModelConfig, pointer: str) -> None:
+def reject_unitless_update(fields: Mapping[str, Any], config: ModelConfig, pointer: str) -> None:
     """Reject a histogram without its number of independent units, if the model requires it."""
     named = (fields.get("n_units"), fields.get("unit"), fields.get("case"))
     if (config.task == SEGMENTATION or config.unit) and all(each is None for each in named):
@@ -79,7 +79,7 @@ def refuse_unitless_update(fields: Mapping[str, Any], config: ModelConfig, point
         raise CalibrationInputError([Violation(f"{pointer}/n_units", "units_required", detail)])
 
 
-def refuse_undeclared(keys: Iterable[str], config: ModelConfig, pointer: str) -> None:
+def reject_undeclared(keys: Iterable[str], config: ModelConfig, pointer: str) -> None:
     """Reject slice keys that the model does not declare; a model without declared slices accepts all."""
     if not config.slices:
         return
@@ -110,7 +110,7 @@ def undeclared_value(key: str, value: str, config: ModelConfig, pointer: str) ->
 def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> Checked:
     """Return the rows whose slices the model has declared; another row is a violation."""
     slices = checked.batch.slices or {}
-    refuse_undeclared(slices, config, "/slices")
+    reject_undeclared(slices, config, "/slices")
     violations: list[Violation] = []
     good = np.ones(checked.batch.n, bool)
     for key, column in sorted(slices.items()):
@@ -131,11 +131,11 @@ def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> 
     return checked.keeping(good, violations)
 
 
-def refuse_undeclared_update(
+def reject_undeclared_update(
     slices: Mapping[str, str] | None, config: ModelConfig, pointer: str
 ) -> None:
     """Reject an update of a slice that the model does not declare."""
-    refuse_undeclared(slices or {}, config, pointer)
+    reject_undeclared(slices or {}, config, pointer)
     found = (
         undeclared_value(key, value, config, f"{pointer}/{key}")
         for key, value in sorted((slices or {}).items())
@@ -190,7 +190,7 @@ def _check_times(
         Violation(
             f"/event_times/{row}",
             "future",
-            f"event time lies more than {limits.future_skew_s} s in the future",
+            f"Received an event time more than {limits.future_skew_s} s in the future; expected a past one. Check the sender's clock.",
         )
         for row in np.flatnonzero(future)[:MAX_VIOLATIONS]
     ]
@@ -202,7 +202,7 @@ def _check_times(
             Violation(
                 f"/event_times/{row}",
                 "retention",
-                f"event time lies before the model's retention of {config.retention_s} s",
+                f"Received an event time before the model's retention of {config.retention_s} s; expected a later one.",
             )
             for row in np.flatnonzero(expired)[:MAX_VIOLATIONS]
         ]

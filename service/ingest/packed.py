@@ -51,7 +51,7 @@ def decoded(packed: Any, pointer: str) -> bytes:
 
 
 def unpacked(unpack: Callable[..., T], packed: Any, pointer: str) -> T:
-    """Return what `unpack` makes of packed content, or its error at `pointer`."""
+    """Unpack packed content, or raise its error at `pointer`."""
     try:
         return unpack(packed)
     except PackingError as error:

@@ -108,7 +108,7 @@ def _indexed(column: Any) -> Any:
     ]
 
 
-def refuse_unknown(names: Iterable[str], known: Collection[str], prefix: str = "") -> None:
+def reject_unknown(names: Iterable[str], known: Collection[str], prefix: str = "") -> None:
     """Raise for each name that is not among the known ones, which the message lists."""
     unknown = [name for name in names if name not in known]
     if not unknown:

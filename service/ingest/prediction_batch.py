@@ -6,7 +6,7 @@ from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.ingest.model_rules import (
     check_panes,
     checked_batch,
-    refuse_too_many,
+    reject_too_many,
     rows_of_model,
 )
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
@@ -20,11 +20,11 @@ def prediction_batch(
 ) -> IngestBatch:
     """Return the batch of some columns, or raise every violation."""
     checked = checked_batch(posted, context.config, context.partial)
-    checked = refuse_unlabelled(checked, posted, context.partial)
+    checked = reject_unlabelled(checked, posted, context.partial)
     if context.config is not None:
         checked = rows_of_model(checked, posted, context.config, context.partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
+    reject_too_many(checked.batch.n, violations, checked.n_rejected)
     batch, rows = checked.batch, checked.accepted_rows.tolist()
     config = context.config or config_for(batch, context)
     _check_panes(checked, config, posted, context)
@@ -42,7 +42,7 @@ def prediction_batch(
     )
 
 
-def refuse_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> Checked:
+def reject_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> Checked:
     """Return the rows with labels, or with ids by which labels can come; another row is a violation."""
     missing = checked.batch.row_total == 0
     if checked.batch.ids is not None or not missing.any():

@@ -16,7 +16,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     batch_id_of,
     check_list,
     has_offsets,
-    refuse_unknown,
+    reject_unknown,
     some_of,
 )
 
@@ -28,7 +28,7 @@ def from_list(
     document: dict[str, Any], more: Mapping[str, str], head: tuple[str, ...]
 ) -> ParsedBatch:
     """Return the columns of records in a list."""
-    refuse_unknown(document, (RECORDS, *head))
+    reject_unknown(document, (RECORDS, *head))
     records = document[RECORDS]
     check_list(f"/{RECORDS}", records)
     others = [index for index, record in enumerate(records) if not isinstance(record, dict)]
@@ -65,8 +65,8 @@ def from_records(
     if not spelled <= RECORD_NAMES.keys() | more.keys():
         for record, line in zip(records, lines, strict=True):
             if not record.keys() <= RECORD_NAMES.keys() | more.keys():
-                refuse_unknown(record, (*RECORD_NAMES, *more), f"/{line}")
-    _refuse_two_spellings(spelled, records, lines)
+                reject_unknown(record, (*RECORD_NAMES, *more), f"/{line}")
+    _reject_two_spellings(spelled, records, lines)
     columns: dict[str, Any] = {}
     for name in sorted(spelled):
         if name in more:
@@ -78,7 +78,7 @@ def from_records(
     return ParsedBatch(columns, batch_id, lines, options, offsets)
 
 
-def _refuse_two_spellings(
+def _reject_two_spellings(
     spelled: set[str], records: list[dict[str, Any]], lines: list[int]
 ) -> None:
     for plural in LENIENT:

@@ -96,7 +96,7 @@ class RecordsBody(BaseModel):
 
 
 class PredictionRecord(BaseModel):
-    """One line of NDJSON: one prediction. `batch_id`, `source` and `offsets` may stand alone in the first line."""
+    """One line of NDJSON: one prediction. `batch_id`, `source` and `offsets` may be alone in the first line."""
 
     model_config = ConfigDict(extra="forbid")
 

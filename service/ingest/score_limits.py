@@ -36,7 +36,7 @@ _SECTION, _ROW_OF_SECTION = (
 )
 
 
-def refuse_costly_score(
+def reject_costly_score(
     n_rows: int,
     metrics: Collection[str],
     sent_bytes: int,
@@ -65,18 +65,18 @@ def refuse_costly_score(
     BodyTooLarge
         The detail has the number of rows that these metrics allow.
     """
-    asked = requested(list(metrics))
-    n_pairwise = sum(each.metric.slug in PAIRWISE for each in asked)
+    found = requested(list(metrics))
+    n_pairwise = sum(each.metric.slug in PAIRWISE for each in found)
     row = _ROW + len(metrics) + _ROW_OF_PAIRS * n_pairwise
     if n_ratings:
         row += _ROW_OF_RATERS + _RATING * len(metrics) * n_ratings // n_rows
     row += sum(_ROW_OF_SECTION.get(each, 0) for each in sections)
     case = sum(_CASE.get(each, 0) + _CLASS_OF_CASE.get(each, 0) * n_classes for each in sections)
     n_bins = sum(
-        int(dict(each.options).get("bins", bins)) for each in asked if "bins" in each.metric.options
+        int(dict(each.options).get("bins", bins)) for each in found if "bins" in each.metric.options
     )
-    fixed = _METRIC * len(asked) + _BIN * n_bins + _RATER * n_raters * len(metrics)
-    fixed += _SLOW_METRIC * sum(each.metric.slug in _SLOW for each in asked)
+    fixed = _METRIC * len(found) + _BIN * n_bins + _RATER * n_raters * len(metrics)
+    fixed += _SLOW_METRIC * sum(each.metric.slug in _SLOW for each in found)
     fixed += case * n_cases + _SECTION * len(sections)
     allowed = MAX_WORK + WORK_PER_BYTE * max(0, sent_bytes - SMALL_BYTES)
 

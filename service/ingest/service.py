@@ -113,7 +113,7 @@ class IngestService:
         engine = engine_settings(settings)
         self.limits = Limits(engine.max_panes, engine.future_skew_s)
 
-    async def hand_over(self, batch: IngestBatch, checked_revision: int | None = None) -> Receipt:
+    async def enqueue(self, batch: IngestBatch, checked_revision: int | None = None) -> Receipt:
         """Append a batch, within its tenant's part of what tenants share.
 
         Raises
@@ -122,7 +122,7 @@ class IngestService:
             `checked_revision` is not the current one, or the model was deleted or created again.
         """
         share = self.keyring.share_of_tenant(self.settings.tenant_share)
-        return await self.inbox.hand_over(
+        return await self.inbox.enqueue(
             replace(batch, share=share, checked_revision=checked_revision)
         )
 
@@ -197,7 +197,7 @@ class IngestAccess:
 
     def _count(self, batch: IngestBatch, receipt: Receipt) -> None:
         if not receipt.duplicate:
-            self.request.app.state.meters.accepted.labels(batch.kind).inc(receipt.accepted)
+            self.request.app.state.metrics.accepted.labels(batch.kind).inc(receipt.accepted)
 
     async def _appended(
         self,
@@ -217,7 +217,7 @@ class IngestAccess:
             revision = None if config is None else config.revision
             try:
                 async with asyncio.timeout(self.deadline_s):
-                    return batch, await self.service.hand_over(batch, revision)
+                    return batch, await self.service.enqueue(batch, revision)
             except TimeoutError as error:
                 raise StoreUnavailable() from error
             except ModelMismatch:

@@ -13,7 +13,7 @@ from calibrant_server.service.ingest.confidence import read_confidence
 from calibrant_server.service.ingest.model_rules import (
     PIXELS,
     SEGMENTATION,
-    refuse_unitless_update,
+    reject_unitless_update,
 )
 from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
 from calibrant_server.workers.store.registry import ModelConfig
@@ -24,14 +24,14 @@ def pack_histogram(
 ) -> list[bytes]:
     if isinstance(fields.get("class"), str) and config.classes:
         fields = {**fields, "class": _class_index(fields["class"], config.classes, pointer)}
-    refuse_unitless_update(fields, config, pointer)
+    reject_unitless_update(fields, config, pointer)
     return [Histogram.from_fields(fields, config.spec(), pointer).pack()]
 
 
 def pack_confidence(
     fields: dict[str, Any], config: ModelConfig, pointer: str, budget: UnpackingBudget
 ) -> list[bytes]:
-    refuse_unitless_update(fields, config, pointer)
+    reject_unitless_update(fields, config, pointer)
     histogram = read_confidence(fields, config.n_classes, pointer, budget)
     # One empty histogram of the same kind says whether raters, units and case are what they must be.
     plain = {name: fields[name] for name in ("raters", "n_units", "unit", "case") if name in fields}

@@ -75,7 +75,7 @@ def reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": REFERENCE.format(model=model.__name__)}
 
 
-def answers(model: type[BaseModel], description: str, **headers: str) -> dict[str, Any]:
+def success(model: type[BaseModel], description: str, **headers: str) -> dict[str, Any]:
     """Describe a JSON response and its headers."""
     described = {
         name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}

@@ -1,6 +1,6 @@
 """Requests that a page makes to the API of its own process, as its visitor.
 
-A page reads and changes nothing by itself. So tenants, scopes, limits, the audit log and the numbers are those of the API.
+A page has no access of its own to the state. So tenants, scopes, limits, the audit log and the numbers are those of the API.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Api:
 
     async def get(self, path: str, **query: object) -> ApiResponse:
         """Read; names of the query end in `_` where Python reserves the word."""
-        asked = {name.rstrip("_"): value for name, value in query.items() if value is not None}
-        return await self._ask("GET", path, urlencode(asked))
+        requested = {name.rstrip("_"): value for name, value in query.items() if value is not None}
+        return await self._ask("GET", path, urlencode(requested))
 
     async def read(self, path: str, media_type: str) -> ApiResponse:
         """Read what is not JSON."""
@@ -137,7 +137,7 @@ class Api:
         }
 
 
-async def together(**asked: Any) -> dict[str, ApiResponse]:
+async def together(**requested: Any) -> dict[str, ApiResponse]:
     """Await several requests at the same time; return their responses by name."""
-    found = await asyncio.gather(*asked.values())
-    return dict(zip(asked, found, strict=True))
+    found = await asyncio.gather(*requested.values())
+    return dict(zip(requested, found, strict=True))

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from scipy.interpolate import PchipInterpolator
 
 from calibrant_server.service.pages.numbers import day, interval, number, per_cent
-from calibrant_server.service.pages.svg import Drawing, Scale, ticks
+from calibrant_server.service.pages.svg import Scale, SvgFigure, ticks
 
 # Bins with fewer independent units are drawn as points that no line joins.
 MIN_JOINED = 5.0
@@ -29,27 +29,27 @@ def reliability_chart(table: dict[str, Any], error: dict[str, Any] | None) -> Ma
     rows = filled_rows(table)
     y_name = "accuracy" if table.get("scope") == "top_label" else "observed frequency"
     about = f"{y_name.capitalize()} over confidence in {len(rows)} bins with data. {'. '.join(_error_lines(error))}"
-    drawing = Drawing("reliability", (WIDTH, 468), "Reliability diagram", about)
+    figure = SvgFigure("reliability", (WIDTH, 468), "Reliability diagram", about)
     x, y = Scale((0, 1), (LEFT, RIGHT)), Scale((0, 1), (346, 42))
-    _square(drawing, x, y, y_name)
-    _draw_band(drawing, rows, x, y)
-    drawing.line((x(0), y(0)), (x(1), y(1)), "diagonal")
+    _square(figure, x, y, y_name)
+    _draw_band(figure, rows, x, y)
+    figure.line((x(0), y(0)), (x(1), y(1)), "diagonal")
     for row in rows:
         low, high = row["interval"]
-        drawing.line(
+        figure.line(
             (x(row["mean_confidence"]), y(low)), (x(row["mean_confidence"]), y(high)), "bar"
         )
     for run in joined_runs(rows):
-        drawing.path([(x(each["mean_confidence"]), y(each["accuracy"])) for each in run], "curve")
+        figure.path([(x(each["mean_confidence"]), y(each["accuracy"])) for each in run], "curve")
     for row in rows:
         style = "dot" if row["n_effective"] >= MIN_JOINED else "dot few"
         tip = f"confidence {per_cent(row['mean_confidence'])}, {y_name} {per_cent(row['accuracy'])}, n = {row['n_predictions']:,}"
-        drawing.dot((x(row["mean_confidence"]), y(row["accuracy"])), 4, style, tip)
+        figure.dot((x(row["mean_confidence"]), y(row["accuracy"])), 4, style, tip)
     for i, line in enumerate(_error_lines(error)):
-        drawing.text((LEFT, 14 + 16.0 * i), line, "note")
-    _draw_shares(drawing, rows, x)
-    drawing.text(((LEFT + RIGHT) / 2, 462), _score_name(table), "axis", "middle")
-    return drawing.markup()
+        figure.text((LEFT, 14 + 16.0 * i), line, "note")
+    _draw_shares(figure, rows, x)
+    figure.text(((LEFT + RIGHT) / 2, 462), _score_name(table), "axis", "middle")
+    return figure.markup()
 
 
 def filled_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
@@ -75,23 +75,23 @@ def joined_runs(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [run for run in runs if len(run) > 1]
 
 
-def _draw_band(drawing: Drawing, rows: list[dict[str, Any]], x: Scale, y: Scale) -> None:
+def _draw_band(figure: SvgFigure, rows: list[dict[str, Any]], x: Scale, y: Scale) -> None:
     for row in rows:
         low, high = band_of(row)
         left, right = x(row["lower"]), x(row["upper"])
-        drawing.rectangle((left, y(high)), right - left, y(low) - y(high), "null")
+        figure.rectangle((left, y(high)), right - left, y(low) - y(high), "null")
 
 
-def _square(drawing: Drawing, x: Scale, y: Scale, y_name: str) -> None:
+def _square(figure: SvgFigure, x: Scale, y: Scale, y_name: str) -> None:
     for tick in (0, 0.2, 0.4, 0.6, 0.8, 1.0):
-        drawing.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
-        drawing.line((x(tick), y(0)), (x(tick), y(1)), "grid")
-        drawing.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
-        drawing.text((x(tick), 442), f"{tick:g}", "tick", "middle")
-    drawing.sideways((13, (y(0) + y(1)) / 2), y_name, "axis")
+        figure.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
+        figure.line((x(tick), y(0)), (x(tick), y(1)), "grid")
+        figure.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
+        figure.text((x(tick), 442), f"{tick:g}", "tick", "middle")
+    figure.sideways((13, (y(0) + y(1)) / 2), y_name, "axis")
 
 
-def _draw_shares(drawing: Drawing, rows: list[dict[str, Any]], x: Scale) -> None:
+def _draw_shares(figure: SvgFigure, rows: list[dict[str, Any]], x: Scale) -> None:
     """Draw the share of the data in each bin; on a logarithmic axis if one bin holds nearly all."""
     top, bottom = 366.0, 424.0
     total = sum(row["weight"] for row in rows)
@@ -108,13 +108,13 @@ def _draw_shares(drawing: Drawing, rows: list[dict[str, Any]], x: Scale) -> None
     for row, share in zip(rows, shares, strict=True):
         height = bottom - scale(math.log10(share) if is_log else share)
         width = x(row["upper"]) - x(row["lower"])
-        drawing.rectangle((x(row["lower"]) + 0.5, bottom - height), width - 1, height, "share")
-    drawing.line((LEFT, bottom), (RIGHT, bottom), "base")
+        figure.rectangle((x(row["lower"]) + 0.5, bottom - height), width - 1, height, "share")
+    figure.line((LEFT, bottom), (RIGHT, bottom), "base")
     ends = (least, 1.0) if is_log else (0.0, max(shares))
     for value in ends:
         place = scale(math.log10(value) if is_log else value)
-        drawing.text((LEFT - 6, place + 4), _share(value), "tick", "end")
-    drawing.text(
+        figure.text((LEFT - 6, place + 4), _share(value), "tick", "end")
+    figure.text(
         (LEFT + 4, top + 4), "share of the data, log" if is_log else "share of the data", "axis"
     )
 
@@ -148,34 +148,34 @@ def evidence_chart(drift: dict[str, Any]) -> Markup:
     low, high = max(low, -threshold), CLIPPED_AT * threshold
     n_clipped = sum(row["sr_log10"] > high for row in rows)
     about = f"{len(rows)} cohorts from {day(rows[0]['from'])} to {day(rows[-1]['from'])}. {clipped_text(n_clipped)}"
-    drawing = Drawing("evidence", (WIDTH, 250), "Change statistic by cohort", about)
+    figure = SvgFigure("evidence", (WIDTH, 250), "Change statistic by cohort", about)
     x, y = Scale((0, max(len(rows) - 1, 1)), (LEFT + 8, RIGHT - 8)), Scale((low, high), (206, 16))
     for tick in ticks(low, high, 5):
-        drawing.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
-        drawing.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
+        figure.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
+        figure.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
     start = drift.get("start_of_change")
     if start:
         first = next((i for i, row in enumerate(rows) if row["from"] >= start), None)
         if first is not None:
-            drawing.rectangle(
+            figure.rectangle(
                 (x(first), y(high)), x(len(rows) - 1) - x(first) + 8, y(low) - y(high), "change"
             )
-            drawing.text((x(first) + 4, y(low) - 6), "since the change", "note")
-    drawing.line((LEFT, y(threshold)), (RIGHT, y(threshold)), "threshold")
-    drawing.text((LEFT + 4, y(threshold) - 5), "threshold of the alarm", "note")
+            figure.text((x(first) + 4, y(low) - 6), "since the change", "note")
+    figure.line((LEFT, y(threshold)), (RIGHT, y(threshold)), "threshold")
+    figure.text((LEFT + 4, y(threshold) - 5), "threshold of the alarm", "note")
     for run in runs_inside([row["sr_log10"] for row in rows], high):
-        drawing.path([(x(i), y(rows[i]["sr_log10"])) for i in run], "curve")
+        figure.path([(x(i), y(rows[i]["sr_log10"])) for i in run], "curve")
     for i, row in enumerate(rows):
         tip = f"{day(row['from'])}: {statistic_text(row['sr_log10'])}"
         if row["sr_log10"] > high:
-            drawing.arrow((x(i), y(high) - 4), "arrow")
+            figure.arrow((x(i), y(high) - 4), "arrow")
         else:
-            drawing.dot((x(i), y(row["sr_log10"])), 3, "dot", tip)
+            figure.dot((x(i), y(row["sr_log10"])), 3, "dot", tip)
     step = max(1, -(-len(rows) // 4))
     for i in range(0, len(rows), step):
-        drawing.text((x(i), 224), day(rows[i]["from"]), "tick", "start" if i == 0 else "middle")
-    drawing.sideways((13, (y(low) + y(high)) / 2), "change statistic, log₁₀", "axis")
-    return drawing.markup()
+        figure.text((x(i), 224), day(rows[i]["from"]), "tick", "start" if i == 0 else "middle")
+    figure.sideways((13, (y(low) + y(high)) / 2), "change statistic, log₁₀", "axis")
+    return figure.markup()
 
 
 def runs_inside(values: list[float], high: float) -> list[list[int]]:
@@ -232,28 +232,28 @@ def temperature_chart(fitted: dict[str, Any]) -> Markup | None:
     top = min(max(loss for _, loss in pairs), after + 4 * max(before - after, 0.02 * after))
     least = after - 0.08 * (top - after)
     about = f"Lowest at temperature {number(best)}: {number(after)} instead of {number(before)} at temperature 1."
-    drawing = Drawing("temperature", (WIDTH, 250), "Log loss along the temperature", about)
+    figure = SvgFigure("temperature", (WIDTH, 250), "Log loss along the temperature", about)
     x = Scale((math.log(low), math.log(high)), (LEFT, RIGHT))
     y = Scale((least, top), (206, 16))
     for tick in ticks(least, top, 5):
-        drawing.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
-        drawing.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
+        figure.line((LEFT, y(tick)), (RIGHT, y(tick)), "grid")
+        figure.text((LEFT - 6, y(tick) + 4), f"{tick:g}", "tick", "end")
     for tick in (0.25, 0.5, 1, 2, 4, 8, 16):
         if low <= tick <= high:
-            drawing.line((x(math.log(tick)), 16), (x(math.log(tick)), 206), "grid")
-            drawing.text((x(math.log(tick)), 224), f"{tick:g}", "tick", "middle")
+            figure.line((x(math.log(tick)), 16), (x(math.log(tick)), 206), "grid")
+            figure.text((x(math.log(tick)), 224), f"{tick:g}", "tick", "middle")
     bounds = fitted.get("interval")
     if bounds and None not in bounds:
         left, right = x(math.log(bounds[0])), x(math.log(bounds[1]))
-        drawing.rectangle((left, 16), right - left, 190, "change")
-    drawing.path([(x(math.log(t)), y(loss)) for t, loss in pairs if loss <= top], "curve")
-    drawing.dot((x(0), y(before)), 5, "dot before", "before: temperature 1")
-    drawing.dot((x(math.log(best)), y(after)), 5, "dot after", f"after: temperature {number(best)}")
-    drawing.text((x(0) + 8, y(before) - 6), f"before {number(before)}", "note")
-    drawing.text((x(math.log(best)), y(after) - 10), f"after {number(after)}", "note", "middle")
-    drawing.text(((LEFT + RIGHT) / 2, 244), "temperature", "axis", "middle")
-    drawing.sideways((13, 111), "log loss (nats)", "axis")
-    return drawing.markup()
+        figure.rectangle((left, 16), right - left, 190, "change")
+    figure.path([(x(math.log(t)), y(loss)) for t, loss in pairs if loss <= top], "curve")
+    figure.dot((x(0), y(before)), 5, "dot before", "before: temperature 1")
+    figure.dot((x(math.log(best)), y(after)), 5, "dot after", f"after: temperature {number(best)}")
+    figure.text((x(0) + 8, y(before) - 6), f"before {number(before)}", "note")
+    figure.text((x(math.log(best)), y(after) - 10), f"after {number(after)}", "note", "middle")
+    figure.text(((LEFT + RIGHT) / 2, 244), "temperature", "axis", "middle")
+    figure.sideways((13, 111), "log loss (nats)", "axis")
+    return figure.markup()
 
 
 def _smooth(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -277,32 +277,32 @@ def slices_chart(rows: list[dict[str, Any]]) -> Markup:
     )
     height = 40.0 + 26 * len(known)
     about = ". ".join(f"{row['name']}: {number(row['value'])}" for row in known)
-    drawing = Drawing("slices", (WIDTH, height), "Calibration error by slice", about)
+    figure = SvgFigure("slices", (WIDTH, height), "Calibration error by slice", about)
     x = Scale((0, 1.05 * highest), (130, RIGHT))
     for tick in ticks(0, 1.05 * highest, 5):
-        drawing.line((x(tick), 8), (x(tick), height - 26), "grid")
-        drawing.text((x(tick), height - 10), f"{tick:g}", "tick", "middle")
+        figure.line((x(tick), 8), (x(tick), height - 26), "grid")
+        figure.text((x(tick), height - 10), f"{tick:g}", "tick", "middle")
     for i, row in enumerate(known):
         place = 22.0 + 26 * i
         name = row["name"] if len(row["name"]) <= 18 else row["name"][:17] + "…"
-        drawing.text((122, place + 4), name, "tick", "end")
+        figure.text((122, place + 4), name, "tick", "end")
         if interval(row["interval"]):
-            drawing.line((x(row["interval"][0]), place), (x(row["interval"][1]), place), "bar")
+            figure.line((x(row["interval"][0]), place), (x(row["interval"][1]), place), "bar")
         if row["null_q95"] is not None:
-            drawing.line(
+            figure.line(
                 (x(row["null_q95"]), place - 9), (x(row["null_q95"]), place + 9), "nulltick"
             )
-        drawing.dot((x(row["value"]), place), 4.5, "dot", f"{row['name']}: {number(row['value'])}")
-    return drawing.markup()
+        figure.dot((x(row["value"]), place), 4.5, "dot", f"{row['name']}: {number(row['value'])}")
+    return figure.markup()
 
 
 def sparkline(name: str, shares: list[float]) -> Markup:
     """Return the change statistic of the last cohorts relative to its threshold, clipped at twice it."""
     over = shares[-1] >= 1
     about = f"Last of {len(shares)} cohorts: {'above' if over else 'below'} the threshold"
-    drawing = Drawing(name, (96, 26), about)
+    figure = SvgFigure(name, (96, 26), about)
     x, y = Scale((0, max(len(shares) - 1, 1)), (3, 93)), Scale((-0.2, CLIPPED_AT), (24, 3))
-    drawing.line((3, y(1)), (93, y(1)), "threshold")
-    drawing.path([(x(i), y(share)) for i, share in enumerate(shares)], "curve")
-    drawing.dot((x(len(shares) - 1), y(shares[-1])), 2.5, "dot after" if over else "dot")
-    return drawing.markup()
+    figure.line((3, y(1)), (93, y(1)), "threshold")
+    figure.path([(x(i), y(share)) for i, share in enumerate(shares)], "curve")
+    figure.dot((x(len(shares) - 1), y(shares[-1])), 2.5, "dot after" if over else "dot")
+    return figure.markup()

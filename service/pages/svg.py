@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 Point = tuple[float, float]
 
 
-class Drawing:
+class SvgFigure:
     """Elements of one figure, drawn in the order in which they are added.
 
     Parameters

@@ -156,7 +156,7 @@ async def form_of(request: Request) -> dict[str, str]:
     return fields
 
 
-def refuse_other_sites(request: Request) -> None:
+def reject_other_sites(request: Request) -> None:
     """Reject a form that a page of another site sent."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise StaleForm()
@@ -172,7 +172,7 @@ async def posted_form(request: Request, visitor: Visitor) -> dict[str, str]:
     ------
     StaleForm
     """
-    refuse_other_sites(request)
+    reject_other_sites(request)
     fields = await form_of(request)
     if not hmac.compare_digest(fields.pop(TOKEN_FIELD, "").encode(), visitor.token.encode()):
         raise StaleForm()

@@ -141,7 +141,9 @@ class AlarmBody(BaseModel):
     webhooks: list[WebhookBody] = Field([], max_length=MAX_WEBHOOKS)
 
 
-def kept_alarm(body: AlarmBody, config: ModelConfig, current: ModelConfig | None) -> dict[str, Any]:
+def stored_alarm(
+    body: AlarmBody, config: ModelConfig, current: ModelConfig | None
+) -> dict[str, Any]:
     """Return the settings as the registry stores them: declared values, classes by index, every secret.
 
     Raises

@@ -54,7 +54,7 @@ class ReadAccess:
         return media_type_of(format, self.request) != JSON
 
     async def respond(self, ask: ReadQuery, format: Format | None, draw: Draw) -> Response:
-        """Respond with JSON, or with the figure that `draw` makes of it."""
+        """Respond with JSON, or with the figure that `draw` returns for it."""
         media_type = media_type_of(format, self.request)
         if media_type == JSON:
             ask = replace(ask, shown=())

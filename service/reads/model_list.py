@@ -20,10 +20,10 @@ from calibrant_server.service.reads.estimates import Estimate
 from calibrant_server.service.reads.queries import WindowQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.queries.ask import (
-    AnswerFailed,
-    AnswerTimeout,
+    ResultFailedError,
+    ResultTimeoutError,
     SubjectGone,
-    UnknownQuestion,
+    UnknownQueryError,
 )
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
@@ -138,13 +138,13 @@ async def _status(
 ) -> dict[str, Any]:
     """Return the status of one model; a part that is missing is null, with the reason of the first."""
     week, always = WindowQuery(window=STATUS_WINDOW), WindowQuery()
-    asked: list[tuple[Query, WindowQuery]] = [
+    requested: list[tuple[Query, WindowQuery]] = [
         (DriftQuery(), always),
         (MetricsQuery(metrics="ece"), week),
         (TemperatureQuery(), week),
     ]
     results = await asyncio.gather(
-        *(_result(reads, config, query, view, turns, until) for query, view in asked)
+        *(_result(reads, config, query, view, turns, until) for query, view in requested)
     )
     (drift, metrics, temperature), reasons = zip(*results, strict=True)
     current = await reads.inbox.maps.current(config.key)
@@ -179,9 +179,9 @@ async def _result(
     try:
         async with asyncio.timeout_at(until), turns:
             found = await reads.ask(ReadQuery(resolved_query(query, config), config, view))
-    except (TimeoutError, AnswerTimeout):
+    except (TimeoutError, ResultTimeoutError):
         return {}, NOT_READY
-    except (AnswerFailed, InvalidQuery, SubjectGone, UnknownQuestion):
+    except (ResultFailedError, InvalidQuery, SubjectGone, UnknownQueryError):
         return {}, NOT_COMPUTED
     return orjson.loads(found.body), None
 

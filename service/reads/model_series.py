@@ -20,7 +20,7 @@ OF_A_MODEL = ("tenant", "model")
 GAUGES = {
     "calibrant_drift_evidence_log10": ("Evidence since the baseline.", "evidence_log10"),
     "calibrant_drift_sr_log10": ("Change statistic.", "sr_log10"),
-    "calibrant_drift_threshold": ("Change statistic at which the alarm goes off.", "threshold"),
+    "calibrant_drift_threshold": ("Change statistic at which the alarm is raised.", "threshold"),
     "calibrant_drift_alarms": ("Detectors in alarm, slices included.", "n_alarms"),
     "calibrant_drift_detectors": ("Detectors, slices included.", "n_detectors"),
     "calibrant_drift_first_cohort_timestamp_seconds": (
@@ -58,7 +58,7 @@ SUMS = {
 STATES = ("pending", "waiting", "joined", "deleted")
 EVENTS = {
     "calibrant_records_conflicts": (
-        "Rows refused because their id came before with other content.",
+        "Rows rejected because their id came before with other content.",
         "conflicts",
     ),
     "calibrant_records_duplicates": ("Rows whose id and content came before.", "duplicates"),
@@ -70,7 +70,7 @@ EVENTS = {
 }
 
 
-class RecordMeters(Collector):
+class RecordMetrics(Collector):
     """Retained records of each model, by what they wait for, and the outcomes of all others."""
 
     def __init__(self, tallies: Mapping[str, Mapping[str, int]]) -> None:
@@ -95,7 +95,7 @@ class RecordMeters(Collector):
             yield counter
 
 
-class DriftMeters(Collector):
+class DriftMetrics(Collector):
     """Each model's evidence, and sums per bin that only grow: PromQL computes any window by subtraction."""
 
     def __init__(self, summaries: Mapping[str, Mapping[str, Any]]) -> None:
@@ -119,7 +119,7 @@ class DriftMeters(Collector):
             yield counter
 
 
-class StatusMeters(Collector):
+class StatusMetrics(Collector):
     """Status of each model: calibration error with its null reference, temperature, map, labels, sealing."""
 
     def __init__(
@@ -199,7 +199,7 @@ class ModelSeries:
         summaries = {each.key: summaries[each.key] for each in chosen if each.key in summaries}
         statuses = await self._statuses.refreshed(chosen)
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(StatusMeters(chosen, statuses, summaries, len(configs) - len(chosen)))
-        registry.register(DriftMeters(summaries))
-        registry.register(RecordMeters(await inbox.tallies_of(chosen)))
+        registry.register(StatusMetrics(chosen, statuses, summaries, len(configs) - len(chosen)))
+        registry.register(DriftMetrics(summaries))
+        registry.register(RecordMetrics(await inbox.tallies_of(chosen)))
         return registry

@@ -24,8 +24,8 @@ from calibrant.input.name_columns import NAME, NAME_RULE
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
-from calibrant_server.service.ingest.parsed_batch import refuse_unknown
-from calibrant_server.service.reads.alarms import AlarmBody, hidden, kept_alarm, newly_made
+from calibrant_server.service.ingest.parsed_batch import reject_unknown
+from calibrant_server.service.reads.alarms import AlarmBody, hidden, newly_made, stored_alarm
 from calibrant_server.service.reads.durations import duration_of
 from calibrant_server.service.reads.queries import duration
 from calibrant_server.service.security.keys import Caller
@@ -102,11 +102,11 @@ def few(slices: Any) -> Any:
         for key, values in slices.items():
             if isinstance(values, list):
                 _bounded(str(key)[:60], len(values), MAX_SLICE_VALUES, "values")
-                _refuse_invalid_value(str(key)[:60], values)
+                _reject_invalid_value(str(key)[:60], values)
     return slices
 
 
-def _refuse_invalid_value(key: str, values: list[Any]) -> None:
+def _reject_invalid_value(key: str, values: list[Any]) -> None:
     """Reject many values if one is invalid: pydantic would describe each of them, in a kilobyte."""
     if len(values) <= MAX_VALUES_DESCRIBED:
         return
@@ -125,7 +125,7 @@ def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None
                 "received a key with a colon; expected none: a colon separates key and value",
             )
         if values is not None and not 0 < len(set(values)) == len(values):
-            detail = "{key} lists each value once, at least one; null stands for any"
+            detail = "{key} lists each value once, at least one; null means any"
             raise PydanticCustomError("slices", detail, {"key": key})
     return slices
 
@@ -188,7 +188,7 @@ class ModelSettings(BaseModel):
     )
     alarm: AlarmBody = Field(AlarmBody(), description="Settings of the drift alarm.")
     cloudevents: CloudEventSettings | None = Field(
-        None, description="How CloudEvents become predictions. Default: they are refused."
+        None, description="How CloudEvents become predictions. Default: they are rejected."
     )
 
     mode: Mode = Field(
@@ -211,7 +211,7 @@ class ModelSettings(BaseModel):
 
 def settings_of(document: dict[str, Any]) -> ModelSettings:
     """Return the settings in a document, or raise every violated rule."""
-    refuse_unknown(document, ModelSettings.model_fields)
+    reject_unknown(document, ModelSettings.model_fields)
     try:
         return ModelSettings.model_validate(document)
     except ValidationError as error:
@@ -235,7 +235,7 @@ def change_of(
     """Return a model's configuration for the registry."""
     config = config_of(settings, caller, model)
     try:
-        alarm = kept_alarm(settings.alarm, config, current)
+        alarm = stored_alarm(settings.alarm, config, current)
     except CalibrationInputError as error:
         raise invalid_input(error.violations) from error
     return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
@@ -384,7 +384,7 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "mode",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
-    return replace(config, **checked, alarm=kept_alarm(settings.alarm, made, None))
+    return replace(config, **checked, alarm=stored_alarm(settings.alarm, made, None))
 
 
 def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ def is_observed(settings: Settings, config: ModelConfig) -> bool:
     return OBSERVE in (settings.mode, config.mode)
 
 
-def refuse_observed(settings: Settings, config: ModelConfig) -> None:
+def reject_observed(settings: Settings, config: ModelConfig) -> None:
     """Reject what would change the probabilities that a model's users see.
 
     Raises

@@ -188,7 +188,7 @@ def invalid_query(error: CalibrationInputError) -> InvalidQuery:
     return InvalidQuery(" ".join(each.detail for each in error.violations), errors=error.violations)
 
 
-def refuse_unread(request: Request) -> None:
+def reject_unread(request: Request) -> None:
     """Reject query parameters that would be ignored: unknown, repeated or without a value."""
     given = request.query_params.multi_items()
     seen: set[str] = set()
@@ -234,8 +234,8 @@ def replacement(name: str, operation: str, known: list[str]) -> str | None:
 def _parameters(route: APIRoute) -> list[str]:
     """Return the names of the query parameters of a route."""
     if route.endpoint not in _known:
-        asked = Dependant(query_params=route.dependant.query_params)
-        _known[route.endpoint] = sorted(each.alias for each in get_flat_params(asked))
+        requested = Dependant(query_params=route.dependant.query_params)
+        _known[route.endpoint] = sorted(each.alias for each in get_flat_params(requested))
     return _known[route.endpoint]
 
 

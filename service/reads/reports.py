@@ -64,7 +64,7 @@ def queries(
     """
     binned = parameters.given("bins", "scope", "raters", "ci")
     measured = {**binned, "tolerance": ANY_TOLERANCE}
-    asked: dict[str, Query] = {
+    requested: dict[str, Query] = {
         "metrics": MetricsQuery(metrics=parameters.metrics, **measured),
         "reliability": ReliabilityQuery(**binned),
         "temperature": TemperatureQuery(**parameters.given("raters", "ci"), include="curve"),
@@ -72,7 +72,7 @@ def queries(
     }
     found = {
         name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)
-        for name, query in asked.items()
+        for name, query in requested.items()
     }
     ece = resolved_query(MetricsQuery(metrics="ece", **measured), config)
     return found | {

@@ -137,7 +137,7 @@ class ReadService:
             headers["Preference-Applied"] = f"wait={wait}"
         with engine_errors():
             if ask.view.slice is not None:
-                await self._refuse_undeclared(ask.config, ask.view.slice)
+                await self._reject_undeclared(ask.config, ask.view.slice)
             state = await self._awaited(ask, media_type, known, wait)
             if ask.comparison is None:
                 self.responses.keep(request, ask, media_type)
@@ -179,7 +179,7 @@ class ReadService:
         media_type: str = JSON,
         render: Render | None = None,
     ) -> Response:
-        """Respond to several queries in one document, which `join` makes of the results by name."""
+        """Respond to several queries in one document, which `join` builds from the results by name."""
         with engine_errors():
             tags = [(await self._state(ask, media_type)).etag for ask in asks.values()]
             etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
@@ -214,7 +214,7 @@ class ReadService:
     async def window(self, ask: ReadQuery) -> windows.Window:
         """Return the panes that the query covers now."""
         if ask.view.slice is not None:
-            await self._refuse_undeclared(ask.config, ask.view.slice)
+            await self._reject_undeclared(ask.config, ask.view.slice)
         return resolved(ask, await self.inbox.marks(ask.config, ask.slice_name))
 
     async def ask(self, ask: ReadQuery) -> QueryResult:
@@ -247,7 +247,7 @@ class ReadService:
         has_start = ask.view.from_ is not None or ask.view.window is not None
         return await other_of(ask.comparison, self.inbox, ask.slice_name, window, has_start)
 
-    async def _refuse_undeclared(self, config: ModelConfig, name: str) -> None:
+    async def _reject_undeclared(self, config: ModelConfig, name: str) -> None:
         """Reject a slice that the model does not declare, unless the model declared it before and has data of it."""
         key, _, value = name.partition(":")
         declared = config.slices.get(key, []) if config.slices else None

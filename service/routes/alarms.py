@@ -38,7 +38,7 @@ from calibrant_server.service.http.parameters import (
 )
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.parsed_batch import object_of
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.frozen_maps import who_is
 from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.security.keys import Caller
@@ -126,7 +126,7 @@ class Acknowledgement(BaseModel):
     "/v1/alarms",
     operation_id="listAlarms",
     responses={
-        200: answers(AlarmsResponse, "A page of alarms", **PAGE_HEADERS),
+        200: success(AlarmsResponse, "A page of alarms", **PAGE_HEADERS),
         304: NOT_MODIFIED,
         **problems(422),
     },
@@ -224,7 +224,7 @@ def _numbers(text: str | None, length: int) -> list[int] | None:
 @router.get(
     "/v1/alarms/{alarm}",
     operation_id="getAlarm",
-    responses={200: answers(AlarmResponse, "The alarm"), **problems(422)},
+    responses={200: success(AlarmResponse, "The alarm"), **problems(422)},
 )
 async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -> Response:
     """Return one alarm."""
@@ -235,8 +235,8 @@ async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -
     "/v1/alarms/{alarm}/acknowledge",
     operation_id="acknowledgeAlarm",
     responses={
-        200: answers(AlarmResponse, "The alarm as it is now"),
-        202: answers(AlarmResponse, "Accepted, not yet in effect"),
+        200: success(AlarmResponse, "The alarm as it is now"),
+        202: success(AlarmResponse, "Accepted, not yet in effect"),
         **problems(408, 409, 413, 415, 422),
     },
     openapi_extra=takes("A note", json=Acknowledgement),

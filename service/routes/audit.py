@@ -23,7 +23,7 @@ from calibrant_server.service.http.lists import (
     sort_key_of,
 )
 from calibrant_server.service.http.parameters import IfNoneMatch
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.security.keys import Caller, needs
 
 router = APIRouter(tags=["keys"], default_response_class=Response)
@@ -66,7 +66,7 @@ class AuditResponse(ListPage):
         200: {
             "description": f"A page of changes, newest first. `Accept: {NDJSON}` returns all, oldest first, one per line.",
             "content": {
-                **answers(AuditResponse, "", **PAGE_HEADERS)["content"],
+                **success(AuditResponse, "", **PAGE_HEADERS)["content"],
                 NDJSON: {"schema": {"type": "string"}},
             },
         },

@@ -32,7 +32,7 @@ from calibrant_server.service.http.parameters import BaselineName, IfNoneMatch, 
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestService, digest_of
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery
@@ -75,7 +75,7 @@ class BaselinesResponse(ListPage):
     "/v1/models/{model}/baselines",
     operation_id="listBaselines",
     responses={
-        200: answers(BaselinesResponse, "A page of baselines", **PAGE_HEADERS),
+        200: success(BaselinesResponse, "A page of baselines", **PAGE_HEADERS),
         304: NOT_MODIFIED,
         **problems(422),
     },
@@ -101,7 +101,7 @@ async def list_baselines(
 @router.get(
     "/v1/models/{model}/baselines/{name}",
     operation_id="getBaseline",
-    responses={200: answers(BaselineResponse, "The baseline"), **problems(422)},
+    responses={200: success(BaselineResponse, "The baseline"), **problems(422)},
 )
 async def get_baseline(
     model: ModelId, name: BaselineName, caller: Reader, connection: TheConnection
@@ -116,7 +116,7 @@ async def get_baseline(
     operation_id="putBaseline",
     status_code=201,
     responses={
-        201: answers(BaselineResponse, "The baseline, frozen", Location="The baseline."),
+        201: success(BaselineResponse, "The baseline, frozen", Location="The baseline."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes("The window to freeze, as in the query of a read", json=ClockQuery),
@@ -208,12 +208,12 @@ async def _known(connection: Connection, config: ModelConfig, name: str) -> dict
     return shown(name, known[name])
 
 
-async def _done(ingest: IngestService, config: ModelConfig, asked: dict[str, Any]) -> Receipt:
+async def _done(ingest: IngestService, config: ModelConfig, requested: dict[str, Any]) -> Receipt:
     """Enqueue an entry and wait for its outcome."""
-    payload = orjson.dumps(asked)
+    payload = orjson.dumps(requested)
     batch_id = f"baseline-{uuid4().hex}"
     delivery = IngestBatch.of(config, batch_id, BASELINE, payload, digest_of(payload), 1)
-    await ingest.hand_over(delivery)
+    await ingest.enqueue(delivery)
     receipt = await ingest.inbox.wait_merged(config.key, batch_id, WAIT_S, was_there=True)
     if not receipt.is_final:
         raise AnswerLate()

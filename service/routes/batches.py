@@ -11,7 +11,7 @@ from calibrant_server.service.http.errors import BatchUnknown
 from calibrant_server.service.http.parameters import BatchId, ModelId
 from calibrant_server.service.ingest.schemas import IngestResponse
 from calibrant_server.service.ingest.service import receipt_body
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.security.keys import Caller, needs
 
 router = APIRouter(tags=["batches"], default_response_class=Response)
@@ -21,7 +21,7 @@ Follower = Annotated[Caller, Depends(needs("ingest", "read"))]
 @router.get(
     "/v1/models/{model}/batches/{batch_id}",
     operation_id="getBatch",
-    responses={200: answers(IngestResponse, "The batch"), **problems(422)},
+    responses={200: success(IngestResponse, "The batch"), **problems(422)},
 )
 async def get_batch(
     model: ModelId, batch_id: BatchId, caller: Follower, connection: TheConnection

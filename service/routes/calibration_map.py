@@ -23,14 +23,14 @@ from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import read_columns
-from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
+from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
-from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
+from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
 from calibrant_server.service.reads.map_questions import ApplyFit, MapParameters, MapResponse
-from calibrant_server.service.reads.observe_mode import refuse_observed
+from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
@@ -95,7 +95,7 @@ class ApplyResponse(BaseModel):
     errors: list[ProblemError]
 
 
-FITTED: dict[str, Any] = answers(MapResponse, "The map, or its curve", ETag="State and query.")
+FITTED: dict[str, Any] = success(MapResponse, "The map, or its curve", ETag="State and query.")
 
 
 @router.get(
@@ -116,7 +116,7 @@ async def get_calibration_map(
     "/v1/models/{model}/calibration-map/apply",
     operation_id="applyCalibrationMap",
     responses={
-        200: answers(ApplyResponse, "The recalibrated batch"),
+        200: success(ApplyResponse, "The recalibrated batch"),
         **problems(408, 409, 413, 415, 422),
     },
     openapi_extra=takes(
@@ -138,7 +138,7 @@ async def apply_calibration_map(
     if query.is_frozen:
         query.check_frozen()
     config = await model_of(connection, caller, model)
-    refuse_observed(settings, config)
+    reject_observed(settings, config)
     with ingest.admission.hold() as hold, engine_errors(), map_errors():
         body = await read_body(request, settings, hold)
         if query.is_frozen:
@@ -171,7 +171,7 @@ def applied(
     posted = read_columns(body, settings)
     checked = checked_batch(posted, config, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
+    reject_too_many(checked.batch.n, violations, checked.n_rejected)
     if fitted.get("parameters") is None:
         reason = fitted.get("reason", "no_data")
         raise unanswerable("/method", "no_map", f"There is no map to apply: {reason}.")

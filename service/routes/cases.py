@@ -17,7 +17,7 @@ from calibrant_server.service.figures.case_histogram import draw_histogram
 from calibrant_server.service.figures.case_reliability import draw_one_case, draw_reliability_boxes
 from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
 from calibrant_server.service.http.lists import ListPage, PageQuery, link_to, page_of
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, or_drawn
@@ -35,7 +35,7 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 router = APIRouter(tags=["cases"], default_response_class=Response)
 
-DRAWINGS: dict[str, Callable[..., bytes]] = {
+FIGURES: dict[str, Callable[..., bytes]] = {
     "histogram": draw_histogram,
     "boxes": draw_boxes,
     "reliability": draw_reliability_boxes,
@@ -67,7 +67,7 @@ class CasesParameters(PageQuery, ClockQuery, AgainstQuery, CaseParameters):
     figure: str = Field(
         "histogram",
         max_length=300,
-        json_schema_extra={"pattern": rf"^\s*({'|'.join(DRAWINGS)})\s*(\(.*\))?\s*$"},
+        json_schema_extra={"pattern": rf"^\s*({'|'.join(FIGURES)})\s*(\(.*\))?\s*$"},
         description="What an image shows: histogram, boxes, reliability, case (the one that `case` names) or sensitivity. "
         "Options in brackets: histogram(class=liver), case(class=2), histogram(frequency_bins=20), which also sets "
         "`histogram` of the response, and reliability(min_count=50), which sets its `reliability`.",
@@ -82,8 +82,8 @@ class CasesParameters(PageQuery, ClockQuery, AgainstQuery, CaseParameters):
         CalibrationInputError
             An unknown figure, or an option that it does not take.
         """
-        if self.figure.partition("(")[0].strip() not in DRAWINGS:
-            detail = f"Received figure {self.figure[:60]!r}; expected one of {', '.join(DRAWINGS)}."
+        if self.figure.partition("(")[0].strip() not in FIGURES:
+            detail = f"Received figure {self.figure[:60]!r}; expected one of {', '.join(FIGURES)}."
             raise CalibrationInputError.at("/figure", "one_of", detail)
         name, written = parse(self.figure, "/figure")
         options = FIGURE_OPTIONS.get(name, {})
@@ -151,7 +151,7 @@ class CasesResponse(ListPage):
     reason: str | None = None
 
 
-CASES = answers(
+CASES = success(
     CasesResponse,
     "A page of the cases, or a figure",
     ETag="State and query.",
@@ -190,7 +190,7 @@ def drawing(query: CasesParameters, name: str, class_: str | None, config: Model
     """Return the function of the requested figure; reject a class that does not count and a missing case."""
     if name == "case" and query.case is None:
         raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
-    draw = DRAWINGS[name]
+    draw = FIGURES[name]
     if class_ is None:
         return draw
     try:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.calibrators import MAPS
 from calibrant.catalogue import catalogue, option_of
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.queries.kinds.calibration_map import OPTIONS
 
@@ -101,7 +101,7 @@ class CalibratorCatalogue(BaseModel):
 @router.get(
     "/v1/metrics",
     operation_id="listMetrics",
-    responses={200: answers(MetricCatalogue, "The metrics"), **problems(422)},
+    responses={200: success(MetricCatalogue, "The metrics"), **problems(422)},
 )
 async def list_metrics(
     caller: AnyCaller, query: Annotated[CatalogueParameters, Query()]
@@ -113,7 +113,7 @@ async def list_metrics(
 @router.get(
     "/v1/calibrators",
     operation_id="listCalibrators",
-    responses={200: answers(CalibratorCatalogue, "The methods"), **problems(422)},
+    responses={200: success(CalibratorCatalogue, "The methods"), **problems(422)},
 )
 async def list_calibrators(caller: AnyCaller) -> Response:
     """List the methods of recalibration with their papers and options."""

@@ -1,7 +1,7 @@
 """CloudEvents of inference servers: requests, responses and feedback that a logger or a broker delivers.
 
 KServe's logger sends an event once. Its queue holds 100, and then inference waits: so the store has a short deadline here, and
-only the status 200 counts as a success there. An event that cannot be stored now is refused with 429 or 503 at once, which a
+only the status 200 counts as a success there. An event that cannot be stored now is rejected with 429 or 503 at once, which a
 broker repeats.
 """
 
@@ -41,7 +41,7 @@ from calibrant_server.service.ingest.service import (
     IngestService,
     receipt_body,
 )
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.security.admission import EVERYONE, Hold
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.entries import IngestBatch
@@ -94,7 +94,7 @@ class EventResponse(BaseModel):
     "/v1/cloudevents",
     operation_id="ingestCloudEvent",
     responses={
-        200: answers(EventResponse, "The event is accepted, or holds nothing to store"),
+        200: success(EventResponse, "The event is accepted, or holds nothing to store"),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes("A CloudEvent, structured or binary", cloudevents=EventBody, any_type=None),
@@ -111,7 +111,7 @@ async def ingest_cloud_event(
     the batch id, so a repeated event counts once. Valid rows are accepted although others are not. The data may be gzip,
     under any content type.
     """
-    counters = request.app.state.meters.events
+    counters = request.app.state.metrics.events
     try:
         found = await _Delivery(ingest, request, caller, query.model).stored()
     except (Problem, CalibrationInputError) as error:

@@ -1,4 +1,4 @@
-"""Several models side by side: any metrics over the same window, and each divided by the worst."""
+"""Several models compared: any metrics over the same window, and each divided by the worst."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ from calibrant_server.service.engine import model_of
 from calibrant_server.service.figures.dots import draw_dots
 from calibrant_server.service.figures.radar import draw_radar
 from calibrant_server.service.http.parameters import PATTERN
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of, or_drawn
@@ -61,7 +61,7 @@ class ComparisonResponse(BaseModel):
     )
 
 
-COMPARED: dict[str, Any] = answers(
+COMPARED: dict[str, Any] = success(
     ComparisonResponse, "The models compared, or a figure", ETag="States and query."
 )
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.confidence_histogram import draw_confidence
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -64,7 +64,7 @@ class ConfidenceResponse(BaseModel):
     reason: str | None = None
 
 
-HISTOGRAM: dict[str, Any] = answers(
+HISTOGRAM: dict[str, Any] = success(
     ConfidenceResponse, "The histogram, or a figure", ETag="State and query."
 )
 

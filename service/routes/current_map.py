@@ -36,7 +36,7 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.frozen_maps import (
     MAX_VERSION,
     MapVersion,
@@ -46,7 +46,7 @@ from calibrant_server.service.reads.frozen_maps import (
     valid,
     who_is,
 )
-from calibrant_server.service.reads.observe_mode import refuse_observed
+from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.workers.alarm.settings import AlarmSettings
@@ -91,7 +91,7 @@ class CurrentMapResponse(MapVersion):
     "/v1/models/{model}/maps/current",
     operation_id="getCurrentMap",
     responses={
-        200: answers(
+        200: success(
             CurrentMapResponse,
             "The current map",
             ETag="Its promotion.",
@@ -111,7 +111,7 @@ async def get_current_map(
 ) -> Response:
     """Return the current map, which clients should use."""
     config = await model_of(connection, caller, model)
-    refuse_observed(settings, config)
+    reject_observed(settings, config)
     with engine_errors():
         current = await connection.inbox.maps.current(config.key)
     if current is None:
@@ -125,7 +125,7 @@ async def get_current_map(
     "/v1/models/{model}/maps/current",
     operation_id="promoteMap",
     responses={
-        200: answers(CurrentMapResponse, "The current map", ETag="Its promotion."),
+        200: success(CurrentMapResponse, "The current map", ETag="Its promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("The version and the reason", json=Promotion),
@@ -144,7 +144,7 @@ async def promote_map(
     """Make a version the current map; the same call returns to an earlier one."""
     wanted = valid(Promotion, await document(request, ingest))
     config = await model_of(connection, caller, model)
-    refuse_observed(settings, config)
+    reject_observed(settings, config)
     with engine_errors(), map_errors():
         now = await connection.inbox.maps.current(config.key)
         _check_preconditions(request, now)
@@ -177,7 +177,7 @@ def _current(current: CurrentMap) -> Response:
 
 
 def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
-    """Refuse a promotion that does not say which one it follows, or follows another one."""
+    """Reject a promotion that does not say which one it follows, or follows another one."""
     required = entity_tags(request, "if-match")
     is_first = entity_tags(request, "if-none-match") == ["*"]
     if required is None and not is_first:
@@ -277,7 +277,7 @@ async def _warnings(
         return []
     detail = (
         "This map takes whole rows, the drift alarm bets on mapped scores (alarm.scores is mapped), and the model retains no "
-        "prediction by id: cohorts without ids are passed over, and no drift can be seen in them. Send ids with predictions, "
+        "prediction by id: cohorts without ids are skipped, and no drift can be seen in them. Send ids with predictions, "
         "promote a map of scope top_label, or set alarm.scores to raw."
     )
     return [{"pointer": "/version", "rule": "alarm_blind", "detail": detail}]

@@ -20,7 +20,7 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.workers.ingest.dead_letters import DEAD, DeadLetter
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -69,7 +69,7 @@ class ReplayResponse(BaseModel):
     "/v1/models/{model}/dead-letters",
     operation_id="listDeadLetters",
     responses={
-        200: answers(DeadLettersResponse, "The entries", **PAGE_HEADERS),
+        200: success(DeadLettersResponse, "The entries", **PAGE_HEADERS),
         304: NOT_MODIFIED,
         **problems(422),
     },
@@ -94,7 +94,7 @@ async def list_dead_letters(
     "/v1/models/{model}/dead-letters/{id}/replay",
     operation_id="replayDeadLetter",
     status_code=202,
-    responses={202: answers(ReplayResponse, "The entry is in the queue again"), **problems(422)},
+    responses={202: success(ReplayResponse, "The entry is in the queue again"), **problems(422)},
 )
 async def replay_dead_letter(
     model: ModelId, id: LetterId, caller: Admin, connection: TheConnection

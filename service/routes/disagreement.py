@@ -1,4 +1,4 @@
-"""Rater disagreement, and ways of predicting it side by side."""
+"""Rater disagreement, and methods of predicting it compared."""
 
 from typing import Annotated, Any, Literal
 
@@ -24,9 +24,9 @@ from calibrant_server.service.http.parameters import ModelId, Name
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
-from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, refuse_unknown
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
@@ -140,7 +140,7 @@ class DisagreementResponse(BaseModel):
     reason: str | None = None
 
 
-DIAGRAM: dict[str, Any] = answers(
+DIAGRAM: dict[str, Any] = success(
     DisagreementResponse, "The disagreement, or its diagram", ETag="State and query."
 )
 
@@ -159,7 +159,7 @@ async def get_disagreement(
     "/v1/models/{model}/disagreement",
     operation_id="compareCalibrations",
     responses={
-        200: answers(WaysResponse, "The methods compared"),
+        200: success(WaysResponse, "The methods compared"),
         **problems(408, 413, 415, 422),
     },
     openapi_extra=takes("Predictions with ratings, and features", json=WaysBody),
@@ -185,7 +185,7 @@ async def compare_calibrations(
 def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Settings) -> bytes:
     """Return the comparison as JSON."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
-    refuse_unknown(document, (*COLUMNS, "features", "parts"))
+    reject_unknown(document, (*COLUMNS, "features", "parts"))
     columns = {name: document[name] for name in COLUMNS if document.get(name) is not None}
     batch = checked_batch(ParsedBatch(posted_columns(columns, settings)), config, False).batch
     features = None
@@ -214,7 +214,9 @@ def _table(value: Any, n: int) -> Numbers:
     """Return features as float64 (n, n_features); reject the first row of another length or without numbers."""
     if not isinstance(value, list) or len(value) != n:
         raise CalibrationInputError.at(
-            "/features", "length", f"features have {n} rows: one a prediction"
+            "/features",
+            "length",
+            f"Received another number of feature rows; expected {n}: one row per prediction.",
         )
     width = len(value[0]) if isinstance(value[0], list) else 0
     for place, row in enumerate(value):

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.drift import draw_drift
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
@@ -133,7 +133,7 @@ class DriftHistory(BaseModel):
     cohorts: list[CohortRow]
 
 
-VERDICT = answers(
+VERDICT = success(
     DriftResponse, "The status with its evidence, or a figure", ETag="State and query."
 )
 
@@ -148,7 +148,7 @@ async def get_drift(read: TheRead, query: Annotated[DriftParameters, Query()]) -
     "/v1/models/{model}/drift/history",
     operation_id="listDriftHistory",
     responses={
-        200: answers(DriftHistory, "The cohorts of the window", ETag="State and query."),
+        200: success(DriftHistory, "The cohorts of the window", ETag="State and query."),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },

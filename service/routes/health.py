@@ -13,7 +13,7 @@ from calibrant import kernel
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.dependencies import TheConnection
 from calibrant_server.service.http.errors import StoreUnavailable
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.version import API_VERSION, VERSION
 
 router = APIRouter(tags=["operations"], default_response_class=Response)
@@ -28,7 +28,7 @@ class StatusResponse(BaseModel):
     status: str
 
 
-class ReadyAnswer(StatusResponse):
+class ReadyResponse(StatusResponse):
     """Whether requests can be served, and what waits for an operator."""
 
     parked_entries: int = Field(
@@ -68,7 +68,7 @@ class VersionResponse(BaseModel):
 @router.get(
     "/livez",
     operation_id="getLive",
-    responses={200: answers(StatusResponse, "The process responds"), **problems()},
+    responses={200: success(StatusResponse, "The process responds"), **problems()},
 )
 async def get_live() -> Response:
     """Return whether the process responds."""
@@ -78,7 +78,7 @@ async def get_live() -> Response:
 @router.get(
     "/readyz",
     operation_id="getReady",
-    responses={200: answers(ReadyAnswer, "The store takes writes"), **problems()},
+    responses={200: success(ReadyResponse, "The store takes writes"), **problems()},
 )
 async def get_ready(connection: TheConnection) -> Response:
     """Return whether the store takes writes, so that requests can be served."""
@@ -98,7 +98,7 @@ async def get_ready(connection: TheConnection) -> Response:
 @router.get(
     "/version",
     operation_id="getVersion",
-    responses={200: answers(VersionResponse, "The version"), **problems()},
+    responses={200: success(VersionResponse, "The version"), **problems()},
 )
 async def get_version() -> Response:
     """Return the versions of the service."""

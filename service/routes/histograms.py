@@ -22,7 +22,7 @@ from calibrant_server.service.ingest.updates import (
     SingleHistogramBody,
     SinglePaneBody,
 )
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.workers.ingest.entries import IngestBatch
 
 router = APIRouter(tags=["histograms"], default_response_class=Response)
@@ -33,8 +33,8 @@ router = APIRouter(tags=["histograms"], default_response_class=Response)
     operation_id="ingestHistograms",
     status_code=202,
     responses={
-        200: answers(IngestResponse, "The updates are merged", Preference_Applied="wait=S"),
-        202: answers(IngestResponse, "The updates are accepted", Location="The batch."),
+        200: success(IngestResponse, "The updates are merged", Preference_Applied="wait=S"),
+        202: success(IngestResponse, "The updates are accepted", Location="The batch."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes(

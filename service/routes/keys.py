@@ -27,7 +27,7 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.parameters import IfNoneMatch
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.frozen_maps import document, valid
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.key_file import hash_of, new_secret
@@ -114,7 +114,7 @@ TheKeyring = Annotated[Keyring, Depends(_keyring)]
     "/v1/keys",
     operation_id="listKeys",
     responses={
-        200: answers(KeysResponse, "A page of keys", **PAGE_HEADERS),
+        200: success(KeysResponse, "A page of keys", **PAGE_HEADERS),
         304: NOT_MODIFIED,
         **problems(422),
     },
@@ -141,7 +141,7 @@ async def list_keys(
     operation_id="createKey",
     status_code=201,
     responses={
-        201: answers(CreatedKeyResponse, "The key, with its secret", Location="The key."),
+        201: success(CreatedKeyResponse, "The key, with its secret", Location="The key."),
         **problems(408, 413, 415, 422, 429),
     },
     openapi_extra=takes("The key", json=NewKey),

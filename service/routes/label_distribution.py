@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.label_distribution import draw_label_distribution
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -37,7 +37,7 @@ class LabelDistributionResponse(BaseModel):
     rank_cs: Estimate
 
 
-MEASURES: dict[str, Any] = answers(
+MEASURES: dict[str, Any] = success(
     LabelDistributionResponse, "The measures, or their histograms", ETag="State and query."
 )
 

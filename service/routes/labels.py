@@ -17,7 +17,7 @@ from calibrant_server.service.ingest.service import (
     TheIngestAccess,
     digest_of,
 )
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.workers.ingest.entries import REMOVAL, IngestBatch
 
 router = APIRouter(default_response_class=Response)
@@ -44,7 +44,7 @@ class LabelsBody(BaseModel):
 
 
 class LabelRecord(BaseModel):
-    """One line of NDJSON: labels of one prediction. `batch_id` may stand alone in the first line."""
+    """One line of NDJSON: labels of one prediction. `batch_id` may be alone in the first line."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,8 +55,8 @@ class LabelRecord(BaseModel):
 
 
 INGEST: dict[int | str, dict[str, Any]] = {
-    200: answers(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
-    202: answers(IngestResponse, "The batch is accepted", Location="The batch."),
+    200: success(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
+    202: success(IngestResponse, "The batch is accepted", Location="The batch."),
 }
 
 

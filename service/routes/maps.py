@@ -28,7 +28,7 @@ from calibrant_server.service.http.lists import (
 )
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId, entity_tags, names
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.frozen_maps import (
     MapNumber,
     MapVersion,
@@ -73,8 +73,8 @@ class MapsResponse(ListPage):
     "/v1/models/{model}/maps",
     operation_id="createMap",
     responses={
-        200: answers(MapVersion, "The same fit was frozen before", Location="The version."),
-        201: answers(MapVersion, "The version", Location="The version."),
+        200: success(MapVersion, "The same fit was frozen before", Location="The version."),
+        201: success(MapVersion, "The version", Location="The version."),
         **problems(408, 409, 413, 415, 422),
     },
     openapi_extra=takes("The fit to freeze", json=NewMap),
@@ -118,7 +118,7 @@ async def create_map(
     "/v1/models/{model}/maps",
     operation_id="listMaps",
     responses={
-        200: answers(MapsResponse, "A page of versions", **PAGE_HEADERS),
+        200: success(MapsResponse, "A page of versions", **PAGE_HEADERS),
         304: NOT_MODIFIED,
         **problems(422),
     },
@@ -146,7 +146,7 @@ async def list_maps(
     "/v1/models/{model}/maps/{version}",
     operation_id="getMap",
     responses={
-        200: answers(MapVersion, "The version", ETag="It never changes."),
+        200: success(MapVersion, "The version", ETag="It never changes."),
         304: {"description": "The version is the one that If-None-Match names"},
         **problems(422),
     },

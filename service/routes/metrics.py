@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
@@ -85,7 +85,7 @@ class MetricsResponse(BaseModel):
     "/v1/models/{model}/metrics",
     operation_id="getMetrics",
     responses={
-        200: answers(MetricsResponse, "The metrics", ETag="State and query."),
+        200: success(MetricsResponse, "The metrics", ETag="State and query."),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },

@@ -40,9 +40,9 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
-from calibrant_server.service.ingest.parsed_batch import object_of, refuse_unknown
+from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.service import IngestService
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,
     ModelResponse,
@@ -62,7 +62,11 @@ from calibrant_server.service.reads.model_settings import (
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
-from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout, UnknownQuestion
+from calibrant_server.workers.queries.ask import (
+    ResultFailedError,
+    ResultTimeoutError,
+    UnknownQueryError,
+)
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery
 from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
 from calibrant_server.workers.store.windows import resolve
@@ -79,7 +83,7 @@ DELAY_PATIENCE_S = 5.0
     "/v1/models",
     operation_id="listModels",
     responses={
-        200: answers(ModelsResponse, "A page of models", **PAGE_HEADERS),
+        200: success(ModelsResponse, "A page of models", **PAGE_HEADERS),
         304: NOT_MODIFIED,
         **problems(422),
     },
@@ -108,7 +112,7 @@ async def list_models(
     "/v1/models/{model}",
     operation_id="getModel",
     responses={
-        200: answers(ModelResponse, "The model", ETag="Its version."),
+        200: success(ModelResponse, "The model", ETag="Its version."),
         304: {"description": "The version is the one that If-None-Match names"},
         **problems(422),
     },
@@ -135,8 +139,8 @@ async def get_model(
     "/v1/models/{model}",
     operation_id="putModel",
     responses={
-        200: answers(ModelResponse, "The model existed", ETag="Its version."),
-        201: answers(
+        200: success(ModelResponse, "The model existed", ETag="Its version."),
+        201: success(
             ModelResponse, "The model was created", ETag="Its version.", Location="The model."
         ),
         **problems(408, 409, 412, 413, 415, 422, 428),
@@ -164,7 +168,7 @@ async def put_model(
     "/v1/models/{model}",
     operation_id="patchModel",
     responses={
-        200: answers(ModelResponse, "The model as it is now", ETag="Its version."),
+        200: success(ModelResponse, "The model as it is now", ETag="Its version."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("Changes; null resets", json=ModelSettings, merge_patch=ModelSettings),
@@ -179,7 +183,7 @@ async def patch_model(
 ) -> Response:
     """Change some settings of a model (RFC 7396)."""
     document = await _document(request, ingest, (JSON, MERGE_PATCH))
-    refuse_unknown(document, ModelSettings.model_fields)
+    reject_unknown(document, ModelSettings.model_fields)
     current = await model_of(connection, caller, model)
     _check_preconditions(request, current)
     settings = settings_of(patched(declared(current), document))
@@ -286,9 +290,9 @@ async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] |
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
         query = ExpectedDelayQuery(by_class=isinstance(config.alarm.get("bets"), list))
         result = await ingest.inbox.ask(query, config, window, DELAY_PATIENCE_S)
-    except (AnswerTimeout, StoreUnavailable):
+    except (ResultTimeoutError, StoreUnavailable):
         return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
-    except (AnswerFailed, UnknownQuestion):
+    except (ResultFailedError, UnknownQueryError):
         return {"changes": None, "reason": "it could not be computed"}
     found = orjson.loads(result.body)
     fields = ("bucket", "threshold", "changes", "reason")

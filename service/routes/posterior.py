@@ -24,9 +24,9 @@ from calibrant_server.service.http.parameters import ModelId, Name
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
-from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, refuse_unknown
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
@@ -99,7 +99,7 @@ class PosteriorParameters(ClockQuery):
     "/v1/models/{model}/posterior",
     operation_id="computePosterior",
     responses={
-        200: answers(PosteriorResponse, "Probabilities given the ratings"),
+        200: success(PosteriorResponse, "Probabilities given the ratings"),
         **problems(408, 413, 415, 422),
     },
     openapi_extra=takes("Predictions with ratings", json=PosteriorBody),
@@ -142,12 +142,12 @@ async def _fitted(reads: TheReads, config: ModelConfig, query: PosteriorParamete
 def _posted(body: Body, settings: Settings) -> dict[str, Any]:
     """Return the fields of a body that are there."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
-    refuse_unknown(document, POSTERIOR_FIELDS)
+    reject_unknown(document, POSTERIOR_FIELDS)
     return {name: value for name, value in document.items() if value is not None}
 
 
 def _check_belief(belief: str, posted: dict[str, Any]) -> None:
-    """Refuse fields that a belief does not have."""
+    """Reject fields that a belief does not have."""
     misplaced = {
         "dirichlet": ("members", "member_weights"),
         "ensemble": ("concentration", "probabilities", "logits", "confidences"),
@@ -224,16 +224,16 @@ def _belief(
     belief: str, batch: Batch, members: Numbers | None, weights: Numbers | None, alpha: Any
 ) -> tuple[posterior.Posterior, Numbers]:
     """Return the distribution after the ratings, and the disagreement that it predicted before them."""
-    votes = batch.label_counts
+    ratings = batch.label_counts
     if belief == "dirichlet":
         p = batch.probabilities
-        after = posterior.dirichlet_posterior(p, alpha, votes)
+        after = posterior.dirichlet_posterior(p, alpha, ratings)
         return after, posterior.dirichlet_disagreement(p, alpha)
     assert members is not None
     if belief == "ensemble":
-        after = posterior.ensemble_posterior(members, votes, weights)
+        after = posterior.ensemble_posterior(members, ratings, weights)
         return after, posterior.ensemble_disagreement(members, weights)
-    after = posterior.dirichlet_ensemble_posterior(members, alpha, votes, weights)
+    after = posterior.dirichlet_ensemble_posterior(members, alpha, ratings, weights)
     return after, posterior.dirichlet_ensemble_disagreement(members, alpha, weights)
 
 
@@ -267,7 +267,7 @@ def _concentration(value: Any, n: int) -> Any:
     """Return alpha0 as a number or float64 (n,)."""
     values = value if isinstance(value, list) else [value]
     if isinstance(value, list) and len(value) != n:
-        detail = f"concentration is one number, or {n}: one a prediction"
+        detail = f"Received another number of concentrations; expected one number, or {n}: one per prediction."
         raise _violation("/concentration", "length", detail)
     bad = [
         place

@@ -20,7 +20,7 @@ from calibrant_server.service.ingest.service import (
     IngestContext,
     TheIngestAccess,
 )
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.workers.ingest.entries import IngestBatch, SourceOffsets
 
 router = APIRouter(tags=["predictions"], default_response_class=Response)
@@ -31,8 +31,8 @@ router = APIRouter(tags=["predictions"], default_response_class=Response)
     operation_id="ingestPredictions",
     status_code=202,
     responses={
-        200: answers(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
-        202: answers(IngestResponse, "The batch is accepted", Location="The batch."),
+        200: success(IngestResponse, "The batch is merged", Preference_Applied="wait=S"),
+        202: success(IngestResponse, "The batch is accepted", Location="The batch."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes(

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from calibrant_server.service.http.dependencies import only_known_parameters
 from calibrant_server.service.http.errors import PROBLEMS, PathUnknown, Problem
 from calibrant_server.service.http.parameters import negotiated
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.pages.problems import problem_page, problems_page
 
 router = APIRouter(
@@ -43,7 +43,7 @@ def or_page(described: dict[str, Any]) -> dict[str, Any]:
 @router.get(
     "/v1/problems",
     operation_id="listProblems",
-    responses={200: or_page(answers(ProblemTypes, "The problems")), **problems(406, 422)},
+    responses={200: or_page(success(ProblemTypes, "The problems")), **problems(406, 422)},
 )
 async def list_problems(request: Request) -> Response:
     """List every problem that the service returns."""
@@ -56,7 +56,7 @@ async def list_problems(request: Request) -> Response:
 @router.get(
     "/v1/problems/{slug}",
     operation_id="getProblem",
-    responses={200: or_page(answers(ProblemType, "The problem")), **problems(406, 422)},
+    responses={200: or_page(success(ProblemType, "The problem")), **problems(406, 422)},
 )
 async def get_problem(
     request: Request, slug: Annotated[str, Path(description="Last part of `type`.")]

@@ -30,7 +30,7 @@ RESPONSES = {
 async def get_service_metrics(request: Request) -> Response:
     """Return the series of this instance, of all its processes, and of the store's queues for Prometheus."""
     state = request.app.state
-    own = state.meters.collected(), registry_of_processes(ProcessMeters(state.board))
+    own = state.metrics.collected(), registry_of_processes(ProcessMeters(state.board))
     return _exposition(*own, await _of_operation(request))
 
 

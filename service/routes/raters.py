@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import WindowQuery
@@ -56,7 +56,7 @@ class RatersResponse(BaseModel):
     reason: str | None = None
 
 
-RATERS: dict[str, Any] = answers(RatersResponse, "The raters compared", ETag="State and query.")
+RATERS: dict[str, Any] = success(RatersResponse, "The raters compared", ETag="State and query.")
 
 
 @router.get(

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.reliability import draw_reliability
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
@@ -20,7 +20,7 @@ router = APIRouter(tags=["reliability"], default_response_class=Response)
 class ReliabilityParameters(ClockQuery, AgainstQuery, ReliabilityQuery):
     """How the table is made and shown."""
 
-    format: Format | None = Field(None, description="In place of the header Accept.")
+    format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
 class ErrorParameters(ClockQuery, MetricsQuery):
@@ -39,7 +39,7 @@ class ReliabilityResponse(BaseModel):
     state_version: str
 
 
-TABLE = answers(ReliabilityResponse, "The table, or the diagram", ETag="State and query.")
+TABLE = success(ReliabilityResponse, "The table, or the diagram", ETag="State and query.")
 
 
 @router.get(

@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 
 from calibrant.quality_report import ReportContents, page
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.figures.base import DRAWING
+from calibrant_server.service.figures.base import RENDERING
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.dependencies import TheRead
@@ -63,5 +63,5 @@ async def get_report(read: TheRead, query: Annotated[ReportParameters, Query()])
 
 def drawn(contents: ReportContents) -> str:
     """Return the page; figures are drawn one at a time."""
-    with DRAWING:
+    with RENDERING:
         return page(contents)

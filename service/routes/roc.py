@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.roc import draw_roc
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -47,7 +47,7 @@ class RocResponse(BaseModel):
     reason: str | None = None
 
 
-CURVE: dict[str, Any] = answers(RocResponse, "The curve, or a figure", ETag="State and query.")
+CURVE: dict[str, Any] = success(RocResponse, "The curve, or a figure", ETag="State and query.")
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))

@@ -28,11 +28,11 @@ from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.columns import read_columns
-from calibrant_server.service.ingest.model_rules import checked_batch, refuse_too_many
+from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
-from calibrant_server.service.ingest.score_limits import refuse_costly_score
-from calibrant_server.service.openapi.schema import ProblemError, answers, problems, takes
+from calibrant_server.service.ingest.score_limits import reject_costly_score
+from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
 from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
 from calibrant_server.service.reads.figures import media_type_of, or_drawn
 from calibrant_server.service.reads.queries import invalid_query
@@ -206,7 +206,7 @@ ScoreResponse = create_model(
 )
 
 
-SCORED: dict[str, Any] = answers(ScoreResponse, "The scores, or the reliability diagram")
+SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability diagram")
 
 
 @router.post(
@@ -296,21 +296,21 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     posted = replace(posted, columns=plain)
     checked = checked_batch(posted, None, partial)
     violations = [posted.place(violation) for violation in checked.violations]
-    refuse_too_many(checked.batch.n, violations, checked.n_rejected)
+    reject_too_many(checked.batch.n, violations, checked.n_rejected)
     if not checked.batch.row_total.any():
         detail = "no row has a label, and without labels there is nothing to score"
         raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
     n_ratings = 0 if names is None else int(checked.batch.row_total.sum())
     cases = checked.batch.cases
-    refuse = partial_of(
-        refuse_costly_score, checked.batch.n, params["metrics"], body.sent_bytes,
+    reject = partial_of(
+        reject_costly_score, checked.batch.n, params["metrics"], body.sent_bytes,
         bins=params["bins"], sections=params["include"], n_classes=checked.batch.n_classes,
         n_ratings=n_ratings, n_cases=0 if cases is None else len(set(cases)),
     )  # fmt: skip
-    refuse()
+    reject()
     raters = _raters(posted, names, checked)
     if raters:
-        refuse(n_raters=len(raters))
+        reject(n_raters=len(raters))
     try:
         scores = score_batch(checked.batch, params, raters)
     except CalibrationInputError as error:

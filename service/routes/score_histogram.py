@@ -9,14 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
 from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.errors import CalibrationInputError
-from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.histogram_report import histogram_report
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.confidence import read_confidence
-from calibrant_server.service.ingest.parsed_batch import object_of, refuse_unknown
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.queries import invalid_query
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import Binning
@@ -107,7 +107,7 @@ class HistogramScores(BaseModel):
 @router.post(
     "/v1/score/confidence-histogram",
     operation_id="scoreConfidenceHistogram",
-    responses={200: answers(HistogramScores, "The scores"), **problems(408, 413, 415, 422)},
+    responses={200: success(HistogramScores, "The scores"), **problems(408, 413, 415, 422)},
     openapi_extra=takes("A confidence histogram", json=ConfidenceBody),
 )
 async def score_confidence_histogram(
@@ -126,12 +126,12 @@ async def score_confidence_histogram(
 
 def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes:
     document = object_of(read_json(body.data, 3 * settings.max_rows + 100))
-    refuse_unknown(document, FIELDS)
+    reject_unknown(document, FIELDS)
     histogram = read_confidence(document)
     # A result that is not requested is no reason to reject the request.
     bins = query.bins if "bins" in query.model_fields_set else min(query.bins, histogram.n_bins)
     try:
-        result = histogram_answer(
+        result = histogram_report(
             histogram,
             bins=bins,
             binning=query.binning,

@@ -18,8 +18,8 @@ from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
-from calibrant_server.service.ingest.parsed_batch import object_of, refuse_unknown
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.figures import IMAGES, Format, media_type_of
 from calibrant_server.service.settings import Settings
 
@@ -81,7 +81,7 @@ class MapScores(BaseModel):
     masks: dict[str, MapCounts]
 
 
-_SCORES: dict[str, Any] = answers(MapScores, "The counts, or the figure")
+_SCORES: dict[str, Any] = success(MapScores, "The counts, or the figure")
 
 
 @router.post(
@@ -106,7 +106,7 @@ async def score_map(
         body = await read_body(request, settings, hold, (JSON,))
         found = await aside(_read, body, query, settings)
         if media_type != JSON:
-            await aside(_refuse_long_outlines, found)
+            await aside(_reject_long_outlines, found)
             drawn = await run_in_threadpool(draw_probability_map, found, media_type)
             return Response(drawn, media_type=media_type)
     height, width = found["probabilities"].shape
@@ -122,7 +122,7 @@ async def score_map(
 def _read(body: Body, query: MapQuery, settings: Settings) -> dict[str, Any]:
     """Return the figure's input, or raise the rule that the body breaks."""
     document = object_of(read_json(body.data, settings.max_rows + 100))
-    refuse_unknown(document, FIELDS)
+    reject_unknown(document, FIELDS)
     probabilities = _pixels(document.get("probabilities"), "/probabilities", None)
     if not ((probabilities >= 0.0) & (probabilities <= 1.0)).all():
         raise _error("/probabilities", "range", "probabilities are numbers in [0, 1]")
@@ -147,7 +147,7 @@ def _read(body: Body, query: MapQuery, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _refuse_long_outlines(found: dict[str, Any]) -> None:
+def _reject_long_outlines(found: dict[str, Any]) -> None:
     """Reject a figure whose outlines would take seconds to draw."""
     length = 0
     for mask in found["masks"].values():

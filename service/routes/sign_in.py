@@ -14,7 +14,7 @@ from calibrant_server.service.pages.visitors import (
     form_of,
     local_path,
     posted_form,
-    refuse_other_sites,
+    reject_other_sites,
     visitor_of,
     with_cookie,
 )
@@ -43,7 +43,7 @@ async def get_sign_in_page(request: Request, query: Annotated[SignInQuery, Query
 @router.post("/sign-in")
 async def post_sign_in(request: Request) -> Response:
     """Begin a session."""
-    refuse_other_sites(request)
+    reject_other_sites(request)
     form = await form_of(request)
     then = local_path(form.get("next", "/"))
     try:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.stability import draw_stability
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -84,7 +84,7 @@ class StabilityResponse(BaseModel):
     reason: str | None = None
 
 
-CURVES: dict[str, Any] = answers(
+CURVES: dict[str, Any] = success(
     StabilityResponse, "Curves and baselines, or a figure of the curves", ETag="State and query."
 )
 

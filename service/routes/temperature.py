@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from calibrant_server.service.figures.losses import draw_losses
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.estimates import TemperatureResponse
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -22,7 +22,7 @@ class TemperatureParameters(ClockQuery, AgainstQuery, TemperatureQuery):
     format: Format | None = Field(None, description="Instead of the header Accept.")
 
 
-CURVE: dict[str, Any] = answers(
+CURVE: dict[str, Any] = success(
     TemperatureResponse, "The temperature, or a figure of its losses", ETag="State and query."
 )
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.surface import draw_surface
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -61,7 +61,7 @@ class SurfaceResponse(BaseModel):
     )
 
 
-SURFACE: dict[str, Any] = answers(
+SURFACE: dict[str, Any] = success(
     SurfaceResponse, "The surface, or a figure", ETag="State and query."
 )
 

@@ -31,7 +31,7 @@ from calibrant_server.service.http.errors import (
 )
 from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.ingest.service import IngestService, digest_of
-from calibrant_server.service.openapi.schema import answers, problems, takes
+from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.model_settings import redeclared
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
@@ -130,8 +130,8 @@ def without_secrets(line: dict[str, Any]) -> dict[str, Any]:
     operation_id="importModel",
     status_code=201,
     responses={
-        200: answers(ImportResponse, "The same import was done before", Location="The model."),
-        201: answers(ImportResponse, "The model is imported", Location="The model."),
+        200: success(ImportResponse, "The same import was done before", Location="The model."),
+        201: success(ImportResponse, "The model is imported", Location="The model."),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes("The lines of an export", ndjson=ExportLine),
@@ -185,7 +185,7 @@ async def _restored(ingest: IngestService, config: ModelConfig, lines: list[byte
         return False
     if known is None:
         await ingest.check_new_model(config.tenant)
-        # Named anew: what an import that was deleted has left in the stream is none of this one's.
+        # A new name: entries of a deleted import that are still in the stream do not belong to this one.
         known = replace(config, importing=f"{content}.{token_hex(4)}")
         try:
             await registry.restore(known)
@@ -226,17 +226,17 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
     """
     first, last = _line(lines[0], 1), _line(lines[-1], len(lines))
     if first.get("type") != MODEL or first.get("format") not in FORMATS:
-        raise _refused(
+        raise _rejected(
             1,
             "export_format",
             f"the first line is the model, in format {FORMATS[0]} to {FORMATS[-1]}",
         )
     if last.get("type") != END or last.get("lines") != len(lines) - 1:
-        raise _refused(
+        raise _rejected(
             len(lines), "export_incomplete", "the export has no end, or lines are missing"
         )
     if last.get("consistent") is not True:
-        raise _refused(
+        raise _rejected(
             len(lines),
             "export_inconsistent",
             "the model changed during the export; export it again",
@@ -246,23 +246,23 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
         config = replace(config, tenant=tenant, model=model, importing=None, imported=None)
         config = redeclared(config)
     except Problem as problem:
-        raise _refused(
+        raise _rejected(
             1, "export_format", f"the configuration cannot be kept: {problem.detail}"
         ) from problem
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _refused(1, "export_format", f"the configuration cannot be read: {error}") from error
+        raise _rejected(1, "export_format", f"the configuration cannot be read: {error}") from error
     return config
 
 
 async def _restore(ingest: IngestService, config: ModelConfig, lines: list[bytes]) -> None:
-    """Hand the lines over, a piece at a time, each once the one before is merged; pieces that are in are passed over."""
+    """Enqueue the lines piece by piece, each after the previous one is merged. Pieces that were enqueued before are skipped."""
     for number, payload in enumerate(_chunks(lines)):
         batch_id = f"import-{config.importing}-{number}"
         n_records = sum(map(_is_record, payload.split(b"\n")))
         delivery = IngestBatch.of(
             config, batch_id, RESTORE, payload, digest_of(payload), n_records, retains=n_records > 0
         )
-        await ingest.hand_over(delivery)
+        await ingest.enqueue(delivery)
         receipt = await _merged(ingest, config, batch_id)
         if not receipt.is_final:
             raise AnswerLate()
@@ -318,7 +318,7 @@ def current_map_in(lines: list[bytes], config: ModelConfig) -> bytes:
         except (AttributeError, EntryError, KeyError, ValueError):
             fits = False
         if not fits:
-            raise _refused(number, "export_format", "this is not a current map of the model")
+            raise _rejected(number, "export_format", "this is not a current map of the model")
     return raw
 
 
@@ -326,11 +326,11 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
     try:
         line = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise _refused(number, "json", str(error)) from error
+        raise _rejected(number, "json", str(error)) from error
     if not isinstance(line, dict):
-        raise _refused(number, "object", "every line is an object")
+        raise _rejected(number, "object", "every line is an object")
     return line
 
 
-def _refused(number: int, rule: str, detail: str) -> CalibrationInputError:
+def _rejected(number: int, rule: str, detail: str) -> CalibrationInputError:
     return CalibrationInputError([Violation(f"/{number}", rule, detail)])

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from calibrant_server.service.figures.uncertainty import draw_uncertainty
-from calibrant_server.service.openapi.schema import answers
+from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheRead
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
@@ -39,7 +39,7 @@ class UncertaintyResponse(Estimate):
     )
 
 
-TABLE: dict[str, Any] = answers(
+TABLE: dict[str, Any] = success(
     UncertaintyResponse, "The table, or the diagram", ETag="State and query."
 )
 

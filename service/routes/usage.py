@@ -10,7 +10,7 @@ from calibrant_server.service.engine import engine_errors, engine_settings
 from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import AppSettings, TheConnection
 from calibrant_server.service.http.event_streams import Streams
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.security.keys import Caller, Keyring, needs
 from calibrant_server.workers.store.access_keys import MAX_KEYS
 
@@ -53,7 +53,7 @@ class UsageResponse(BaseModel):
 @router.get(
     "/v1/usage",
     operation_id="getUsage",
-    responses={200: answers(UsageResponse, "Usage and limits"), **problems(422)},
+    responses={200: success(UsageResponse, "Usage and limits"), **problems(422)},
 )
 async def get_usage(
     request: Request, caller: AnyReader, connection: TheConnection, settings: AppSettings

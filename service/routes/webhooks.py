@@ -19,7 +19,7 @@ from calibrant_server.service.http.lists import (
     page_of,
 )
 from calibrant_server.service.http.parameters import IfNoneMatch, ModelId
-from calibrant_server.service.openapi.schema import answers, problems
+from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.workers.alarm.commands import trial
 from calibrant_server.workers.alarm.deliveries import WAITING, WebhookDelivery
 from calibrant_server.workers.alarm.episodes import at
@@ -68,7 +68,7 @@ class TestResponse(BaseModel):
     "/v1/models/{model}/alarm/deliveries",
     operation_id="listDeliveries",
     responses={
-        200: answers(DeliveriesResponse, "A page of deliveries", **PAGE_HEADERS),
+        200: success(DeliveriesResponse, "A page of deliveries", **PAGE_HEADERS),
         304: NOT_MODIFIED,
         **problems(422),
     },
@@ -93,7 +93,7 @@ async def list_deliveries(
     "/v1/models/{model}/alarm/test",
     operation_id="testWebhooks",
     status_code=202,
-    responses={202: answers(TestResponse, "The test is being sent"), **problems(409, 422, 429)},
+    responses={202: success(TestResponse, "The test is being sent"), **problems(409, 422, 429)},
 )
 async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection) -> Response:
     """Send every receiver of the model's alarm a signed message of type alarm.test."""

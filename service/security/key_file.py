@@ -63,10 +63,10 @@ def parsed(document: bytes, source: str) -> tuple[Key, ...]:
     try:
         return KeysDocument.model_validate_json(document).keys
     except ValidationError as error:
-        told = error.errors(include_input=False)[0]
-        place = "".join(f"/{part}" for part in told["loc"])
+        result = error.errors(include_input=False)[0]
+        place = "".join(f"/{part}" for part in result["loc"])
         raise KeysUnreadable(
-            f"{source} is not a keys document: {place} {told['msg']}".replace(":  ", ": ")
+            f"{source} is not a keys document: {place} {result['msg']}".replace(":  ", ": ")
         ) from None
 
 

@@ -29,7 +29,7 @@ from calibrant_server.service.http.errors import (
 )
 from calibrant_server.service.http.parameters import only
 from calibrant_server.service.http.threads import note_tenant
-from calibrant_server.service.reads.queries import refuse_unread
+from calibrant_server.service.reads.queries import reject_unread
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.rates import Rates
 
@@ -249,7 +249,7 @@ def needs(*scopes: Scope, every_model: bool = False) -> Callable[[Request], Awai
             )
         _check_models(request, caller, every_model)
         if request.scope["query_string"]:
-            refuse_unread(request)  # behind the key, before everything else that an operation reads
+            reject_unread(request)  # behind the key, before everything else that an operation reads
         if scopes == ("admin",) and request.method != "GET":
             audit_of(request).is_due = True
         return caller

@@ -34,8 +34,10 @@ def pane_of(batch, sample_bytes=None, **spec):
     return pane
 
 
-def fitted(method, batch, raw=False, options=None, **question):
-    return fit(method, View(pane_of(batch), PaneQuery(**question), batch if raw else None), options)
+def fitted(method, batch, raw=False, options=None, **pane_query):
+    return fit(
+        method, View(pane_of(batch), PaneQuery(**pane_query), batch if raw else None), options
+    )
 
 
 def many_classes(n=3000, n_classes=5, seed=1, raters=3):

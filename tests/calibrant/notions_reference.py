@@ -301,7 +301,7 @@ def against_votes(rows: list[Row]) -> dict[str, float]:
     """EntCE, DistCE and RankCS, rows by weight."""
     sums: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        y = [v / row.n_ratings for v in row.votes]
+        y = [v / row.n_ratings for v in row.ratings]
         classes = range(len(y))
         pairs = [(a, b) for a in classes for b in classes if y[a] > y[b]]
         values = {
@@ -311,7 +311,7 @@ def against_votes(rows: list[Row]) -> dict[str, float]:
             "dist_ce": math.fsum(abs(a - b) for a, b in zip(y, row.p, strict=True)) / 2,
             "rank_cs": sorted(classes, key=lambda k: y[k]) == sorted(classes, key=lambda k: row.p[k]),
             "strict_pairs": all(row.p[a] > row.p[b] for a, b in pairs),
-            "untied_fraction": len(set(row.votes)) == len(row.votes),
+            "untied_fraction": len(set(row.ratings)) == len(row.ratings),
         }  # fmt: skip
         for name, value in values.items():
             sums[name].append(row.weight * value)
@@ -323,7 +323,7 @@ def disagreement(rows: list[Row]) -> float:
     """Over every ordered pair of two raters of a row."""
     total, weight = 0.0, 0.0
     for row in rows:
-        raters = [k for k, votes in enumerate(row.votes) for _ in range(votes)]
+        raters = [k for k, ratings in enumerate(row.ratings) for _ in range(ratings)]
         if len(raters) < 2:
             continue
         pairs = [(a, b) for i, a in enumerate(raters) for j, b in enumerate(raters) if i != j]

@@ -26,7 +26,7 @@ class Row:
 
     p: list[float]
     log_p: list[float]
-    votes: list[int]
+    ratings: list[int]
     weight: float
     unit: int
     replicate: int
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def n_ratings(self) -> int:
-        return sum(self.votes)
+        return sum(self.ratings)
 
     @property
     def top(self) -> int:
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def majority(self) -> int:
-        return self.votes.index(max(self.votes))
+        return self.ratings.index(max(self.ratings))
 
     def samples(self, policy: str) -> float:
         """Weight of the row under a policy, its own weight apart."""
@@ -51,9 +51,9 @@ class Row:
     def share(self, class_index: int, policy: str) -> float:
         """That weight's part that falls on a class."""
         if policy == "pooled":
-            return self.votes[class_index]
+            return self.ratings[class_index]
         if policy == "mean":
-            return self.votes[class_index] / self.n_ratings
+            return self.ratings[class_index] / self.n_ratings
         return float((self.majority if policy == "majority" else self.single) == class_index)
 
 
@@ -225,7 +225,7 @@ def score_sums(rows: list[Row], policy: str) -> dict[str, float]:
             parts["correct"].append(weight * (k == row.top))
             if share and row.log_p[k] == -math.inf:
                 parts["n_zero_probability"].append(
-                    row.votes[k] if policy in ("pooled", "mean") else 1
+                    row.ratings[k] if policy in ("pooled", "mean") else 1
                 )
             elif share:
                 parts["weight_finite"].append(weight)
@@ -352,7 +352,7 @@ def scaled(rows: list[Row], beta: float) -> list[Row]:
             Row(
                 [v / total for v in powers],
                 [],
-                row.votes,
+                row.ratings,
                 row.weight,
                 row.unit,
                 row.replicate,
@@ -394,7 +394,7 @@ def unit_sums(batch: Batch) -> dict[str, np.ndarray]:
             shared[suffix, row.unit, at] += omega
         for policy in ("mean", "majority", "single"):
             sums[f"correct_{policy}"][at] += row.share(k, policy) / size[row.unit]
-        sums["correct_pooled"][at] += row.votes[k] / ratings[row.unit]
+        sums["correct_pooled"][at] += row.ratings[k] / ratings[row.unit]
     for (suffix, _, at), omega in shared.items():
         sums["weight_squared" + suffix][at] += omega**2
     return sums

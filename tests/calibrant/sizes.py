@@ -32,7 +32,7 @@ def bound(spec: PaneSpec, labels: str, *, every_position: bool = False) -> int:
     Scores on an edge of the grid have positions of their own, which continuous scores do not fill.
     """
     classes, top = spec.class_grid, spec.top_grid
-    fine = len(spec.kept_classes) * (
+    fine = len(spec.stored_classes) * (
         classes.n_positions if every_position else classes.cells + 2 * classes.refinement
     )
     fine += top.n_positions if every_position else top.cells + 2 * top.refinement
@@ -41,10 +41,10 @@ def bound(spec: PaneSpec, labels: str, *, every_position: bool = False) -> int:
     # Pairs of bins of a unit: each bin with itself where rows are units.
     tables = 65 * (60 + 15 * (spec.n_classes if spec.n_classes <= 20 else 0)) + 21 * 60
     per_cell, per_bin = CELL_BYTES[labels]
-    votes = VOTES + (
+    ratings = VOTES + (
         spec.n_classes * (121 if every_position else 62) * 90 if spec.keeps_all_classes else 0
     )
-    return fine * per_cell + tables * per_bin + votes + REST
+    return fine * per_cell + tables * per_bin + ratings + REST
 
 
 def probabilities(rng: np.random.Generator, data: str, n: int) -> np.ndarray:

@@ -44,7 +44,7 @@ def test_counts(spec: PaneSpec, options: dict[str, Any]) -> None:
         "n_labelled": len(rows),
         "n_ratings": sum(row.n_ratings for row in rows),
         "n_units": len({row.unit for row in rows}),
-        "n_majority_ties": sum(row.votes.count(max(row.votes)) > 1 for row in rows),
+        "n_majority_ties": sum(row.ratings.count(max(row.ratings)) > 1 for row in rows),
         "n_unit_from_row": 0,
         "n_one_rating": sum(row.n_ratings == 1 for row in rows),
     }

@@ -1,4 +1,4 @@
-"""Alpha-calibration side by side: gradients, second versions, a known truth, and the cases that are refused."""
+"""Alpha-calibration side by side: gradients, second versions, a known truth, and the cases that are rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.special import gammaln, log_softmax, softmax
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
 from calibrant.raters.alpha_calibration import compare_calibrations, row_losses
 from calibrant.raters.alpha_fits import METHODS, dirichlet_multinomial_loss, fit_method
@@ -31,17 +31,17 @@ def played(
     z = rng.normal(size=(n, 3)) * 2
     f = softmax(z / temperature, axis=1)
     zeta = np.stack([rng.dirichlet(np.maximum(alpha * row, 1e-9)) for row in f])
-    votes = np.stack(
+    ratings = np.stack(
         [rng.multinomial(rng.integers(2, raters + 1), row / row.sum()) for row in zeta]
     )
     return Batch.from_columns(
-        {"logits": z, "label_counts": votes, "ids": [f"i{i}" for i in range(n)]}
+        {"logits": z, "label_counts": ratings, "ids": [f"i{i}" for i in range(n)]}
     ).batch
 
 
-def naive_loss(mean: np.ndarray, alpha: float, votes: np.ndarray) -> float:
+def naive_loss(mean: np.ndarray, alpha: float, ratings: np.ndarray) -> float:
     total = 0.0
-    for f, y in zip(mean, votes, strict=True):
+    for f, y in zip(mean, ratings, strict=True):
         total += gammaln(alpha + y.sum()) - gammaln(alpha)
         total -= sum(gammaln(alpha * p + v) - gammaln(alpha * p) for p, v in zip(f, y, strict=True))
     return total / len(mean)
@@ -49,14 +49,14 @@ def naive_loss(mean: np.ndarray, alpha: float, votes: np.ndarray) -> float:
 
 def test_the_loss_and_its_slopes() -> None:
     rng = np.random.default_rng(0)
-    mean, votes = rng.dirichlet(np.full(4, 9.0), 7), rng.integers(0, 4, (7, 4)).astype(float)
+    mean, ratings = rng.dirichlet(np.full(4, 9.0), 7), rng.integers(0, 4, (7, 4)).astype(float)
     place = rng.normal(size=7) * 2
-    loss, by_alpha, by_mean = dirichlet_multinomial_loss(mean, place, votes)
+    loss, by_alpha, by_mean = dirichlet_multinomial_loss(mean, place, ratings)
     for i in range(7):
-        assert loss[i] == pytest.approx(naive_loss(mean[[i]], np.exp(place[i]), votes[[i]]))
+        assert loss[i] == pytest.approx(naive_loss(mean[[i]], np.exp(place[i]), ratings[[i]]))
 
         def along(at: np.ndarray, i: int = i) -> float:
-            return float(dirichlet_multinomial_loss(at[None, 1:], at[:1], votes[[i]])[0][0])
+            return float(dirichlet_multinomial_loss(at[None, 1:], at[:1], ratings[[i]])[0][0])
 
         numeric = approx_fprime(np.append(place[i], mean[i]), along, 1e-7)
         assert np.append(by_alpha[i], by_mean[i]) == pytest.approx(numeric, rel=1e-4, abs=1e-5)
@@ -135,10 +135,10 @@ def test_every_methods_losses_are_those_of_its_own_numbers() -> None:
     """Naively, row by row of the validation part, from the temperature and the concentration that are answered."""
     batch = played(500, temperature=2.0)
     rows = voted_rows(batch)
-    z, votes = rows.logits[rows.half == 1], rows.votes[rows.half == 1]
+    z, ratings = rows.logits[rows.half == 1], rows.ratings[rows.half == 1]
     for name, told in compare_calibrations(batch)["methods"].items():
         loss, epistemic, after, bins, before = [], [], [], {}, {}
-        for logits, y in zip(z, votes, strict=True):
+        for logits, y in zip(z, ratings, strict=True):
             f, n = softmax(logits / told["temperature"]), y.sum()
             alpha = told["concentration"]
             if told["coefficients"] is not None:
@@ -228,9 +228,9 @@ def test_the_head_gives_new_rows_their_concentration() -> None:
 )
 def test_parts_that_are_none_are_rejected(parts: list[str], rule: str) -> None:
     batch = replace(played(200), units=np.array([f"u{i // 2}" for i in range(200)], object))
-    with pytest.raises(CalibrationInputError) as refused:
+    with pytest.raises(CalibrationInputError) as rejected:
         compare_calibrations(batch, parts=parts)
-    assert refused.value.violations[0].rule == rule
+    assert rejected.value.violations[0].rule == rule
 
 
 def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:
@@ -241,8 +241,8 @@ def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:
     zeta = np.stack(
         [rng.dirichlet(row) for row in np.maximum(alpha[:, None] * softmax(z, axis=1), 1e-9)]
     )
-    votes = np.stack([rng.multinomial(8, row / row.sum()) for row in zeta])
-    batch = Batch.from_columns({"logits": z, "label_counts": votes}).batch
+    ratings = np.stack([rng.multinomial(8, row / row.sum()) for row in zeta])
+    batch = Batch.from_columns({"logits": z, "label_counts": ratings}).batch
     found = compare_calibrations(batch, penalty=0.0, features=x)
     assert found["best"] == "head"
     head = found["methods"]["head"]["coefficients"]
@@ -262,17 +262,17 @@ def test_what_cannot_be_compared() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 100)
     one = Batch.from_columns({"probabilities": p, "labels": rng.integers(0, 3, 100)}).batch
-    with pytest.raises(NotAnswerable, match="one_vote"):
+    with pytest.raises(NoResultError, match="one_vote"):
         compare_calibrations(one)
     few = Batch.from_columns(
         {"probabilities": p, "labels": [[0, 1]] * 100, "units": [f"{i % 9}" for i in range(100)]}
     )
-    with pytest.raises(NotAnswerable, match="few_units"):
+    with pytest.raises(NoResultError, match="few_units"):
         compare_calibrations(few.batch)
     zeros = Batch.from_columns(
         {"probabilities": np.eye(3)[[0] * 100], "labels": [[1, 2]] * 100}
     ).batch
-    with pytest.raises(NotAnswerable, match="zero_probability"):
+    with pytest.raises(NoResultError, match="zero_probability"):
         compare_calibrations(zeros)
     batch = played(200)
     unknown = np.full((200, 1), np.nan)

@@ -28,7 +28,7 @@ def batch(**columns: Any) -> Batch:
     return Batch.from_columns({"probabilities": ROWS} | columns).batch
 
 
-def refused(**columns: Any) -> list[tuple[str, str]]:
+def rejected(**columns: Any) -> list[tuple[str, str]]:
     with pytest.raises(CalibrationInputError) as caught:
         batch(**columns)
     return [(each.pointer, each.rule) for each in caught.value.violations]
@@ -134,11 +134,11 @@ def test_texts_of_every_kind(name: str) -> None:
         slices={"site": make(["A", "B", "A", LONG])},
     )
     assert found.digest() == batch(**texts, slices={"site": ["A", "B", "A", LONG]}).digest()
-    assert refused(units=make(["u", None, "v", None])) == [
+    assert rejected(units=make(["u", None, "v", None])) == [
         ("/units/1", "null"),
         ("/units/3", "null"),
     ]
-    assert refused(slices={"site": make(["A", "B", None, "A"])}) == [("/slices/site/2", "null")]
+    assert rejected(slices={"site": make(["A", "B", None, "A"])}) == [("/slices/site/2", "null")]
     names = make(["cat", None, "dog", "cat"])
     named = Batch.from_columns(
         {"probabilities": ROWS, "labels": names}, class_names=["cat", "cow", "dog"]
@@ -183,43 +183,43 @@ def test_times_without_a_zone_are_rejected() -> None:
         pd.Series(at),
         pd.Series(at, dtype="timestamp[us][pyarrow]"),
     ):
-        assert refused(event_times=column) == [("/event_times", "time_zone")]
+        assert rejected(event_times=column) == [("/event_times", "time_zone")]
     times = pa.array([*at[:3], None], pa.timestamp("us", "UTC"))
-    assert refused(event_times=times) == [("/event_times/3", "null")]
-    assert refused(event_times=pa.array([1, 2, 3, 4])) == [("/event_times", "arrow_type")]
-    assert refused(event_times=pa.array([at[0].date()] * 4)) == [("/event_times", "arrow_type")]
+    assert rejected(event_times=times) == [("/event_times/3", "null")]
+    assert rejected(event_times=pa.array([1, 2, 3, 4])) == [("/event_times", "arrow_type")]
+    assert rejected(event_times=pa.array([at[0].date()] * 4)) == [("/event_times", "arrow_type")]
 
 
 def test_nulls_are_rejected_with_their_row() -> None:
-    assert refused(probabilities=pa.array([ROWS[0], None, ROWS[2], None])) == [
+    assert rejected(probabilities=pa.array([ROWS[0], None, ROWS[2], None])) == [
         ("/probabilities/1", "null"), ("/probabilities/3", "null"),
     ]  # fmt: skip
     for kind in (pa.list_(pa.float64()), pa.list_(pa.float64(), 3)):
         rows = [ROWS[0], ROWS[1], [0.5, None, 0.5], ROWS[3]]
         chunks = pa.chunked_array([pa.array(rows[:1], kind), pa.array(rows[1:], kind)])
-        assert refused(probabilities=chunks) == [("/probabilities/2", "null")]
-    assert refused(labels=pa.array([[0], [1, None], None, [2]])) == [("/labels/1", "null")]
-    assert refused(labels=pa.array([[0], [], None, [2]])) == [("/labels/1", "empty_ratings")]
-    assert refused(labels=pa.array([[0], [7, 1], None, [-1]])) == [
+        assert rejected(probabilities=chunks) == [("/probabilities/2", "null")]
+    assert rejected(labels=pa.array([[0], [1, None], None, [2]])) == [("/labels/1", "null")]
+    assert rejected(labels=pa.array([[0], [], None, [2]])) == [("/labels/1", "empty_ratings")]
+    assert rejected(labels=pa.array([[0], [7, 1], None, [-1]])) == [
         ("/labels/1", "class_range"),
         ("/labels/3", "class_range"),
     ]
-    assert refused(labels=pa.array([2**64 - 1, 0, 0, 0], pa.uint64())) == [
+    assert rejected(labels=pa.array([2**64 - 1, 0, 0, 0], pa.uint64())) == [
         ("/labels/0", "class_range")
     ]
-    assert refused(weights=pa.array([1.0, None, 2.0, 0.0])) == [("/weights/1", "null")]
-    assert refused(probabilities=None, confidences=pa.array([0.1, 0.2, None])) == [
+    assert rejected(weights=pa.array([1.0, None, 2.0, 0.0])) == [("/weights/1", "null")]
+    assert rejected(probabilities=None, confidences=pa.array([0.1, 0.2, None])) == [
         ("/confidences/2", "null")
     ]
-    assert refused(labels=pa.array([0.5, 1.0, None, 2.0])) == [("/labels/0", "class_index"), ("/labels/1", "class_index"),
+    assert rejected(labels=pa.array([0.5, 1.0, None, 2.0])) == [("/labels/0", "class_index"), ("/labels/1", "class_index"),
                                                              ("/labels/3", "class_index")]  # fmt: skip
 
 
 def test_rows_of_other_lengths_are_rejected_with_their_row() -> None:
-    assert refused(probabilities=pa.array([*ROWS[:3], [0.5, 0.5]])) == [
+    assert rejected(probabilities=pa.array([*ROWS[:3], [0.5, 0.5]])) == [
         ("/probabilities/3", "n_classes")
     ]
-    assert refused(label_counts=pa.array([[1, 0, 0], [0, 1], None, [0, 0, 1]])) == [
+    assert rejected(label_counts=pa.array([[1, 0, 0], [0, 1], None, [0, 0, 1]])) == [
         ("/label_counts/1", "n_classes")
     ]
 
@@ -289,7 +289,7 @@ def test_integer_arrays_of_labels_are_one_or_several_per_row() -> None:
         )
         for labels in (single, double):
             assert batch(labels=labels).digest() == batch(labels=labels.tolist()).digest()
-    assert refused(labels=np.array([[0, 1], [2, -1], [3, 0], [0, 0]])) == [
+    assert rejected(labels=np.array([[0, 1], [2, -1], [3, 0], [0, 0]])) == [
         ("/labels/1", "class_range"),
         ("/labels/2", "class_range"),
     ]

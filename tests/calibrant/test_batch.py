@@ -160,9 +160,9 @@ def test_rows_without_ids_hash_by_content() -> None:
 
 @pytest.mark.parametrize("name", [".", "..", "a\n", "", "ä"])
 def test_a_name_is_no_folder_of_a_path(name: str) -> None:
-    with pytest.raises(CalibrationInputError) as refused:
+    with pytest.raises(CalibrationInputError) as rejected:
         read({"confidences": [0.5, 0.5], "ids": ["a", name]})
-    assert [(each.pointer, each.rule) for each in refused.value.violations] == [("/ids/1", "name")]
+    assert [(each.pointer, each.rule) for each in rejected.value.violations] == [("/ids/1", "name")]
 
 
 def test_dots_in_a_name_are_letters() -> None:

@@ -11,7 +11,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import compute_metrics
-from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.disagreement_report import disagreement_report
 
 SLUGS = ("disagreement_loss", "disagreement_ce", "calibrated_disagreement_ce")
 
@@ -32,13 +32,13 @@ def view(z: np.ndarray, y: np.ndarray, raw: bool = True, bins: int = 15, **optio
 
 def naive(z: np.ndarray, y: np.ndarray, alpha: float, temperature: float, bins: int) -> dict:
     loss, before, after = [], {}, {}
-    for logits, votes in zip(z, y, strict=True):
-        n = votes.sum()
+    for logits, ratings in zip(z, y, strict=True):
+        n = ratings.sum()
         if n < 2:
             continue
         point = 1.0 - sum(p * p for p in softmax(logits / temperature))
         d = (alpha / (alpha + 1.0) if alpha else 1.0) * point
-        phi = 1.0 - sum(v * (v - 1) for v in votes) / (n * (n - 1))
+        phi = 1.0 - sum(v * (v - 1) for v in ratings) / (n * (n - 1))
         loss.append((phi - d) ** 2 + phi * (1.0 - phi))
         for held, score in ((before, point), (after, d)):
             held.setdefault(max(int(np.ceil(score * bins)), 1), []).append((d, phi))
@@ -122,11 +122,11 @@ def test_differences_need_replicates_of_the_loss() -> None:
 
 def test_the_report_scores_a_given_concentration() -> None:
     z, y = rows()
-    found = disagreement_answer(view(z, y, concentration=5.0))
+    found = disagreement_report(view(z, y, concentration=5.0))
     expected = naive(z, y, 5.0, 1.0, 15)
     for slug in SLUGS:
         assert found["given"][slug] == pytest.approx(expected[slug], abs=1e-9), slug
     fitted = naive(z, y, found["concentration"]["value"], 1.0, 15)
     for slug in SLUGS:
         assert found["after"][slug] == pytest.approx(fitted[slug], abs=1e-9), slug
-    assert "given" not in disagreement_answer(view(z, y))
+    assert "given" not in disagreement_report(view(z, y))

@@ -12,7 +12,7 @@ from scipy import stats
 
 from calibrant import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
-from calibrant.core.view import NotAnswerable
+from calibrant.core.view import NoResultError
 from calibrant.segmentation.box_plot import box
 from calibrant.segmentation.case_comparison import compare_case_errors, compare_cases, permutation_p
 from calibrant.segmentation.case_errors import ERRORS, case_errors
@@ -65,7 +65,7 @@ def test_boxes_leave_out_bins_of_a_case_with_few_samples() -> None:
     parts = some_parts()
     view = view_of(pane_of(batch_of(parts)), 10, background="in")
     least = 9
-    view = view.asking(replace(view.question, min_count=least))
+    view = view.asking(replace(view.pane_query, min_count=least))
     rates: dict[int, list[float]] = {m: [] for m in range(10)}
     weight, left_out = np.zeros(10), np.zeros(10)
     for p, labels in parts.values():
@@ -96,7 +96,7 @@ def test_one_case_in_detail() -> None:
         naive_errors(p[:, 1], labels == 1, 10, "hard")["ace"]
     )
     assert sum(row["weight"] for row in detail["classes"][1]["table"]) == len(p)
-    with pytest.raises(NotAnswerable, match="unknown_case"):
+    with pytest.raises(NoResultError, match="unknown_case"):
         case_reliability(view, "nobody")
 
 

@@ -10,7 +10,7 @@ from scipy.interpolate import BSpline
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
 from calibrant.segmentation.case_errors import case_errors
 from calibrant.segmentation.case_kernels import KERNELS, memberships
@@ -66,8 +66,8 @@ def test_mirrored_scores_have_mirrored_memberships(kernel: str) -> None:
 def batch_of(seed: int, n: int = 200) -> Batch:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet([1.0, 0.8, 0.5], n)
-    votes = np.array([rng.multinomial(rng.integers(1, 4), row) for row in p])
-    columns = {"probabilities": p, "label_counts": votes, "weights": rng.choice([1.0, 2.0], n)}
+    ratings = np.array([rng.multinomial(rng.integers(1, 4), row) for row in p])
+    columns = {"probabilities": p, "label_counts": ratings, "weights": rng.choice([1.0, 2.0], n)}
     return Batch.from_columns(
         columns | {"cases": [f"c{i % 3}" for i in range(n)]}, task="segmentation"
     ).batch
@@ -84,10 +84,10 @@ def view_of(batch: Batch, bins: int, raters: str = "pooled", **options: object) 
 def test_errors_are_those_of_the_rows(kernel: str, raters: str) -> None:
     batch, bins = batch_of(2), 7
     cases = case_errors(view_of(batch, bins, raters, membership=kernel, background="in"))
-    votes = batch.label_counts
+    ratings = batch.label_counts
     assert batch.weights is not None
-    weight = batch.weights * (votes.sum(axis=1) if raters == "pooled" else 1)
-    share = votes / votes.sum(axis=1, keepdims=True)
+    weight = batch.weights * (ratings.sum(axis=1) if raters == "pooled" else 1)
+    share = ratings / ratings.sum(axis=1, keepdims=True)
     for i, name in enumerate(cases.names):
         own = np.array([case == name for case in batch.cases])  # type: ignore[union-attr]
         for k in range(3):
@@ -108,9 +108,9 @@ def test_errors_are_those_of_the_rows(kernel: str, raters: str) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_kept_tables_say_that_they_need_rows(kernel: str) -> None:
     view = view_of(batch_of(3), 10, membership=kernel)
-    with pytest.raises(NotAnswerable, match="needs_raw_rows"):
-        case_errors(View(view.pane, view.question))
-    answer = compute_metrics(View(view.pane, view.question), ["ml1_ace"])["ml1_ace"]
+    with pytest.raises(NoResultError, match="needs_raw_rows"):
+        case_errors(View(view.pane, view.pane_query))
+    answer = compute_metrics(View(view.pane, view.pane_query), ["ml1_ace"])["ml1_ace"]
     assert (answer["value"], answer["reason"]) == (None, "needs_raw_rows")
 
 

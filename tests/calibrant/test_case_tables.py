@@ -202,8 +202,8 @@ def test_histograms_answer_for_their_own_policy_edges_and_bins_only() -> None:
         pane.fill_histogram(histogram)
     pane = Pane.unpack(pane.pack())
     assert len(cases_of(view_of(pane, 20))["cases"]) == 2
-    for question in ({"raters": "mean"}, {"edges": "left"}):
-        assert cases_of(view_of(pane, 20, **question))["reason"] == "not_in_histogram"
+    for pane_query in ({"raters": "mean"}, {"edges": "left"}):
+        assert cases_of(view_of(pane, 20, **pane_query))["reason"] == "not_in_histogram"
     coarse = PaneSpec("segmentation", 3, grid=60)
     small = Pane(coarse)
     for k in range(3):

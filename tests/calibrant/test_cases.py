@@ -12,7 +12,7 @@ from calibrant import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
 from calibrant.report import score_batch
 from calibrant.segmentation.case_errors import ERRORS, case_errors
@@ -83,13 +83,15 @@ def test_label_policies_and_weights(policy: str) -> None:
     weights = rng.choice([0.5, 1.0, 2.0], 80)
     batch = batch_of({"a": (p, np.array(labels, dtype=object))}, weights=weights)
     cases = case_errors(view_of(pane_of(batch), 10, raters=policy, background="in"))
-    votes = batch.label_counts
+    ratings = batch.label_counts
     if policy == "pooled":
-        hits, weight = votes.astype(float), weights * votes.sum(axis=1)
+        hits, weight = ratings.astype(float), weights * ratings.sum(axis=1)
     else:
         weight = weights
         chosen = batch.majority[0] if policy == "majority" else batch.chosen_rating
-        hits = votes / votes.sum(axis=1, keepdims=True) if policy == "mean" else np.eye(3)[chosen]
+        hits = (
+            ratings / ratings.sum(axis=1, keepdims=True) if policy == "mean" else np.eye(3)[chosen]
+        )
     for k in range(3):
         at = equal_width_bin(p[:, k], 10)
         total = np.bincount(at, weight, 10)
@@ -209,7 +211,7 @@ def test_composites_come_from_rows() -> None:
     assert answer["classes"] == ["whole", "two"]
     assert answer["membership"] == "soft"
     assert answer["value"] == pytest.approx(np.mean(expected), abs=1e-9)
-    with pytest.raises(NotAnswerable, match="needs_raw_rows"):
+    with pytest.raises(NoResultError, match="needs_raw_rows"):
         case_errors(view_of(pane_of(batch), 10, composites={"whole": [1, 2]}))
     with pytest.raises(CalibrationInputError, match="composite"):
         case_errors(view_of(pane_of(batch), 10, composites={"whole": [3]}))
@@ -219,8 +221,8 @@ def test_composites_come_from_rows() -> None:
 def test_rows_and_kept_tables_agree(membership: str) -> None:
     batch = batch_of(some_parts())
     pane = pane_of(batch)
-    question = PaneQuery(bins=20, options={"membership": membership})
-    kept, raw = cases_of(View(pane, question)), cases_of(View(pane, question, batch))
+    pane_query = PaneQuery(bins=20, options={"membership": membership})
+    kept, raw = cases_of(View(pane, pane_query)), cases_of(View(pane, pane_query, batch))
     assert raw["summary"]["ace"]["macro"]["value"] == pytest.approx(
         kept["summary"]["ace"]["macro"]["value"], abs=1e-9
     )

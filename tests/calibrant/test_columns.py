@@ -25,10 +25,10 @@ def read(columns: dict[str, Any], **options: Any) -> Batch:
 
 
 def violations(columns: dict[str, Any], **options: Any) -> list[tuple[str, str]]:
-    with pytest.raises(CalibrationInputError) as refused:
+    with pytest.raises(CalibrationInputError) as rejected:
         Batch.from_columns(columns, **options)
-    assert all(o.detail for o in refused.value.violations)
-    return [(o.pointer, o.rule) for o in refused.value.violations]
+    assert all(o.detail for o in rejected.value.violations)
+    return [(o.pointer, o.rule) for o in rejected.value.violations]
 
 
 def third(column: str, value: Any) -> dict[str, Any]:
@@ -440,9 +440,9 @@ def test_times_that_are_none(times: Any, rules: tuple[str, str]) -> None:
 
 def test_a_rejected_time_says_what_is_wrong_with_it() -> None:
     times = ["2026-11-20T09:00:00Z", "yesterday", "1969-12-31T23:59:59Z"]
-    with pytest.raises(CalibrationInputError) as refused:
+    with pytest.raises(CalibrationInputError) as rejected:
         read(GOOD | {"event_times": times})
-    none, early = (each.detail for each in refused.value.violations)
+    none, early = (each.detail for each in rejected.value.violations)
     assert "RFC 3339" in none and "1970 to 9999" in early and "RFC 3339" not in early
 
 
@@ -456,9 +456,9 @@ def test_a_rejected_time_says_what_is_wrong_with_it() -> None:
 def test_a_row_of_another_length_names_what_it_is_compared_with(
     rows: Any, n_classes: int | None, said: str
 ) -> None:
-    with pytest.raises(CalibrationInputError) as refused:
+    with pytest.raises(CalibrationInputError) as rejected:
         read({"probabilities": rows}, n_classes=n_classes)
-    assert said in [each.detail for each in refused.value.violations]
+    assert said in [each.detail for each in rejected.value.violations]
 
 
 def test_time_arrays_of_other_types_are_rejected() -> None:

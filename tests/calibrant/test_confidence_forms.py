@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
 from calibrant.segmentation.case_tables import CELLS as CASE_CELLS
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
-from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.histogram_smoothing import smoothed
 from calibrant.segmentation.histogram_state import complete_rows, confidence_of, left
 from calibrant.segmentation.histogram_updates import read_arrays, updates_of
@@ -27,10 +27,10 @@ def batch_of(seed: int, n: int = 400, n_classes: int = 3, **columns: Any) -> Bat
     p[::5] = np.round(p[::5] * 20) / 20
     p[::5, 0] = 1.0 - p[::5, 1:].sum(axis=1)
     p = np.clip(p, 0.0, 1.0)
-    votes = np.array(
+    ratings = np.array(
         [rng.multinomial(rng.integers(1, 4), row) for row in p / p.sum(axis=1, keepdims=True)]
     )
-    given = {"probabilities": p, "label_counts": votes, "weights": rng.choice([1.0, 2.5], n)}
+    given = {"probabilities": p, "label_counts": ratings, "weights": rng.choice([1.0, 2.5], n)}
     return Batch.from_columns(given | columns, task="multiclass", n_classes=n_classes).batch
 
 
@@ -66,7 +66,7 @@ def test_one_case_has_its_labels_alone() -> None:
     )
     assert found["prediction"] is None
     assert found["missing"]["prediction"] == "not_kept_by_case"
-    with pytest.raises(NotAnswerable, match="unknown_case"):
+    with pytest.raises(NoResultError, match="unknown_case"):
         confidence_of(view, case="scan-9")
 
 
@@ -95,14 +95,14 @@ def test_exact_sums_travel_with_their_arrays() -> None:
     batch = batch_of(6)
     told = confidence_of(View(pane_of(batch), left(240, "pooled")))
     arrays = {name: told[name] for name in ("label", "prediction", "uncertainty", "exact")}
-    found = histogram_answer(read_arrays(json.loads(json.dumps(arrays))), bins=20, least=0)
+    found = histogram_report(read_arrays(json.loads(json.dumps(arrays))), bins=20, least=0)
     loss = compute_metrics(View(pane_of(batch), left(15, "pooled")), ("nll", "brier"))
     for slug in ("nll", "brier"):
         expected = (
             loss[slug]["value"] if loss[slug]["value"] is not None else loss[slug]["finite_value"]
         )
         assert found[slug]["exact_mean"] == pytest.approx(expected, abs=1e-9)
-    without = histogram_answer(
+    without = histogram_report(
         read_arrays({name: arrays[name] for name in arrays if name != "exact"}), bins=20, least=0
     )
     assert without["nll"]["exact_mean"] is None and without["nll"]["mean"] == found["nll"]["mean"]
@@ -120,9 +120,9 @@ def test_exact_sums_travel_with_their_arrays() -> None:
 )
 def test_exact_sums_of_other_samples_are_rejected(exact: Any, rule: str) -> None:
     label = [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
-    with pytest.raises(CalibrationInputError) as refusal:
+    with pytest.raises(CalibrationInputError) as rejection:
         read_arrays({"label": label, "exact": exact})
-    assert (refusal.value.violations[0].pointer, refusal.value.violations[0].rule) == (
+    assert (rejection.value.violations[0].pointer, rejection.value.violations[0].rule) == (
         "/exact",
         rule,
     )
@@ -166,9 +166,9 @@ HALVES = {"label": [[[0, 2.0], [1, 0]], [[0, 1], [2.0, 0]]]}
 def test_arrays_that_contradict_each_other_are_rejected(
     fields: dict[str, Any], pointer: str, rule: str
 ) -> None:
-    with pytest.raises(CalibrationInputError) as refused:
+    with pytest.raises(CalibrationInputError) as rejected:
         read_arrays(fields)
-    assert (refused.value.violations[0].pointer, refused.value.violations[0].rule) == (
+    assert (rejected.value.violations[0].pointer, rejected.value.violations[0].rule) == (
         pointer,
         rule,
     )
@@ -218,20 +218,20 @@ def test_smoothing_leaves_the_state_as_it_is() -> None:
 
 def test_all_that_is_read_of_one_histogram() -> None:
     two, three = (ConfidenceHistogram.of_batch(batch_of(7, n_classes=k)) for k in (2, 3))
-    found = histogram_answer(two, bins=10, least=5)
+    found = histogram_report(two, bins=10, least=5)
     json.dumps(found, allow_nan=False)
     assert found["temperature"]["temperature"] is not None
     assert len(found["curve"]["temperature"]) == len(found["curve"]["nll"]) == 96
     assert found["errors"]["bins"] == 10
     assert len(found["roc"]) == 2 and 0 <= found["roc"][1]["auc"] <= 1
-    more = histogram_answer(three)
+    more = histogram_report(three)
     json.dumps(more, allow_nan=False)
     assert (more["temperature"], more["curve"], len(more["roc"])) == (None, None, 3)
-    bare = histogram_answer(read_arrays({"label": three.label, "prediction": three.prediction}))
+    bare = histogram_report(read_arrays({"label": three.label, "prediction": three.prediction}))
     assert bare["uncertainty"] is None
     assert bare["nll"]["exact_mean"] is None
     assert bare["errors"] == more["errors"] | {"least_of": bare["errors"]["least_of"]}
-    full = histogram_answer(
+    full = histogram_report(
         read_arrays(
             {"label": three.label, "prediction": three.prediction, "uncertainty": three.uncertainty}
         )
@@ -240,7 +240,7 @@ def test_all_that_is_read_of_one_histogram() -> None:
 
 
 def test_nothing_is_read_of_nothing() -> None:
-    empty = histogram_answer(ConfidenceHistogram.empty(2, 100))
+    empty = histogram_report(ConfidenceHistogram.empty(2, 100))
     json.dumps(empty, allow_nan=False)
     assert empty["nll"]["mean"] is None
     assert empty["temperature"]["reason"] == "no_data"
@@ -255,9 +255,9 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
         sent.fill_histogram(update)
         if update.class_index != 1:
             lacking.fill_histogram(update)
-    question = left(20, "pooled")
+    pane_query = left(20, "pooled")
     found, expected, nothing = (
-        compute_metrics(View(pane, question), ["all_label_ece"])["all_label_ece"]
+        compute_metrics(View(pane, pane_query), ["all_label_ece"])["all_label_ece"]
         for pane in (sent, whole, lacking)
     )
     assert found["value"] == pytest.approx(expected["value"], abs=0.5 / 14400)
@@ -267,10 +267,10 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
     )
     assert (nothing["value"], nothing["reason"]) == (None, "not_in_histogram")
     sent.fill_batch(batch)
-    twice = compute_metrics(View(sent, question), ["all_label_ece"])["all_label_ece"]
+    twice = compute_metrics(View(sent, pane_query), ["all_label_ece"])["all_label_ece"]
     assert twice["value"] == pytest.approx(expected["value"], abs=1e-3)
     assert twice["n_ratings"] == found["n_ratings"] + expected["n_ratings"]
-    scope_all = compute_metrics(View(whole, replace(question, scope="all")), ["ece"])["ece"]
+    scope_all = compute_metrics(View(whole, replace(pane_query, scope="all")), ["ece"])["ece"]
     assert scope_all["value"] == expected["value"]
 
 
@@ -282,20 +282,20 @@ def test_posted_uncertainty_is_stored_and_scored() -> None:
     histogram = ConfidenceHistogram.of_batch(batch)
     for update in updates_of(histogram, spec):
         sent.fill_histogram(update)
-    question = left(20, "pooled")
+    pane_query = left(20, "pooled")
     found, expected = (
-        compute_metrics(View(pane, question), ["uce"])["uce"] for pane in (sent, whole)
+        compute_metrics(View(pane, pane_query), ["uce"])["uce"] for pane in (sent, whole)
     )
     assert found["value"] == pytest.approx(expected["value"], abs=1e-3)
     assert found["weight_in_histograms"] == pytest.approx(histogram.mass)
     assert (found["null_mean"], found["null_reason"]) == (None, "not_in_histogram")
     again = Pane.unpack(sent.pack()).merge(whole)
-    twice = compute_metrics(View(again, question), ["uce"])["uce"]
+    twice = compute_metrics(View(again, pane_query), ["uce"])["uce"]
     assert twice["value"] == pytest.approx(expected["value"], abs=1e-3)
-    shown = confidence_of(View(sent, question))
+    shown = confidence_of(View(sent, pane_query))
     naive = histogram.uncertainty.sum(axis=1)
     assert np.array(shown["uncertainty"]).sum(axis=1) == pytest.approx(naive, rel=1e-12)
-    other = compute_metrics(View(sent, replace(question, edges="right")), ["uce"])["uce"]
+    other = compute_metrics(View(sent, replace(pane_query, edges="right")), ["uce"])["uce"]
     assert (other["value"], other["reason"]) == (None, "not_in_histogram")
 
 

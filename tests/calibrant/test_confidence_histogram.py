@@ -168,11 +168,11 @@ def test_a_tie_of_two_classes_counts_once_and_for_the_lower() -> None:
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
 def test_several_raters(raters: str) -> None:
     rng = np.random.default_rng(6)
-    votes = rng.integers(0, 3, (200, 3)) + np.array([1, 0, 0])
-    rows = {"probabilities": rng.dirichlet(np.ones(3), 200), "label_counts": votes}
+    ratings = rng.integers(0, 3, (200, 3)) + np.array([1, 0, 0])
+    rows = {"probabilities": rng.dirichlet(np.ones(3), 200), "label_counts": ratings}
     batch = Batch.from_columns(rows).batch
     histogram = ConfidenceHistogram.of_batch(batch, raters=raters)
-    n = votes.sum() if raters == "pooled" else 200
+    n = ratings.sum() if raters == "pooled" else 200
     assert histogram.label[0].sum() == pytest.approx(n)
     assert histogram.n_samples == n
     assert histogram.label[:, 1].sum() == pytest.approx(n)
@@ -313,12 +313,12 @@ def test_updates_of_the_service_and_back() -> None:
     for update in updates_of(histogram, spec, case="scan"):
         sent.fill_histogram(update)
     check_pane(sent)
-    question = PaneQuery(bins=20, edges="left")
+    pane_query = PaneQuery(bins=20, edges="left")
     slugs = ["ece", "classwise_ece"]
-    got, wanted = (compute_metrics(View(pane, question), slugs) for pane in (sent, filled))
+    got, wanted = (compute_metrics(View(pane, pane_query), slugs) for pane in (sent, filled))
     for slug in slugs:
         assert got[slug]["value"] == pytest.approx(wanted[slug]["value"], abs=1 / 14400)
-    cases = compute_metrics(View(sent, question), ["ml1_ece"])["ml1_ece"]
+    cases = compute_metrics(View(sent, pane_query), ["ml1_ece"])["ml1_ece"]
     assert cases["n_cases"] == 1
     # Regrouped once more, so each centre moves by up to half a cell of the model's grid.
     updates = [update for update in updates_of(histogram, spec) if update.kind == "class"]
@@ -418,7 +418,7 @@ def test_what_cannot_be_answered_is_rejected() -> None:
         ConfidenceHistogram.of_batch(batch_of(1, 20)),
         ConfidenceHistogram.of_batch(batch_of(1, 20, 2)),
     )
-    for refused in (
+    for rejected in (
         lambda: HistogramLosses(three, EceOptions()),
         lambda: fit_histogram_temperature(two, "log"),
         lambda: fit_histogram_temperature(two, low=2.0, high=1.0),
@@ -436,6 +436,6 @@ def test_what_cannot_be_answered_is_rejected() -> None:
         lambda: ConfidenceHistogram.empty(2, 1),
     ):
         with pytest.raises(CalibrationInputError):
-            refused()
+            rejected()
     with pytest.raises(ValueError, match="expected 2"):
         two.fill(batch_of(1, 20))

@@ -1,4 +1,4 @@
-"""STAPLE and the errors against a consensus: a naive EM, limits, invariances, and what is refused."""
+"""STAPLE and the errors against a consensus: a naive EM, limits, invariances, and what is rejected."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_better_raters_are_found() -> None:
     assert found.converged
     assert found.sensitivity == pytest.approx(skill, abs=0.03)
     assert found.specificity == pytest.approx(skill, abs=0.03)
-    votes = marked.sum(axis=1) > 2
-    assert (found.mask == truth).mean() > (votes == truth).mean()
+    ratings = marked.sum(axis=1) > 2
+    assert (found.mask == truth).mean() > (ratings == truth).mean()
 
 
 def test_limits_and_order() -> None:
@@ -95,8 +95,8 @@ def rated(n: int = 60, n_raters: int = 3) -> tuple[Batch, dict[str, np.ndarray]]
 
 
 def consensus(batch: Batch, raters: dict | None, **params: object) -> dict:
-    question = {"metrics": ["ece"], "include": ["consensus"], "bins": 10} | params
-    return score_batch(batch, question, raters)["consensus"]
+    pane_query = {"metrics": ["ece"], "include": ["consensus"], "bins": 10} | params
+    return score_batch(batch, pane_query, raters)["consensus"]
 
 
 def test_errors_against_the_consensus_by_hand() -> None:

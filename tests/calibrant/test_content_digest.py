@@ -153,7 +153,7 @@ def test_predictions_then_labels_are_labelled_predictions() -> None:
     spec = SPECS["three"]
     labelled = random_batch(np.random.default_rng(3), spec, 30, unlabelled=0.3)
     none = np.zeros(0, np.int64)
-    bare = replace(labelled, votes=type(labelled.votes)(none, none, none))
+    bare = replace(labelled, ratings=type(labelled.ratings)(none, none, none))
     late = replace(labelled, delays=np.full(labelled.n, 9))
     pane = pane_of(spec, bare)
     assert pane.digest() != pane_of(spec, labelled).digest()
@@ -375,7 +375,7 @@ def test_a_million_rows_and_sums_of_their_pairs_do_not_collide() -> None:
     n = 1_000_000
     p = np.arange(n) / n
     rows = Batch("binary", np.stack([1.0 - p, p], axis=1), False, random_batch(
-        np.random.default_rng(0), SPECS["binary"], 1).take(np.zeros(0, np.int64)).votes)  # fmt: skip
+        np.random.default_rng(0), SPECS["binary"], 1).take(np.zeros(0, np.int64)).ratings)  # fmt: skip
     high, low = row_hashes(rows, with_cases=False)
     for lane in (high, low):
         for values in (lane, lane + np.roll(lane, 1), lane + np.roll(lane, 1000)):

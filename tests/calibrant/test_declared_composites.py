@@ -75,9 +75,9 @@ def test_one_composite_by_hand() -> None:
 def test_own_classes_are_as_without_composites() -> None:
     plain = Pane(PaneSpec("segmentation", 3))
     plain.fill_batch(scans())
-    question = PaneQuery(bins=20)
-    mine = values(View(stored(scans()), question), METRICS)
-    assert mine == values(View(plain, question), METRICS)
+    pane_query = PaneQuery(bins=20)
+    mine = values(View(stored(scans()), pane_query), METRICS)
+    assert mine == values(View(plain, pane_query), METRICS)
     assert PaneSpec("segmentation", 3).digest == PaneSpec("segmentation", 3, composites=()).digest
     assert PaneSpec("segmentation", 3).digest != SPEC.digest
     assert PaneSpec.from_dict(SPEC.to_dict()) == SPEC

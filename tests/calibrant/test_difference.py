@@ -14,14 +14,14 @@ from calibrant.metrics import PaneQuery, View, compute_metrics
 
 SPEC = PaneSpec("binary", 2)
 SLUGS = ["brier", "accuracy", "nll", "ece", "debiased_ece", "mce", "kde_ece", "refinement_loss"]
-QUESTION = PaneQuery(bins=10, scope="positive")
+PANE_QUERY = PaneQuery(bins=10, scope="positive")
 READ = ("counts", "positive", "replicates", "scores", "units")
 
 
 def view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:
     pane = Pane(SPEC)
     pane.fill_batch(Batch.from_columns({"confidences": p, "labels": y, "units": units}).batch)
-    return View(pane, QUESTION)
+    return View(pane, PANE_QUERY)
 
 
 def quick_view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:
@@ -30,7 +30,7 @@ def quick_view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:
     pane = Pane(SPEC)
     for name in READ:
         pane[name].fill(filling)
-    return View(pane, QUESTION)
+    return View(pane, PANE_QUERY)
 
 
 def test_the_quick_view_answers_like_the_whole_one() -> None:
@@ -128,7 +128,7 @@ def test_no_data_on_one_side_is_no_difference() -> None:
     rng = np.random.default_rng(2)
     p = rng.random(100)
     view = view_of(p, (rng.random(100) < p).astype(int), names(100))
-    empty = View(Pane(SPEC), QUESTION)
+    empty = View(Pane(SPEC), PANE_QUERY)
     found = differences(view, empty, ["ece", "brier"])
     for each in found.values():
         assert (each["difference"], each["difference_interval"]) == (None, None)

@@ -16,10 +16,10 @@ from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, rising_factors
 from calibrant.core.batch_sums import Filling
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
 from calibrant.raters.concentration import Concentration, fit_concentration
-from calibrant.raters.disagreement_report import disagreement_answer, thresholds
+from calibrant.raters.disagreement_report import disagreement_report, thresholds
 from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
 from calibrant.raters.label_statistics import disagreement, u_statistic
 from calibrant.raters.posterior import dirichlet_disagreement, point_disagreement
@@ -48,9 +48,11 @@ def pane(z: np.ndarray, y: np.ndarray, **columns: Any) -> Pane:
     return whole
 
 
-def view(whole: Pane, **question: Any) -> View:
-    options = {name: question.pop(name) for name in ("loss_weight", "penalty") if name in question}
-    return View(whole, PaneQuery(**question, options=options))
+def view(whole: Pane, **pane_query: Any) -> View:
+    options = {
+        name: pane_query.pop(name) for name in ("loss_weight", "penalty") if name in pane_query
+    }
+    return View(whole, PaneQuery(**pane_query, options=options))
 
 
 def fit(z: np.ndarray, y: np.ndarray, penalty: float = 0.0, **columns: Any) -> Concentration:
@@ -154,10 +156,10 @@ def test_disagreement_is_its_u_statistic() -> None:
     np.testing.assert_allclose(disagreement(y), differ, atol=1e-14)
 
 
-@pytest.mark.parametrize(("order", "votes"), [(0, [[1]]), (1, [[-1]])])
-def test_u_statistic_rejects(order: int, votes: list[list[int]]) -> None:
+@pytest.mark.parametrize(("order", "ratings"), [(0, [[1]]), (1, [[-1]])])
+def test_u_statistic_rejects(order: int, ratings: list[list[int]]) -> None:
     with pytest.raises(ValueError):
-        u_statistic(votes, lambda counts: 1.0, order)
+        u_statistic(ratings, lambda counts: 1.0, order)
 
 
 def test_rising_factors_equal_the_gamma_function() -> None:
@@ -241,7 +243,7 @@ def test_ratings_without_dispersion_run_to_the_end() -> None:
     assert free.value == pytest.approx(4096.0)
     assert (free.gradient_norm, free.iterations) == (0.0, 0)
     assert held.value < 1000.0
-    warned = disagreement_answer(view(pane(z, y + rng.integers(0, 1, y.shape))))["warnings"]
+    warned = disagreement_report(view(pane(z, y + rng.integers(0, 1, y.shape))))["warnings"]
     assert "none_detected" in {warning["rule"] for warning in warned}
 
 
@@ -257,10 +259,10 @@ def test_unanimous_ratings_against_doubt_run_to_the_other_end() -> None:
 def test_one_vote_leaves_the_concentration_unidentified() -> None:
     z, y = votes_of(100, 2.0, 1)
     whole = pane(z, y)
-    with pytest.raises(NotAnswerable, match="one_vote"):
+    with pytest.raises(NoResultError, match="one_vote"):
         fit_concentration(whole["concentration"])
-    with pytest.raises(NotAnswerable, match="one_vote"):
-        disagreement_answer(view(whole))
+    with pytest.raises(NoResultError, match="one_vote"):
+        disagreement_report(view(whole))
     for found in compute_metrics(view(whole), ("disagreement_loss", "disagreement_ce")).values():
         assert found["value"] is None
         assert found["reason"] == "one_vote"
@@ -277,11 +279,11 @@ def test_single_ratings_do_not_move_the_fit() -> None:
 def test_ratings_for_impossible_classes_are_counted_apart() -> None:
     z, y = votes_of(60, 2.0, 4)
     impossible = np.tile([0.5, 0.5, 0.0], (7, 1))
-    votes = np.tile([1, 1, 2], (7, 1))
-    found = fit(np.concatenate([z, impossible]), np.concatenate([y, votes]))
+    ratings = np.tile([1, 1, 2], (7, 1))
+    found = fit(np.concatenate([z, impossible]), np.concatenate([y, ratings]))
     assert found.value == fit(z, y).value
     assert (found.n, found.n_zero_probability) == (60, 7)
-    answer = disagreement_answer(view(pane(impossible, votes)))
+    answer = disagreement_report(view(pane(impossible, ratings)))
     assert answer["concentration"] is None
     assert answer["after"] is None
     assert answer["reason"] == "zero_probability"
@@ -290,9 +292,9 @@ def test_ratings_for_impossible_classes_are_counted_apart() -> None:
 def test_answer_is_json_and_merges() -> None:
     z, y = mixed(n=2000)
     whole = pane(z, y)
-    answer = disagreement_answer(view(whole))
+    answer = disagreement_report(view(whole))
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
-    merged = disagreement_answer(view(pane(z[900:], y[900:]).merge(pane(z[:900], y[:900]))))
+    merged = disagreement_report(view(pane(z[900:], y[900:]).merge(pane(z[:900], y[:900]))))
     for name in ("rater_disagreement", "disagreement_loss", "disagreement_ce", "epistemic_loss"):
         assert merged[name] == pytest.approx(answer[name], abs=1e-12)
     assert merged["concentration"]["value"] == pytest.approx(
@@ -309,7 +311,7 @@ def test_answer_is_json_and_merges() -> None:
 
 
 def test_concentration_of_well_made_ratings_improves_the_loss() -> None:
-    answer = disagreement_answer(view(pane(*votes_of(2000, 2.0, 5))))
+    answer = disagreement_report(view(pane(*votes_of(2000, 2.0, 5))))
     assert answer["after"]["disagreement_loss"] < answer["before"]["disagreement_loss"]
     assert answer["after"]["disagreement_ce"] < answer["before"]["disagreement_ce"]
     assert answer["after"]["epistemic_loss_after_one_vote"] < answer["epistemic_loss"]
@@ -322,7 +324,7 @@ def test_wrong_order_is_warned_of() -> None:
     rng = np.random.default_rng(1)
     z = np.tile([0.95, 0.03, 0.02], (500, 1))
     y = rng.multinomial(4, [0.5, 0.3, 0.2], 500)
-    answer = disagreement_answer(view(pane(z, y)))
+    answer = disagreement_report(view(pane(z, y)))
     warning = next(w for w in answer["warnings"] if w["rule"] == "order_wrong")
     assert warning["share"] == 1.0
     assert "loss_worse" in {w["rule"] for w in answer["warnings"]}
@@ -364,11 +366,11 @@ def test_thresholds_of_posteriors_are_where_their_loss_says() -> None:
 @pytest.mark.parametrize("penalty", [-1.0, "much", float("nan")])
 def test_a_penalty_outside_its_range_is_rejected(penalty: object) -> None:
     with pytest.raises(CalibrationInputError):
-        disagreement_answer(view(pane(*votes_of(20, 2.0, 3)), penalty=penalty))
+        disagreement_report(view(pane(*votes_of(20, 2.0, 3)), penalty=penalty))
 
 
 def test_bins_that_the_state_does_not_hold() -> None:
-    with pytest.raises(NotAnswerable, match="bins_not_exact"):
+    with pytest.raises(NoResultError, match="bins_not_exact"):
         disagreement_table(view(pane(*votes_of(20, 2.0, 3)), bins=16))
 
 
@@ -382,8 +384,8 @@ def test_intervals_hold_the_estimates() -> None:
 def test_order_of_rows_and_classes_does_not_matter() -> None:
     z, y = mixed()
     order = np.random.default_rng(0).permutation(len(z))
-    reference = disagreement_answer(view(pane(z, y)))
-    other = disagreement_answer(view(pane(z[order][:, [1, 2, 0]], y[order][:, [1, 2, 0]])))
+    reference = disagreement_report(view(pane(z, y)))
+    other = disagreement_report(view(pane(z[order][:, [1, 2, 0]], y[order][:, [1, 2, 0]])))
     for name in ("disagreement_loss", "disagreement_ce", "epistemic_loss", "mean_disagreement"):
         assert other[name] == pytest.approx(reference[name], abs=1e-12)
     assert other["concentration"]["value"] == pytest.approx(
@@ -437,13 +439,13 @@ def test_intervals_of_bins_hold_what_is_true() -> None:
     held = n = 0
     for _ in range(20):
         p = rng.dirichlet(np.ones(3), 600)
-        votes = np.array([rng.multinomial(3, row) for row in p])
+        ratings = np.array([rng.multinomial(3, row) for row in p])
         batch = Batch.from_columns(
-            {"probabilities": p, "label_counts": votes}, task="multiclass"
+            {"probabilities": p, "label_counts": ratings}, task="multiclass"
         ).batch
         pane = Pane(PaneSpec("multiclass", 3))
         pane.fill_batch(batch)
-        for row in disagreement_answer(View(pane, PaneQuery(bins=5)))["reliability"]:
+        for row in disagreement_report(View(pane, PaneQuery(bins=5)))["reliability"]:
             if row["n"] >= 30:
                 # The truth of a bin is the mean of the predictions in it.
                 held += row["interval"][0] <= row["predicted"] <= row["interval"][1]

@@ -67,8 +67,8 @@ def naive(columns, raters, scope, single):
         class_index = int(np.argmax(p)) if scope == "score" else int(scope.split(":")[1])
         share = ratings.count(class_index) / len(ratings)
         if raters == "majority":
-            votes = [ratings.count(k) for k in range(len(p))]
-            share = float(votes.index(max(votes)) == class_index)
+            own_ratings = [ratings.count(k) for k in range(len(p))]
+            share = float(own_ratings.index(max(own_ratings)) == class_index)
         elif raters == "single":
             share = float(single[i] == class_index)
         place = int(np.ceil(p[class_index] * BINS)) - 1

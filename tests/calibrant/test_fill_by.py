@@ -244,7 +244,7 @@ def test_numbers_of_a_binary_model_are_those_of_class_one() -> None:
 # Violations.
 
 
-def refused(given: Any, **options: Any) -> list[tuple[str, str]]:
+def rejected(given: Any, **options: Any) -> list[tuple[str, str]]:
     with pytest.raises(CalibrationInputError) as caught:
         fill_by(given, SPEC, **{**OPTIONS, **options})
     return [(each.pointer, each.rule) for each in caught.value.violations]
@@ -261,32 +261,32 @@ def test_violations_name_the_table_s_own_columns_and_rows() -> None:
     for name, value, rule in changes:
         column = list(whole[name])
         column[4] = value
-        assert refused(whole | {name: column}) == [(f"/{name}/4", rule)]
-    assert refused(columns | {"p": whole["probabilities"][:5]}, probabilities="p") == [
+        assert rejected(whole | {name: column}) == [(f"/{name}/4", rule)]
+    assert rejected(columns | {"p": whole["probabilities"][:5]}, probabilities="p") == [
         ("/patient", "length")
     ]
-    assert refused(columns, unit="nobody") == [("/nobody", "missing")]
-    assert refused(columns, slices=["town"]) == [("/town", "missing")]
+    assert rejected(columns, unit="nobody") == [("/nobody", "missing")]
+    assert rejected(columns, slices=["town"]) == [("/town", "missing")]
     assert (
-        refused({name: columns[name] for name in ("ts", "site", "patient")})[0][1]
+        rejected({name: columns[name] for name in ("ts", "site", "patient")})[0][1]
         == "one_score_column"
     )
-    assert refused(pa.table({"ts": [None]}))[0][0] in ("/patient", "/site")
-    assert refused([1, 2]) == [("", "table")]
+    assert rejected(pa.table({"ts": [None]}))[0][0] in ("/patient", "/site")
+    assert rejected([1, 2]) == [("", "table")]
     times = pa.array([START.replace(tzinfo=None)] * 6)
-    assert refused(columns | {"ts": times}) == [("/ts", "time_zone")]
+    assert rejected(columns | {"ts": times}) == [("/ts", "time_zone")]
     nulls = pa.array([*columns["patient"][:5], None])
-    assert refused(columns | {"patient": nulls}) == [("/patient/5", "null")]
+    assert rejected(columns | {"patient": nulls}) == [("/patient/5", "null")]
     wide = {f"p{k}": columns["probabilities"][:, k] for k in range(3)}
     wide["p1"] = pa.array([*wide["p1"][:5], None])
-    assert refused(columns | wide, probabilities=["p0", "p1", "p2"]) == [("/p0,p1,p2/5", "null")]
+    assert rejected(columns | wide, probabilities=["p0", "p1", "p2"]) == [("/p0,p1,p2/5", "null")]
 
 
 @pytest.mark.parametrize(
     "every", ["0h", "1w", "P", "PT", "h", "400d", "", timedelta(milliseconds=1500), timedelta(0)]
 )
 def test_lengths_that_are_none(every: Any) -> None:
-    assert refused(table(6), every=every) == [("/every", "duration")]
+    assert rejected(table(6), every=every) == [("/every", "duration")]
 
 
 @pytest.mark.parametrize("every", ["90m", "PT1H30M", "PT90M", "5400s", timedelta(minutes=90)])

@@ -1,4 +1,4 @@
-"""Forged panes with valid checksums: they are refused, or every result of them is a finite number or a reason."""
+"""Forged panes with valid checksums: they are rejected, or every result of them is a finite number or a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from calibrant.core.packing import PackingError, pack
 from calibrant.core.pane_validation import check_pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.reliability_table import reliability
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.drift.comparison import compare
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.effect import effect
@@ -110,7 +110,7 @@ def results(pane: Pane, other: Pane, rng: np.random.Generator) -> Iterator[Any]:
         *(lambda slug=slug: compute_metrics(view, [slug]) for slug in METRICS),
         lambda: reliability(view),
         lambda: fit_temperature(pane, objective=objective, raters=raters),
-        lambda: fit(method, view, Options(bins=view.question.bins)),
+        lambda: fit(method, view, Options(bins=view.pane_query.bins)),
         lambda: compare(pane, other, raters),
         lambda: sealed(pane, raters),
     ]
@@ -118,7 +118,7 @@ def results(pane: Pane, other: Pane, rng: np.random.Generator) -> Iterator[Any]:
         try:
             with np.errstate(all="ignore"):
                 yield ask()
-        except (CalibrationInputError, NotAnswerable):
+        except (CalibrationInputError, NoResultError):
             continue
 
 
@@ -146,20 +146,20 @@ def test_forged_panes_are_rejected_or_give_finite_numbers(name: str) -> None:
         {"seed": 3, "units": None, "n": 4},
     )
     panes = [pane_of(spec, *batches_of(spec, SHAPE | shape, 2)) for shape in shapes]
-    accepted = refused = 0
+    accepted = rejected = 0
     while accepted < PANES:
         first, second = (panes[rng.integers(len(panes))] for _ in range(2))
         try:
             pane = Pane.unpack(forged(first, second, rng))
             check_pane(pane, spec)
         except (PackingError, CalibrationInputError):
-            refused += 1
+            rejected += 1
             continue
         accepted += 1
         merged = Pane(spec).merge_all([pane, second])
         for found in results(merged if accepted % 2 else pane, second, rng):
             assert not not_finite(found), found
-    assert refused > PANES / 2
+    assert rejected > PANES / 2
 
 
 def packed_zeros(n: int, about: dict[str, Any]) -> bytes:

@@ -54,7 +54,7 @@ def test_the_null_of_corp_is_the_same_without_the_kernel():
         lower, lower, count, count, weight, weight * lower, hits, hits, weight,
         weight * lower * (1.0 - lower),
     )  # fmt: skip
-    view = SimpleNamespace(question=PaneQuery())
+    view = SimpleNamespace(pane_query=PaneQuery())
     with patch.object(corp, "scored_cells", return_value=cells):
         kernel = corp.null(view, None, 0)
         with patch.object(corp, "brier_gains", return_value=None):

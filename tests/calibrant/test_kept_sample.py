@@ -36,7 +36,9 @@ def test_the_sample_is_every_prediction_below_the_threshold_and_bounded() -> Non
     rows = kept.batch()
     order = np.argsort(batch.prediction_hash[chosen])
     np.testing.assert_allclose(rows.probabilities, batch.probabilities[chosen][order], rtol=1e-14)
-    np.testing.assert_array_equal(rows.votes.class_index, batch.votes.class_index[chosen][order])
+    np.testing.assert_array_equal(
+        rows.ratings.class_index, batch.ratings.class_index[chosen][order]
+    )
     np.testing.assert_array_equal(rows.unit_hash, batch.unit_hash[chosen][order])
     # One halving less would not have fitted.
     more = batch.take(batch.prediction_hash < np.uint64(1 << (65 - kept.halvings)))

@@ -8,13 +8,13 @@ import pytest
 from calibrant.raters.label_distribution import compare
 
 
-def naive(probabilities: np.ndarray, votes: np.ndarray) -> tuple[bool, bool, bool]:
+def naive(probabilities: np.ndarray, ratings: np.ndarray) -> tuple[bool, bool, bool]:
     """same_order, same_strict_order, untied of one row."""
-    k = len(votes)
-    same = (np.argsort(votes, kind="stable") == np.argsort(probabilities, kind="stable")).all()
-    pairs = [(i, j) for i in range(k) for j in range(k) if votes[i] < votes[j]]
+    k = len(ratings)
+    same = (np.argsort(ratings, kind="stable") == np.argsort(probabilities, kind="stable")).all()
+    pairs = [(i, j) for i in range(k) for j in range(k) if ratings[i] < ratings[j]]
     strict = all(probabilities[i] < probabilities[j] for i, j in pairs)
-    return bool(same), strict, len(set(votes.tolist())) == k
+    return bool(same), strict, len(set(ratings.tolist())) == k
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
@@ -22,10 +22,10 @@ def naive(probabilities: np.ndarray, votes: np.ndarray) -> tuple[bool, bool, boo
 def test_orders_are_those_of_the_definition(n_classes: int, n_ratings: int) -> None:
     rng = np.random.default_rng(n_classes + n_ratings)
     probabilities = rng.multinomial(6, np.full(n_classes, 1 / n_classes), 600) / 6
-    votes = rng.multinomial(n_ratings, np.full(n_classes, 1 / n_classes), 600)
-    votes[:100] = np.rint(6 * probabilities[:100]).astype(np.int64)
-    found = compare(probabilities, votes)
-    expected = np.array([naive(*row) for row in zip(probabilities, votes, strict=True)])
+    ratings = rng.multinomial(n_ratings, np.full(n_classes, 1 / n_classes), 600)
+    ratings[:100] = np.rint(6 * probabilities[:100]).astype(np.int64)
+    found = compare(probabilities, ratings)
+    expected = np.array([naive(*row) for row in zip(probabilities, ratings, strict=True)])
     assert (
         np.stack([found.same_order, found.same_strict_order, found.untied], axis=1) == expected
     ).all()

@@ -55,16 +55,16 @@ def pane(*batches: Batch) -> Pane:
 
 
 def asked(
-    whole: Pane, slugs: tuple[str, ...] = SLUGS, **question: Any
+    whole: Pane, slugs: tuple[str, ...] = SLUGS, **pane_query: Any
 ) -> dict[str, dict[str, Any]]:
     options = {
-        name: question.pop(name) for name in ("single_vote", "loss_weight") if name in question
+        name: pane_query.pop(name) for name in ("single_vote", "loss_weight") if name in pane_query
     }
-    return compute_metrics(View(whole, PaneQuery(**question, options=options)), slugs)
+    return compute_metrics(View(whole, PaneQuery(**pane_query, options=options)), slugs)
 
 
-def values(whole: Pane, **question: Any) -> dict[str, float]:
-    return {slug: found["value"] for slug, found in asked(whole, **question).items()}
+def values(whole: Pane, **pane_query: Any) -> dict[str, float]:
+    return {slug: found["value"] for slug, found in asked(whole, **pane_query).items()}
 
 
 class Naive:
@@ -445,9 +445,9 @@ def test_classes_that_are_not_kept() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("single_vote", "drop"), ("loss_weight", "2")])
 def test_unknown_options_are_rejected(name: str, value: str) -> None:
-    with pytest.raises(CalibrationInputError) as refusal:
+    with pytest.raises(CalibrationInputError) as rejection:
         asked(pane(batch(*rows(n=20))), ("epistemic_loss",), **{name: value})
-    assert refusal.value.violations[0].pointer == f"/{name}"
+    assert rejection.value.violations[0].pointer == f"/{name}"
 
 
 def test_intervals_hold_the_estimate() -> None:

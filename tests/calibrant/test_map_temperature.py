@@ -22,10 +22,10 @@ def batch_of(z: Any, labels: Any, **more: Any) -> Batch:
     return Batch.from_columns({"logits": z, "labels": labels, "ids": ids, **more}).batch
 
 
-def view_of(batch: Batch, *, raw: bool = False, **question: Any) -> View:
+def view_of(batch: Batch, *, raw: bool = False, **pane_query: Any) -> View:
     pane = Pane.for_window(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    return View(pane, PaneQuery(**question), batch if raw else None)
+    return View(pane, PaneQuery(**pane_query), batch if raw else None)
 
 
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])

@@ -162,8 +162,8 @@ def test_panes_that_merge_give_one_map(method, raters):
 def test_several_raters_weigh_as_their_policy_says():
     rng = np.random.default_rng(0)
     p = rng.uniform(0.05, 0.95, 800)
-    votes = rng.binomial(4, expit(0.5 * logit(p)))
-    counts = np.stack([4 - votes, votes], axis=1)
+    ratings = rng.binomial(4, expit(0.5 * logit(p)))
+    counts = np.stack([4 - ratings, ratings], axis=1)
     batch = Batch.from_columns({"confidences": p, "label_counts": counts}).batch
     pooled, mean = (
         fitted("platt", batch, raw=True, raters=r)["parameters"] for r in ("pooled", "mean")
@@ -171,7 +171,7 @@ def test_several_raters_weigh_as_their_policy_says():
     assert pooled["slope"] == pytest.approx(mean["slope"], rel=1e-9)
     repeated = fitted(
         "platt",
-        binary(np.repeat(p, 4), (np.arange(4) < votes[:, None]).astype(int).ravel()),
+        binary(np.repeat(p, 4), (np.arange(4) < ratings[:, None]).astype(int).ravel()),
         raw=True,
     )
     assert pooled["slope"] == pytest.approx(repeated["parameters"]["slope"], rel=1e-9)

@@ -12,7 +12,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import METRICS
 from tests.calibrant.reference import POLICIES
 
@@ -45,12 +45,12 @@ def columns_of(task: str, seed: int = 0, raters: int = 4) -> dict[str, Any]:
     z = rng.dirichlet(np.ones(k), N)
     # No two classes of a row alike: which is on top, or first among equals, must not hang on their order.
     z[::3] = [rng.permutation([7, 9] if k == 2 else [1, 6, 9]) / 16 for _ in range(N // 3)]
-    votes = rng.multinomial(
+    ratings = rng.multinomial(
         rng.integers(2, raters + 1, N), z**1.4 / (z**1.4).sum(axis=1, keepdims=True)
     )
     columns: dict[str, Any] = {
         "probabilities": z,
-        "label_counts": votes,
+        "label_counts": ratings,
         "ids": [f"p{i}" for i in range(N)],
     }
     if task == "segmentation":
@@ -77,8 +77,8 @@ def values(pane: Pane, batch: Batch | None = None, raters: str = "pooled") -> Va
         try:
             value = metric.value(view)
             found[slug] = "no_data" if value is None else float(value)
-        except NotAnswerable as refusal:
-            found[slug] = refusal.reason
+        except NoResultError as rejection:
+            found[slug] = rejection.reason
     return found
 
 
@@ -164,8 +164,8 @@ def test_names_of_classes_of_cases_do_not_matter_where_none_is_background(
             name: columns[name][:, order] for name in ("probabilities", "label_counts")
         }
         batch = batch_of("segmentation", turned)
-        question = PaneQuery(options={"background": "in", "missing": missing})
-        view = View(pane_of(batch), question, batch if raw else None)
+        pane_query = PaneQuery(options={"background": "in", "missing": missing})
+        view = View(pane_of(batch), pane_query, batch if raw else None)
         found.append([METRICS[slug].value(view) for slug in sorted(OF_CASES)])
     assert None not in found[0]
     assert found[1] == pytest.approx(found[0], abs=1e-12)
@@ -265,8 +265,8 @@ def test_a_perfect_model_has_no_error(task: str, raw: bool, raters: str) -> None
 def test_where_every_bin_is_overconfident_the_number_of_bins_does_not_matter(raters: str) -> None:
     rng = np.random.default_rng(3)
     z = rng.uniform(0.6, 1.0, 400)
-    votes = rng.binomial(3, z - 0.4)
-    columns = {"confidences": z, "label_counts": np.stack([3 - votes, votes], axis=1)}
+    ratings = rng.binomial(3, z - 0.4)
+    columns = {"confidences": z, "label_counts": np.stack([3 - ratings, ratings], axis=1)}
     batch = Batch.from_columns(columns).batch
     found = [
         METRICS["ece"].value(View(pane_of(batch), PaneQuery(bins=m, raters=raters)))

@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.estimators.kernel import BANDWIDTHS, log_likelihood, points_of
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.formula_metric import FormulaMetric, scored_cells
@@ -62,10 +62,10 @@ def asked(
     batch: Batch,
     slugs: tuple[str, ...] | str,
     raw: bool = True,
-    question: PaneQuery | None = None,
+    pane_query: PaneQuery | None = None,
     **options: Any,
 ) -> dict[str, dict[str, Any]]:
-    whole = question or PaneQuery()
+    whole = pane_query or PaneQuery()
     view = View(
         pane_of(batch), PaneQuery(**(vars(whole) | {"options": options})), batch if raw else None
     )
@@ -73,24 +73,24 @@ def asked(
 
 
 def value(
-    batch: Batch, slug: str, raw: bool = True, question: PaneQuery | None = None, **options: Any
+    batch: Batch, slug: str, raw: bool = True, pane_query: PaneQuery | None = None, **options: Any
 ) -> float:
-    found = asked(batch, slug, raw, question, **options)[slug]
+    found = asked(batch, slug, raw, pane_query, **options)[slug]
     assert found["value"] is not None, found
     return float(found["value"])
 
 
 def readings(
-    batch: Batch, slugs: tuple[str, ...], raw: bool, question: PaneQuery
+    batch: Batch, slugs: tuple[str, ...], raw: bool, pane_query: PaneQuery
 ) -> dict[str, dict[str, Any]]:
     """Values with what they were made of, without intervals and null references; None and no more where there is none."""
-    view, found = View(pane_of(batch), question, batch if raw else None), {}
+    view, found = View(pane_of(batch), pane_query, batch if raw else None), {}
     for slug in slugs:
         metric = METRICS[slug]
         assert isinstance(metric, FormulaMetric)
         try:
             reading = metric.read(view)
-        except NotAnswerable:
+        except NoResultError:
             reading = None
         found[slug] = (
             {"value": None} if reading is None else {"value": reading.value, **reading.extra}
@@ -106,7 +106,7 @@ def readings(
 def test_measures_of_scores_equal_the_naive_version(raters: str, seed: int) -> None:
     batch = batch_of(seed)
     rows = naive.samples(rows_of(batch), "top_label", raters)
-    question = PaneQuery(raters=raters, bins=10)
+    pane_query = PaneQuery(raters=raters, bins=10)
     expected = {
         "ks": naive.ks(rows),
         "kuiper": naive.kuiper(rows),
@@ -115,7 +115,7 @@ def test_measures_of_scores_equal_the_naive_version(raters: str, seed: int) -> N
         "ece_sweep": naive.sweep(rows, "together")[0],
         **naive.corp(rows, "brier"),
     }
-    found = asked(batch, tuple(expected), question=question)
+    found = asked(batch, tuple(expected), pane_query=pane_query)
     for slug, number in expected.items():
         assert found[slug]["value"] == pytest.approx(number, abs=1e-11), slug
     assert found["ece_sweep"]["bins_chosen"] == naive.sweep(rows, "together")[1]
@@ -127,17 +127,19 @@ def test_sweep_and_ranges_equal_the_naive_version(raters: str, ties: str) -> Non
     for seed in range(6):
         batch = batch_of(seed, n=24 + seed)
         rows = naive.samples(rows_of(batch), "top_label", raters)
-        question = PaneQuery(raters=raters, bins=4)
+        pane_query = PaneQuery(raters=raters, bins=4)
         for norm in (1, 2):
-            found = asked(batch, "ece_sweep", question=question, ties=ties, norm=norm)["ece_sweep"]
+            found = asked(batch, "ece_sweep", pane_query=pane_query, ties=ties, norm=norm)[
+                "ece_sweep"
+            ]
             number, bins = naive.sweep(rows, ties, norm)
             assert (found["value"], found["bins_chosen"]) == (
                 pytest.approx(number, abs=1e-11),
                 bins,
             )
-        ace = value(batch, "nixon_ace", question=question, ties=ties)
+        ace = value(batch, "nixon_ace", pane_query=pane_query, ties=ties)
         assert ace == pytest.approx(naive.nixon(rows_of(batch), raters, 4, ties), abs=1e-11)
-        tace = value(batch, "tace", question=question, ties=ties, epsilon=0.2)
+        tace = value(batch, "tace", pane_query=pane_query, ties=ties, epsilon=0.2)
         assert tace == pytest.approx(naive.nixon(rows_of(batch), raters, 4, ties, 0.2), abs=1e-11)
 
 
@@ -145,7 +147,7 @@ def test_sweep_and_ranges_equal_the_naive_version(raters: str, ties: str) -> Non
 def test_smooth_ece_solves_its_own_equation(raters: str) -> None:
     batch = batch_of(3, n=6)
     rows = naive.samples(rows_of(batch), "top_label", raters)
-    found = value(batch, "smooth_ece", question=PaneQuery(raters=raters))
+    found = value(batch, "smooth_ece", pane_query=PaneQuery(raters=raters))
     assert naive.smooth_at(rows, found) == pytest.approx(found, abs=1e-6)
 
 
@@ -159,7 +161,7 @@ def test_kernel_error_equals_the_naive_version(raters: str, leave: str, bandwidt
     counts = rng.multinomial(rng.integers(1, 5, 25), z)
     batch = Batch.from_columns({"probabilities": z, "label_counts": counts}).batch
     found = value(
-        batch, "kde_ece", question=PaneQuery(raters=raters), leave=leave, bandwidth=bandwidth
+        batch, "kde_ece", pane_query=PaneQuery(raters=raters), leave=leave, bandwidth=bandwidth
     )
     assert found == pytest.approx(naive.kde(rows_of(batch), raters, leave, bandwidth), abs=1e-10)
 
@@ -168,7 +170,7 @@ def test_kernel_error_equals_the_naive_version(raters: str, leave: str, bandwidt
 def test_error_of_densities_equals_the_naive_version(raters: str) -> None:
     batch = batch_of(9, n=16)
     rows = naive.samples(rows_of(batch), "top_label", raters)
-    found = value(batch, "zhang_kde_ece", question=PaneQuery(raters=raters))
+    found = value(batch, "zhang_kde_ece", pane_query=PaneQuery(raters=raters))
     assert found == pytest.approx(naive.density_error(rows, 16), abs=2e-6)
 
 
@@ -179,13 +181,13 @@ def test_error_of_densities_equals_the_naive_version(raters: str) -> None:
 def test_error_of_densities_with_the_published_or_a_given_bandwidth(options, how) -> None:  # type: ignore[no-untyped-def]
     batch = batch_of(9, n=16)
     rows = naive.samples(rows_of(batch), "top_label", "mean")
-    question = PaneQuery(raters="mean")
-    found = asked(batch, "zhang_kde_ece", True, question, **options)["zhang_kde_ece"]
+    pane_query = PaneQuery(raters="mean")
+    found = asked(batch, "zhang_kde_ece", True, pane_query, **options)["zhang_kde_ece"]
     assert found["value"] == pytest.approx(naive.density_error(rows, 16, **how), abs=2e-6)
-    plain = value(batch, "zhang_kde_ece", question=PaneQuery(raters="mean"))
+    plain = value(batch, "zhang_kde_ece", pane_query=PaneQuery(raters="mean"))
     assert abs(found["value"] - plain) > 1e-3
     assert found["bandwidth_from"] == options.get("bandwidth_from", "kernel_sd")
-    kept = asked(batch, "zhang_kde_ece", False, question, **options)["zhang_kde_ece"]
+    kept = asked(batch, "zhang_kde_ece", False, pane_query, **options)["zhang_kde_ece"]
     assert abs(kept["value"] - found["value"]) <= kept["error_bound"]
 
 
@@ -193,10 +195,10 @@ def test_error_of_densities_with_the_published_or_a_given_bandwidth(options, how
 @pytest.mark.parametrize("edges", ["right", "left"])
 def test_uce_equals_the_naive_version(raters: str, edges: str) -> None:
     batch = batch_of(5)
-    question = PaneQuery(raters=raters, bins=12, edges=edges)  # type: ignore[arg-type]
+    pane_query = PaneQuery(raters=raters, bins=12, edges=edges)  # type: ignore[arg-type]
     expected = naive.uce(rows_of(batch), raters, 12, edges)
     for raw in (True, False):
-        assert value(batch, "uce", raw, question) == pytest.approx(expected, abs=1e-12)
+        assert value(batch, "uce", raw, pane_query) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -220,7 +222,7 @@ def test_corp_equals_the_naive_version(raters: str, kind: str) -> None:
     counts[:, 1] = 3 - counts[:, 0]
     batch = Batch.from_columns({"confidences": z, "label_counts": counts}).batch
     expected = naive.corp(naive.samples(rows_of(batch), "positive", raters), kind)
-    found = asked(batch, tuple(expected), question=PaneQuery(raters=raters), score=kind)
+    found = asked(batch, tuple(expected), pane_query=PaneQuery(raters=raters), score=kind)
     for slug, number in expected.items():
         assert found[slug]["value"] == pytest.approx(number, abs=1e-12)
 
@@ -231,14 +233,14 @@ def test_classical_tests_equal_the_naive_version() -> None:
     labels = (rng.random(90) < z).astype(int)
     batch = Batch.from_columns({"confidences": z, "labels": labels}).batch
     rows = naive.samples(rows_of(batch), "positive", "pooled")
-    found = asked(batch, ("spiegelhalter_z", "hosmer_lemeshow"), question=PaneQuery(bins=10))
+    found = asked(batch, ("spiegelhalter_z", "hosmer_lemeshow"), pane_query=PaneQuery(bins=10))
     z_value = naive.spiegelhalter(rows, [1] * 90)
     assert found["spiegelhalter_z"]["value"] == pytest.approx(z_value, abs=1e-10)
     assert found["hosmer_lemeshow"]["value"] == pytest.approx(
         naive.hosmer_lemeshow(rows, 10), abs=1e-9
     )
     assert found["hosmer_lemeshow"]["degrees_of_freedom"] == 10
-    training = asked(batch, "hosmer_lemeshow", question=PaneQuery(bins=10), data="training")
+    training = asked(batch, "hosmer_lemeshow", pane_query=PaneQuery(bins=10), data="training")
     assert training["hosmer_lemeshow"]["degrees_of_freedom"] == 8
 
 
@@ -278,10 +280,10 @@ def test_the_nine_samples_of_the_toy_example(slug: str, number: float) -> None:
 
 
 def test_ece_of_the_toy_example_in_three_conventions() -> None:
-    assert value(TOY, "ece", question=PaneQuery(bins=5)) == pytest.approx(0.94 / 9, abs=1e-12)
-    assert value(TOY, "ece", question=PaneQuery(bins=10)) == pytest.approx(1.58 / 9, abs=1e-12)
+    assert value(TOY, "ece", pane_query=PaneQuery(bins=5)) == pytest.approx(0.94 / 9, abs=1e-12)
+    assert value(TOY, "ece", pane_query=PaneQuery(bins=10)) == pytest.approx(1.58 / 9, abs=1e-12)
     left = PaneQuery(bins=10, edges="left")
-    assert value(TOY, "ece", question=left) == pytest.approx(2.12 / 9, abs=1e-12)
+    assert value(TOY, "ece", pane_query=left) == pytest.approx(2.12 / 9, abs=1e-12)
 
 
 def test_a_constant_majority_predictor_looks_calibrated() -> None:
@@ -364,8 +366,11 @@ def test_kept_state_lies_within_its_bound_of_raw_rows(raters: str) -> None:
         z = rng.dirichlet(np.full(3, 0.3), 300)
         counts = rng.multinomial(rng.integers(1, 4, 300), z**1.4 / (z**1.4).sum(1, keepdims=True))
         batch = Batch.from_columns({"probabilities": z, "label_counts": counts}).batch
-        question = PaneQuery(raters=raters, bins=8)
-        raw, kept = readings(batch, OURS, True, question), readings(batch, OURS, False, question)
+        pane_query = PaneQuery(raters=raters, bins=8)
+        raw, kept = (
+            readings(batch, OURS, True, pane_query),
+            readings(batch, OURS, False, pane_query),
+        )
         for slug in OURS:
             if raw[slug]["value"] is None or kept[slug].get("error_bound", 0.0) is None:
                 continue
@@ -440,9 +445,9 @@ def test_permuted_classes_change_nothing(slug: str) -> None:
     z = rng.dirichlet(np.ones(4), batch.n)  # without ties, whose top class is the lowest
     columns = {"probabilities": z, "label_counts": batch.label_counts}
     turned = {name: array[:, ::-1].copy() for name, array in columns.items()}
-    question = PaneQuery(raters="pooled")
-    expected = value(Batch.from_columns(columns).batch, slug, question=question)
-    found = value(Batch.from_columns(turned).batch, slug, question=question)
+    pane_query = PaneQuery(raters="pooled")
+    expected = value(Batch.from_columns(columns).batch, slug, pane_query=pane_query)
+    found = value(Batch.from_columns(turned).batch, slug, pane_query=pane_query)
     assert found == pytest.approx(expected, abs=1e-9)
 
 
@@ -639,9 +644,9 @@ def test_the_kernel_errors_bound_holds_for_hostile_rows(
 ) -> None:
     for seed in (0, 1):
         batch = hostile_cells(seed, kind)
-        question = PaneQuery(raters=raters)
-        raw = value(batch, "kde_ece", True, question, bandwidth=bandwidth)
-        kept = asked(batch, "kde_ece", False, question, bandwidth=bandwidth)["kde_ece"]
+        pane_query = PaneQuery(raters=raters)
+        raw = value(batch, "kde_ece", True, pane_query, bandwidth=bandwidth)
+        kept = asked(batch, "kde_ece", False, pane_query, bandwidth=bandwidth)["kde_ece"]
         assert abs(kept["value"] - raw) <= kept["error_bound"], (kind, seed)
         if bandwidth == 0.2:
             assert kept["error_bound"] < 0.02

@@ -18,7 +18,7 @@ from calibrant.estimators.smoothing import (
     grid_coefficients,
     smoothed_error,
 )
-from calibrant.inference.null_reference import drawn_hits, independent
+from calibrant.inference.null_reference import drawn_correct, independent
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.metrics.formula_metric import scored_cells
 
@@ -84,7 +84,7 @@ def test_drawn_hits_have_the_kept_variance(kind: str) -> None:
     view = next(calibrated(kind, 1, 40))
     kept = cells_of(view)
     cells = independent(kept)
-    hits = drawn_hits(cells, 4000, 1)
+    hits = drawn_correct(cells, 4000, 1)
     assert (hits >= 0).all()
     assert (hits <= cells.weight * (1 + 1e-12)).all()
     assert cells.weight.sum() == pytest.approx(kept.weight.sum())

@@ -1,4 +1,4 @@
-"""Options of metrics: declared once, read in one way, refused by name and rule."""
+"""Options of metrics: declared once, read in one way, rejected by name and rule."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_an_option_means_the_same_for_every_metric_that_reads_it() -> None:
     ],
 )
 def test_what_an_option_cannot_be(options: dict[str, Any], pointer: str, rule: str) -> None:
-    with pytest.raises(CalibrationInputError) as refusal:
+    with pytest.raises(CalibrationInputError) as rejection:
         asked(**options)
-    violation = refusal.value.violations[0]
+    violation = rejection.value.violations[0]
     assert (violation.pointer, violation.rule) == (pointer, rule)
     assert len(violation.detail) < 400
 

@@ -10,11 +10,11 @@ from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 
 
-def view_of(columns: dict[str, np.ndarray], raw: bool = False, **question: object) -> View:
+def view_of(columns: dict[str, np.ndarray], raw: bool = False, **pane_query: object) -> View:
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    return View(pane, PaneQuery(**question), batch if raw else None)  # type: ignore[arg-type]
+    return View(pane, PaneQuery(**pane_query), batch if raw else None)  # type: ignore[arg-type]
 
 
 def test_equal_mass_intervals_hold_the_true_error_of_scores_in_one_corner() -> None:

@@ -1,4 +1,4 @@
-"""Packed bytes come back to the bit, are read forever, and refuse whatever `pack` did not write."""
+"""Packed bytes come back to the bit, are read forever, and reject whatever `pack` did not write."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def in_format_of(old: Pane, pane: Pane) -> Pane:
     """The pane without the blocks that the old one's accumulators do not have."""
     for name in old.names:
         for block in set(pane[name].blocks) - set(old[name].blocks):
-            assert name == "cases" or pane[name].later_blocks[block] > old[name].kept_format
+            assert name == "cases" or pane[name].later_blocks[block] > old[name].stored_format
             del pane[name].blocks[block]
     return pane
 
@@ -195,12 +195,12 @@ def test_golden_panes_merge_with_those_of_today(name: str) -> None:
     assert_same(Pane.unpack(both.pack()), both)
     for part in old.names:
         if part in old.parts():
-            formats = [pane[part].kept_format for pane in (both, old)]
+            formats = [pane[part].stored_format for pane in (both, old)]
             assert formats[0] == formats[1]
     assert_same(in_format_of(old, both.subtract(new)), in_format_of(old, old.copy()))
     empty = both.subtract(old)
     assert empty.is_empty
-    assert all(empty[part].kept_format == empty[part].format for part in empty.names)
+    assert all(empty[part].stored_format == empty[part].format for part in empty.names)
 
 
 @pytest.mark.parametrize("task", make.SPECS)
@@ -230,7 +230,7 @@ def test_the_golden_histogram_is_what_is_read_today() -> None:
     np.testing.assert_array_equal(histogram.sum_confidence, expected.sum_confidence)
 
 
-# What was not written is refused.
+# What was not written is rejected.
 
 
 @pytest.mark.parametrize("name", ["batch.1.packed", "histogram.1.packed"])

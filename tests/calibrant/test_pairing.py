@@ -24,7 +24,7 @@ from calibrant.inference.pairing import (
 from calibrant.inference.reliability_differences import reliability_difference
 from calibrant.inference.temperature_differences import temperature_difference
 from calibrant.metrics import PaneQuery, View
-from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.disagreement_report import disagreement_report
 
 BINARY = PaneSpec("binary", 2)
 TEN = PaneQuery(bins=10, scope="positive")
@@ -245,20 +245,20 @@ def votes_of(rng: np.random.Generator, p: np.ndarray, n_votes: int) -> np.ndarra
 
 
 def disagreed(one: Pane, two: Pane, weight: str = "1") -> dict:
-    question = PaneQuery(bins=15, options={"loss_weight": weight})
-    views = [View(one, question), View(two, question)]
-    answers = [disagreement_answer(view) for view in views]
+    pane_query = PaneQuery(bins=15, options={"loss_weight": weight})
+    views = [View(one, pane_query), View(two, pane_query)]
+    answers = [disagreement_report(view) for view in views]
     return disagreement_difference(*views, *answers)
 
 
 def test_disagreement_is_compared_number_by_number() -> None:
     rng = np.random.default_rng(11)
     p = rng.dirichlet(np.ones(3), 900)
-    votes = votes_of(rng, p, 4)
+    ratings = votes_of(rng, p, 4)
     sharp = p**1.5 / (p**1.5).sum(axis=1, keepdims=True)
     others = rng.dirichlet(np.ones(3), 900)
-    mine = pane_of(THREE, 900, probabilities=sharp, label_counts=votes)
-    same = pane_of(THREE, 900, probabilities=p, label_counts=votes)
+    mine = pane_of(THREE, 900, probabilities=sharp, label_counts=ratings)
+    same = pane_of(THREE, 900, probabilities=p, label_counts=ratings)
     other = pane_of(THREE, 900, "v", probabilities=others, label_counts=votes_of(rng, others, 4))
     paired, apart = disagreed(mine, same), disagreed(mine, other)
     json.dumps(paired, allow_nan=False)
@@ -283,9 +283,9 @@ def test_disagreement_is_compared_number_by_number() -> None:
 def test_means_of_ratings_are_paired_among_the_metrics() -> None:
     rng = np.random.default_rng(12)
     p = rng.dirichlet(np.ones(3), 600)
-    votes = votes_of(rng, p, 3)
+    ratings = votes_of(rng, p, 3)
     sides = [
-        View(pane_of(THREE, 600, probabilities=each, label_counts=votes), PaneQuery())
+        View(pane_of(THREE, 600, probabilities=each, label_counts=ratings), PaneQuery())
         for each in (0.5 * p + 0.5 / 3, p)
     ]
     slugs = ["squared_loss", "epistemic_loss", "irreducible_loss", "disagreement_loss", "brier"]
@@ -299,7 +299,7 @@ def test_means_of_ratings_are_paired_among_the_metrics() -> None:
         found["brier"]["difference_interval"]
     )
     few = [
-        View(pane_of(THREE, 9, probabilities=p[:9], label_counts=votes[:9]), PaneQuery())
+        View(pane_of(THREE, 9, probabilities=p[:9], label_counts=ratings[:9]), PaneQuery())
         for _ in sides
     ]
     assert (

@@ -28,7 +28,7 @@ def filled(name: str = "three", **options: Any) -> Pane:
     return pane_of(SPECS[name], *batches_of(SPECS[name], SHAPE | {"n": 60} | options, 2))
 
 
-def refused(pane: Pane, spec: PaneSpec | None = None) -> list[tuple[str, str, str]]:
+def rejected(pane: Pane, spec: PaneSpec | None = None) -> list[tuple[str, str, str]]:
     with pytest.raises(CalibrationInputError) as caught:
         check_pane(pane, spec)
     return [(o.pointer, o.rule, o.detail) for o in caught.value.violations]
@@ -55,7 +55,7 @@ def test_masked_logits_pass() -> None:
 
 
 def test_another_spec_is_rejected() -> None:
-    (only,) = refused(filled(), SPECS["ten"])
+    (only,) = rejected(filled(), SPECS["ten"])
     assert only[:2] == ("/packed", "spec")
 
 
@@ -167,7 +167,7 @@ def test_one_accumulator_changed(name: str, packed: bool) -> None:
     change(pane)
     if packed:
         pane = Pane.unpack(pane.pack())
-    violations = refused(pane)
+    violations = rejected(pane)
     assert all(pointer == "/packed" for pointer, _, _ in violations)
     assert {rule for _, rule, _ in violations} <= {"negative_count", "count_limit", "disagreement"}
     assert any(blamed in detail for _, _, detail in violations)
@@ -188,10 +188,10 @@ def test_one_accumulator_missing_or_doubled(spec: str) -> None:
             SPECS[spec], {key: part for key, part in parts.items() if key != name}
         )
         if not pane[name].optional:
-            refused(without)
+            rejected(without)
         doubled = Pane.unpack(pane.pack())
         doubled[name].merge(pane[name])
-        refused(doubled)
+        rejected(doubled)
 
 
 def test_units_that_were_never_counted() -> None:
@@ -199,9 +199,9 @@ def test_units_that_were_never_counted() -> None:
     sample = pane["unit_sample"]
     assert isinstance(sample, UnitSample)
     sample.batches = sample.batches + 10
-    assert "unit_sample" in refused(pane)[0][2]
+    assert "unit_sample" in rejected(pane)[0][2]
     sample.batches = -sample.batches
-    assert "unit_sample" in refused(pane)[0][2]
+    assert "unit_sample" in rejected(pane)[0][2]
 
 
 def test_histograms_that_cannot_be() -> None:
@@ -212,10 +212,10 @@ def test_histograms_that_cannot_be() -> None:
         pane.fill_histogram(histogram)
         check_pane(pane)
         pane.histograms.blocks[histogram.key].sums[row, 40] += change
-        assert refused(pane)[0][1] == "disagreement"
+        assert rejected(pane)[0][1] == "disagreement"
     pane = Pane(spec)
     pane.fill_histogram(a_histogram(spec).negated())
-    assert refused(pane)[0][1] == "negative_count"
+    assert rejected(pane)[0][1] == "negative_count"
 
 
 @every_spec

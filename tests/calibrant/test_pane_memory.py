@@ -13,7 +13,7 @@ from hypothesis import given
 
 from calibrant import Pane, PaneSpec
 from calibrant.accumulators import accumulators
-from calibrant.core.array_memory import held_bytes
+from calibrant.core.array_memory import stored_bytes
 from tests.calibrant.data import shapes
 from tests.calibrant.panes import FEW, SHAPE, SPECS, a_histogram, batches_of, every_spec, pane_of
 
@@ -153,6 +153,6 @@ def test_an_emptied_table_of_histograms_keeps_its_sums() -> None:
 
 def test_a_view_counts_its_base() -> None:
     base = np.zeros(100_000)
-    assert held_bytes([base[:1]]) > 800_000
-    assert held_bytes([np.frombuffer(bytes(5000), np.uint8)[:10]]) > 5000
-    assert held_bytes([base, base[:1], base[1:]]) < 801_000
+    assert stored_bytes([base[:1]]) > 800_000
+    assert stored_bytes([np.frombuffer(bytes(5000), np.uint8)[:10]]) > 5000
+    assert stored_bytes([base, base[:1], base[1:]]) < 801_000

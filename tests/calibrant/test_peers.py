@@ -107,9 +107,9 @@ def test_edges_that_tie_leave_a_reason() -> None:
     ],
 )
 def test_what_peers_do_not_take_is_rejected(change: dict, pointer: str, rule: str) -> None:
-    with pytest.raises(cal.CalibrationInputError) as refused:
+    with pytest.raises(cal.CalibrationInputError) as rejected:
         cal.compat(**({"probabilities": P, "labels": Y} | change))
-    violation = refused.value.violations[0]
+    violation = rejected.value.violations[0]
     assert (violation.pointer, violation.rule) == (pointer, rule)
 
 

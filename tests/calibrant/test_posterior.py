@@ -121,11 +121,11 @@ def test_ensemble_of_dirichlets_is_bayes_rule() -> None:
     alphas = np.array([[0.5], [2.0], [9.0], [1.0]])
     after = dirichlet_ensemble_posterior(MEMBERS, alphas, Y)
 
-    def evidence(votes: np.ndarray, i: int) -> float:
+    def evidence(ratings: np.ndarray, i: int) -> float:
         total = 0.0
         for member, alpha in zip(MEMBERS, alphas[:, 0], strict=True):
             value, done = 1.0, 0
-            for k, count in enumerate(votes):
+            for k, count in enumerate(ratings):
                 for j in range(int(count)):
                     value *= (alpha * member[i, k] + j) / (alpha + done)
                     done += 1
@@ -175,8 +175,8 @@ def test_epistemic_loss_after_ratings_is_the_mean_over_them() -> None:
     for n in (0, 1, 2, 3):
         mean = 0.0
         for labels in itertools.product(range(3), repeat=n):
-            votes = np.bincount(labels, minlength=3)[None] if n else np.zeros((1, 3), int)
-            after = dirichlet_posterior(f[None], alpha, votes).probabilities[0]
+            ratings = np.bincount(labels, minlength=3)[None] if n else np.zeros((1, 3), int)
+            after = dirichlet_posterior(f[None], alpha, ratings).probabilities[0]
             mean += math.prod(q[label] for label in labels) * ((after - q) ** 2).sum()
         assert posterior_epistemic_loss(epistemic, irreducible, alpha, n) == pytest.approx(
             mean, abs=1e-14
@@ -189,7 +189,7 @@ def test_epistemic_loss_after_ratings_is_the_mean_over_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("votes", "rule"),
+    ("ratings", "rule"),
     [
         ([[1, -1, 0]], "counts"),
         ([[0.5, 0, 0]], "counts"),
@@ -197,10 +197,10 @@ def test_epistemic_loss_after_ratings_is_the_mean_over_them() -> None:
         ([1, 0, 0], "shape"),
     ],
 )
-def test_bad_ratings_are_rejected(votes: object, rule: str) -> None:
-    with pytest.raises(CalibrationInputError) as refusal:
-        dirichlet_posterior(F[:1], 2.0, votes)  # type: ignore[arg-type]
-    assert refusal.value.violations[0].rule == rule
+def test_bad_ratings_are_rejected(ratings: object, rule: str) -> None:
+    with pytest.raises(CalibrationInputError) as rejection:
+        dirichlet_posterior(F[:1], 2.0, ratings)  # type: ignore[arg-type]
+    assert rejection.value.violations[0].rule == rule
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan])
@@ -213,6 +213,6 @@ def test_concentrations_are_positive(alpha: float) -> None:
 
 def test_impossible_ratings_are_rejected_by_row() -> None:
     members = np.array([[[0.5, 0.5], [1.0, 0.0]]])
-    with pytest.raises(CalibrationInputError) as refusal:
+    with pytest.raises(CalibrationInputError) as rejection:
         ensemble_posterior(members, [[0, 1], [0, 1]])
-    assert [violation.pointer for violation in refusal.value.violations] == ["/label_counts/1"]
+    assert [violation.pointer for violation in rejection.value.violations] == ["/label_counts/1"]

@@ -16,8 +16,8 @@ from tests.calibrant.map_rows import many_classes, pane_of
 MOST = 1 << 18
 
 
-def view_of(batch, **question):
-    return View(pane_of(batch, MOST), PaneQuery(**question))
+def view_of(batch, **pane_query):
+    return View(pane_of(batch, MOST), PaneQuery(**pane_query))
 
 
 @pytest.mark.parametrize("method", ["temperature", "vector"])

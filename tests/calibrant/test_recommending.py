@@ -39,13 +39,13 @@ def batch_of(change: str, n: int = 2000, seed: int = 0, n_classes: int = 3) -> B
     return Batch.from_columns({"logits": z, "labels": labels, "ids": ids}).batch
 
 
-def view_of(batch: Batch, *, raw: bool = True, **question: object) -> View:
+def view_of(batch: Batch, *, raw: bool = True, **pane_query: object) -> View:
     pane = Pane.for_window(PaneSpec(batch.task, batch.n_classes))
     for part in np.array_split(np.arange(batch.n), 12):
         one = Pane(pane.spec)
         one.fill_batch(batch.take(part))
         pane.merge(one)
-    return View(pane, PaneQuery(**question), batch if raw else None)  # type: ignore[arg-type]
+    return View(pane, PaneQuery(**pane_query), batch if raw else None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -119,7 +119,7 @@ def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(
     assert found["fitted_to"] == "half_of_rows"
     chosen = fit_temperature_exact(batch, objective=objective)["temperature"]
     p, q = (softmax(fresh.scores / t, axis=1) for t in (1.0, chosen))
-    true = np.arange(fresh.n), fresh.votes.class_index
+    true = np.arange(fresh.n), fresh.ratings.class_index
     gains = {
         "nll": np.mean(np.log(q[true]) - np.log(p[true])),
         "brier": np.mean((p**2).sum(axis=1) - 2 * p[true] - (q**2).sum(axis=1) + 2 * q[true]),

@@ -20,18 +20,18 @@ def drawn(seed: int, n: int = 400, n_classes: int = 2) -> Rows:
     p = rng.dirichlet(np.full(n_classes, 0.8), n)
     p[::4] = np.round(p[::4], 1)
     p /= p.sum(axis=1, keepdims=True)
-    votes = np.array([rng.multinomial(rng.integers(1, 4), row) for row in p])
-    return p, votes
+    ratings = np.array([rng.multinomial(rng.integers(1, 4), row) for row in p])
+    return p, ratings
 
 
-def view_of(rows: Rows, raw: bool = False, **question: object) -> View:
-    p, votes = rows
+def view_of(rows: Rows, raw: bool = False, **pane_query: object) -> View:
+    p, ratings = rows
     task = "binary" if p.shape[1] == 2 else "multiclass"
     columns = {"confidences": p[:, 1]} if task == "binary" else {"probabilities": p}
-    batch = Batch.from_columns(columns | {"label_counts": votes}, task=task).batch
+    batch = Batch.from_columns(columns | {"label_counts": ratings}, task=task).batch
     pane = Pane(PaneSpec(task, p.shape[1]))
     pane.fill_batch(batch)
-    return View(pane, PaneQuery(**question), batch if raw else None)  # type: ignore[arg-type]
+    return View(pane, PaneQuery(**pane_query), batch if raw else None)  # type: ignore[arg-type]
 
 
 def naive(score: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
@@ -43,12 +43,12 @@ def naive(score: np.ndarray, right: np.ndarray, wrong: np.ndarray) -> float:
     return total / right.sum() / wrong.sum()
 
 
-def masses(p: np.ndarray, votes: np.ndarray, scope: str, raters: str) -> tuple[np.ndarray, ...]:
-    n = votes.sum(axis=1)
+def masses(p: np.ndarray, ratings: np.ndarray, scope: str, raters: str) -> tuple[np.ndarray, ...]:
+    n = ratings.sum(axis=1)
     shares = {
-        "pooled": votes,
-        "mean": votes / n[:, None],
-        "majority": np.eye(p.shape[1])[votes.argmax(axis=1)],
+        "pooled": ratings,
+        "mean": ratings / n[:, None],
+        "majority": np.eye(p.shape[1])[ratings.argmax(axis=1)],
     }[raters]
     class_index = p.argmax(axis=1) if scope == "top_label" else np.full(len(p), int(scope[-1]))
     at = np.arange(len(p))
@@ -74,11 +74,11 @@ def test_equals_the_naive_version(scope: str, raters: str) -> None:
 
 
 def test_the_bound_holds_where_scores_crowd_in_cells() -> None:
-    p, votes = drawn(5, 300)
+    p, ratings = drawn(5, 300)
     crowded = 0.5 + (p - 0.5) * 2e-3
-    view = view_of((crowded, votes))
+    view = view_of((crowded, ratings))
     found = roc(view)
-    expected = naive(*masses(crowded, votes, "class:1", "pooled"))
+    expected = naive(*masses(crowded, ratings, "class:1", "pooled"))
     assert found["error_bound"] > 0.01
     assert 1e-6 < abs(found["auc"] - expected) <= found["error_bound"]
 
@@ -110,8 +110,8 @@ def test_thresholds_are_those_of_predictions() -> None:
 
 
 def test_from_plain_histograms() -> None:
-    p, votes = drawn(9, 500)
-    score, right, wrong = masses(p, votes, "class:1", "pooled")
+    p, ratings = drawn(9, 500)
+    score, right, wrong = masses(p, ratings, "class:1", "pooled")
     place = np.minimum((score * 3600).astype(int), 3599)
     columns = {
         "count": np.bincount(place, right + wrong, 3600),

@@ -28,10 +28,10 @@ def batch_of(seed: int, n: int = 400) -> Batch:
     return Batch.from_columns(columns).batch
 
 
-def view_of(batch: Batch, raw: bool = True, **question: int) -> View:
+def view_of(batch: Batch, raw: bool = True, **pane_query: int) -> View:
     pane = Pane(PaneSpec("binary", 2))
     pane.fill_batch(batch)
-    return View(pane, PaneQuery(**question), batch if raw else None)
+    return View(pane, PaneQuery(**pane_query), batch if raw else None)
 
 
 def area(score: np.ndarray, hit: np.ndarray) -> float:

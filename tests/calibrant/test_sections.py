@@ -11,7 +11,7 @@ from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
-from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.raters.posterior import posterior_epistemic_loss
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS
@@ -21,8 +21,11 @@ from calibrant.segmentation.case_report import cases_of
 def batch_of(n_classes: int, n: int = 240, n_votes: int = 3, task: str = "segmentation") -> Batch:
     rng = np.random.default_rng(n_classes)
     p = rng.dirichlet(np.ones(n_classes), n)
-    votes = np.array([rng.multinomial(n_votes, row) for row in p])
-    columns = {"probabilities": p**1.5 / (p**1.5).sum(axis=1, keepdims=True), "label_counts": votes}
+    ratings = np.array([rng.multinomial(n_votes, row) for row in p])
+    columns = {
+        "probabilities": p**1.5 / (p**1.5).sum(axis=1, keepdims=True),
+        "label_counts": ratings,
+    }
     return Batch.from_columns(
         columns | {"cases": [f"c{i % 60}" for i in range(n)]}, task=task
     ).batch
@@ -62,7 +65,7 @@ def test_sections_are_the_librarys_answers() -> None:
     assert found["cases"]["summary"] == expected["summary"]
     assert found["cases"]["histogram"] == expected["histogram"]
     assert found["cases"]["case"]["case"] == "c2"
-    assert found["disagreement"] == disagreement_answer(view, 0)
+    assert found["disagreement"] == disagreement_report(view, 0)
 
 
 def test_the_posterior_section_follows_from_the_losses() -> None:
@@ -98,9 +101,9 @@ def test_curves_that_take_minutes_are_rejected_with_the_baselines_given(
 
 
 def test_an_unknown_section_is_rejected_with_the_known() -> None:
-    with pytest.raises(CalibrationInputError, match="uncertainty") as refused:
+    with pytest.raises(CalibrationInputError, match="uncertainty") as rejected:
         scored(batch_of(3), "casess")
-    assert refused.value.violations[0].pointer == "/include"
+    assert rejected.value.violations[0].pointer == "/include"
 
 
 def test_each_case_alone() -> None:
@@ -135,9 +138,9 @@ def test_a_case_alone_may_have_no_number(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_temperature_by_ece_takes_bins_and_their_least_samples() -> None:
     """20 bins of at least 50 samples in the paper on confidence histograms."""
     batch = batch_of(3, 600)
-    question = {"objective": "ece", "bins": 20, "min_count": 50}
-    found = score_batch(batch, {"metrics": ["ece"]} | question)["temperature"]
-    expected = fit_temperature_exact(batch, **question)
+    pane_query = {"objective": "ece", "bins": 20, "min_count": 50}
+    found = score_batch(batch, {"metrics": ["ece"]} | pane_query)["temperature"]
+    expected = fit_temperature_exact(batch, **pane_query)
     assert (found["bins"], found["min_count"]) == (20, 50)
     assert found["temperature"] == expected["temperature"]
     assert found["after"]["ece"] == expected["after"]["ece"] < found["before"]["ece"]

@@ -25,7 +25,7 @@ from calibrant.calibrators.softmax import MAX_CURVED, fit_softmax
 from calibrant.calibrators.softmax_objective import Points
 from calibrant.core.batch import Batch
 from calibrant.core.query import PaneQuery
-from calibrant.core.sampled_rows import ROW_BYTES, VOTE_BYTES
+from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
 from calibrant.core.view import View
 from tests.calibrant.map_rows import fitted, many_classes, pane_of
 
@@ -195,7 +195,7 @@ def largest(n_parameters, sample_bytes, score_bytes):
     """Number of classes with 20 rows of one rating per parameter in a sample, and at most 600 parameters."""
     k = 2
     while n_parameters(k + 1) <= MAX_CURVED and sample_bytes // (
-        (k + 1) * score_bytes + ROW_BYTES + VOTE_BYTES
+        (k + 1) * score_bytes + ROW_BYTES + RATING_BYTES
     ) >= UNITS_A_PARAMETER * n_parameters(k + 1):
         k += 1
     return k

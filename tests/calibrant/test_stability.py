@@ -12,7 +12,7 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.input.labels import named_raters
 from calibrant.metrics import compute_metrics
 from calibrant.report import score_batch
@@ -33,8 +33,8 @@ def noisy_batch(n: int = 400, raters: int = 5, seed: int = 0, **more: Any) -> Ba
     return Batch.from_columns(columns).batch
 
 
-def viewed(batch: Batch, raw: bool = True, **question: Any) -> View:
-    return View(pane_of(batch), PaneQuery(**question), batch if raw else None)
+def viewed(batch: Batch, raw: bool = True, **pane_query: Any) -> View:
+    return View(pane_of(batch), PaneQuery(**pane_query), batch if raw else None)
 
 
 def test_variation_in_its_readings() -> None:
@@ -190,12 +190,12 @@ def test_what_cannot_be_asked_of_parts() -> None:
         (False, "brier", "not_from_cells"),
         (True, "brier", "not_from_cells"),
     ):
-        with pytest.raises(NotAnswerable) as refusal:
+        with pytest.raises(NoResultError) as rejection:
             stability(viewed(batch, raw), slug)
-        assert refusal.value.reason == reason
-    with pytest.raises(NotAnswerable) as refusal:
+        assert rejection.value.reason == reason
+    with pytest.raises(NoResultError) as rejection:
         stability(View(Pane(PaneSpec("multiclass", 3)), PaneQuery()), "ece")
-    assert refusal.value.reason == "too_few_units"
+    assert rejection.value.reason == "too_few_units"
 
 
 def test_answers_repeat_with_their_seed() -> None:
@@ -250,9 +250,9 @@ def test_a_rater_who_rated_some_or_nothing() -> None:
     "bad", [np.zeros(3, int), np.zeros(200), np.full(200, 3), np.full(200, -2)]
 )
 def test_a_rater_whose_column_does_not_fit(bad: np.ndarray) -> None:
-    with pytest.raises(CalibrationInputError) as refusal:
+    with pytest.raises(CalibrationInputError) as rejection:
         baselines(rated()[0], "ece", raters={"r": bad})
-    assert refusal.value.violations[0].pointer == "/raters/r"
+    assert rejection.value.violations[0].pointer == "/raters/r"
 
 
 def test_named_raters_become_columns_of_their_own() -> None:
@@ -262,9 +262,9 @@ def test_named_raters_become_columns_of_their_own() -> None:
         "a": [0, -1, -1, 2],
         "b": [1, 1, -1, -1],
     }
-    with pytest.raises(CalibrationInputError) as refusal:
+    with pytest.raises(CalibrationInputError) as rejection:
         named_raters([[0] * 201], [[f"r{i}" for i in range(201)]], 3)
-    assert refusal.value.violations[0].rule == "too_many_raters"
+    assert rejection.value.violations[0].rule == "too_many_raters"
 
 
 def test_a_score_of_named_raters_holds_their_baselines() -> None:

@@ -11,11 +11,11 @@ import pytest
 from calibrant import Batch, CalibrationInputError, Pane
 from calibrant.core.batch_sums import Filling
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import METRICS
 from calibrant.stability.by_case import stability_by_case
 from calibrant.stability.curves import stability
-from calibrant.stability.report import stability_answer
+from calibrant.stability.report import stability_report
 from calibrant.stability.row_curves import Part, hashed
 from calibrant.stability.subsets import draws_of
 from tests.calibrant.test_notions import batch_of, pane_of
@@ -44,13 +44,13 @@ AT_ONCE = {
 }
 
 
-def viewed(batch: Batch, raw: bool = True, **question: Any) -> View:
-    return View(pane_of(batch), PaneQuery(**question), batch if raw else None)
+def viewed(batch: Batch, raw: bool = True, **pane_query: Any) -> View:
+    return View(pane_of(batch), PaneQuery(**pane_query), batch if raw else None)
 
 
-def of_rows(batch: Batch, rows: np.ndarray, slug: str, **question: Any) -> float:
+def of_rows(batch: Batch, rows: np.ndarray, slug: str, **pane_query: Any) -> float:
     """The metric of some rows, as if they had been posted by themselves."""
-    value = METRICS[slug].value(viewed(batch.take(rows), **question))
+    value = METRICS[slug].value(viewed(batch.take(rows), **pane_query))
     assert value is not None
     return value
 
@@ -101,8 +101,8 @@ def at_middles(n: int = 600) -> Batch:
     """Scores at the middles of sixty bins, so that replicates tell them exactly."""
     rng = np.random.default_rng(5)
     score = (rng.integers(0, 60, n) + 0.5) / 60
-    votes = rng.binomial(3, score**1.5)
-    columns = {"confidences": score, "label_counts": np.stack([3 - votes, votes], axis=1)}
+    ratings = rng.binomial(3, score**1.5)
+    columns = {"confidences": score, "label_counts": np.stack([3 - ratings, ratings], axis=1)}
     return Batch.from_columns(columns | {"ids": [f"p{i}" for i in range(n)]}).batch
 
 
@@ -151,15 +151,15 @@ def test_what_replicates_do_not_carry_comes_from_the_sample() -> None:
         stability(viewed(batch, raw=False, min_count=3), "ece", n_bootstraps=2)["source"]
         == "sample"
     )
-    with pytest.raises(NotAnswerable) as refusal:
+    with pytest.raises(NoResultError) as rejection:
         stability(viewed(batch, raw=False), "adaptive_ece", source="replicates")
-    assert refusal.value.reason == "not_replicated"
+    assert rejection.value.reason == "not_replicated"
     with pytest.raises(CalibrationInputError, match="replicates, sample"):
         stability(viewed(batch, raw=False), "ece", source="rows")
 
 
 @pytest.mark.parametrize(
-    ("question", "slug", "told"),
+    ("pane_query", "slug", "told"),
     [
         ({}, "ece", (15, True)),
         ({"bins": 20}, "ece", (20, True)),
@@ -169,9 +169,9 @@ def test_what_replicates_do_not_carry_comes_from_the_sample() -> None:
     ],
 )
 def test_replicates_say_which_bins_they_keep(
-    question: dict[str, Any], slug: str, told: tuple[int, bool]
+    pane_query: dict[str, Any], slug: str, told: tuple[int, bool]
 ) -> None:
-    found = stability(viewed(batch_of(8, n=200), raw=False, **question), slug, n_bootstraps=2)
+    found = stability(viewed(batch_of(8, n=200), raw=False, **pane_query), slug, n_bootstraps=2)
     assert (found["bins"], found["exact"]) == told
     assert ("detail" in found) != told[1]
 
@@ -218,14 +218,14 @@ def test_curves_of_pooled_cases_are_those_of_the_drawn_cases(average: str, slug:
     }
     batch = Batch.from_columns(columns, task="segmentation").batch
     options = {"average": average, "missing": "skip_class"}
-    question: dict[str, Any] = {"bins": 10, "options": options}
-    found = stability(viewed(batch, **question), slug, n_bootstraps=3, seed=2)
+    pane_query: dict[str, Any] = {"bins": 10, "options": options}
+    found = stability(viewed(batch, **pane_query), slug, n_bootstraps=3, seed=2)
     draws = draws_of(8, 0, 1, "nested", np.random.default_rng(2))
     order = sorted(set(names.tolist()))
     for step in (0, 5, 16):
         drawn = [order[case] for case in draws.subset(0, step)]
         rows = np.flatnonzero(np.isin(names, drawn))
-        expected = of_rows(batch, rows, slug, **question)
+        expected = of_rows(batch, rows, slug, **pane_query)
         assert found["raters"]["pooled"]["curve"][step] == pytest.approx(expected, abs=1e-9)
 
 
@@ -242,8 +242,8 @@ def test_curves_of_pooled_cases_are_those_of_the_drawn_cases(average: str, slug:
 def test_losses_of_labels_have_curves(slug: str, options: dict[str, Any], weights: bool) -> None:
     """Each point is the metric of its rows; copies of a row are rows of their own."""
     batch = batch_of(14, n=90, weights=weights)
-    question: dict[str, Any] = {"bins": 10, "options": options}
-    view = viewed(batch, **question)
+    pane_query: dict[str, Any] = {"bins": 10, "options": options}
+    view = viewed(batch, **pane_query)
     found = stability(view, slug, n_bootstraps=3, seed=6)
     assert (found["source"], found["exact"]) == ("rows", True)
     n = view.filling.n_units  # type: ignore[union-attr]
@@ -252,7 +252,7 @@ def test_losses_of_labels_have_curves(slug: str, options: dict[str, Any], weight
     draws = draws_of(n, 0, 1, "nested", np.random.default_rng(6))
     for step in (2, 9, 16):
         rows = np.concatenate([labelled[unit == each] for each in draws.subset(0, step)])
-        expected = of_rows(batch, rows, slug, **question)
+        expected = of_rows(batch, rows, slug, **pane_query)
         assert found["raters"]["pooled"]["curve"][step] == pytest.approx(expected, abs=1e-9)
     metric = METRICS[slug]
     times = np.random.default_rng(0).integers(0, 3, (4, len(labelled))).astype(float)
@@ -262,7 +262,7 @@ def test_losses_of_labels_have_curves(slug: str, options: dict[str, Any], weight
         copied = batch.take(rows)
         ids = np.array([f"copy-{i}" for i in range(len(rows))], object)
         copied = replace(copied, ids=ids, units=None)
-        assert value == pytest.approx(METRICS[slug].value(viewed(copied, **question)), abs=1e-9)
+        assert value == pytest.approx(METRICS[slug].value(viewed(copied, **pane_query)), abs=1e-9)
 
 
 def test_stability_image_by_image_is_that_of_each_image() -> None:
@@ -302,38 +302,38 @@ def test_cases_that_are_not_drawn_of(monkeypatch: pytest.MonkeyPatch) -> None:
         (named, "kde_ece", None, "not_from_bins"),
         (named, "ece", None, "too_many_cases"),
     ):
-        with pytest.raises(NotAnswerable) as refused:
+        with pytest.raises(NoResultError) as rejected:
             stability_by_case(view, slug, most_ratings=most)
-        assert refused.value.reason == reason
+        assert rejected.value.reason == reason
     monkeypatch.undo()
-    with pytest.raises(NotAnswerable, match="too_many_ratings"):
+    with pytest.raises(NoResultError, match="too_many_ratings"):
         stability_by_case(named, "ece", most_ratings=3)
 
 
 def test_cases_of_which_there_is_no_curve() -> None:
     columns = {"probabilities": np.full((4, 2), 0.5), "labels": [0, 1, 0, 1], "cases": list("aaaa")}
     batch = Batch.from_columns(columns, task="segmentation").batch
-    assert stability_answer(viewed(batch, False), "ml1_ece")["reason"] == "too_few_cases"
+    assert stability_report(viewed(batch, False), "ml1_ece")["reason"] == "too_few_cases"
     plain = batch_of(12)
-    assert stability_answer(viewed(plain), "ml1_ece")["reason"] == "no_cases"
+    assert stability_report(viewed(plain), "ml1_ece")["reason"] == "no_cases"
 
 
 def test_rows_without_weight_have_no_curve() -> None:
     batch = Batch.from_columns(
         {"confidences": [0.5, 0.4], "labels": [0, 1], "weights": [0, 0]}
     ).batch
-    assert stability_answer(viewed(batch), "ece")["reason"] == "no_data"
+    assert stability_report(viewed(batch), "ece")["reason"] == "no_data"
 
 
 def test_what_would_take_minutes_is_rejected_at_a_service_only() -> None:
     rows = viewed(batch_of(9, n=30))
-    assert stability_answer(rows, "kde_ece", most_ratings=10)["reason"] is None
+    assert stability_report(rows, "kde_ece", most_ratings=10)["reason"] is None
     many = batch_of(10, n=12, n_classes=11)
-    assert stability_answer(viewed(many, raw=False), "nixon_ace")["reason"] == "too_many_classes"
+    assert stability_report(viewed(many, raw=False), "nixon_ace")["reason"] == "too_many_classes"
     more = viewed(batch_of(10, n=12, n_classes=21), raw=False)
-    assert stability_answer(more, "classwise_ece")["reason"] == "too_many_classes"
+    assert stability_report(more, "classwise_ece")["reason"] == "too_many_classes"
     assert stability(viewed(many), "nixon_ace", n_bootstraps=2)["raters"]["pooled"]["full"] > 0
     assert (
-        stability_answer(viewed(batch_of(9, n=335), scope="all"), "ks", most_ratings=10)["reason"]
+        stability_report(viewed(batch_of(9, n=335), scope="all"), "ks", most_ratings=10)["reason"]
         == "too_many_rows"
     )

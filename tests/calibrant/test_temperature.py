@@ -399,7 +399,7 @@ def test_older_panes_answer_with_the_older_precision():
     for block in pane["temperature"].later_blocks:
         del pane["temperature"].blocks[block]
     old = Pane.unpack(pane.pack())
-    assert old["temperature"].kept_format == 1
+    assert old["temperature"].stored_format == 1
     answer = fit_temperature(old, objective="brier")
     assert answer["precision"] == "first_derivative" and answer["n_incorrect_units"] is None
     off = abs(answer["temperature"] / exact["temperature"] - 1.0)

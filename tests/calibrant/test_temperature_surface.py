@@ -8,19 +8,19 @@ import pytest
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.losses import EceOptions, RowLosses, TwoClassLosses
-from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.calibrators.temperature.report import surface_report
 from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 
 def rows(seed: int, n: int = 300, *, logits: bool = True, task: str = "segmentation") -> Batch:
     rng = np.random.default_rng(seed)
     z = rng.normal(0, 2, (n, 2)) + rng.normal(0, 1, (n, 1))
     chance = 1 / (1 + np.exp((z[:, 0] - z[:, 1]) / 2))
-    votes = rng.binomial(2, chance)
+    ratings = rng.binomial(2, chance)
     columns = {
-        "label_counts": np.stack([2 - votes, votes], axis=1),
+        "label_counts": np.stack([2 - ratings, ratings], axis=1),
         "weights": rng.choice([1.0, 3.0], n),
     }
     if logits:
@@ -75,9 +75,9 @@ def surfaces(batch: Batch, raters: str = "pooled", points: int = 6) -> tuple[dic
     """From state and from rows."""
     pane = Pane(PaneSpec(batch.task, 2))
     pane.fill_batch(batch)
-    question = PaneQuery(edges="left", raters=raters)
-    given = (View(pane, question), View(pane, question, batch))
-    return surface_answer(given[0], points=points), surface_answer(given[1], points=points)
+    pane_query = PaneQuery(edges="left", raters=raters)
+    given = (View(pane, pane_query), View(pane, pane_query, batch))
+    return surface_report(given[0], points=points), surface_report(given[1], points=points)
 
 
 @pytest.mark.parametrize("raters", ["pooled", "mean", "majority", "single"])
@@ -99,7 +99,7 @@ def test_the_diagonal_of_cells_is_the_curve_of_one_temperature() -> None:
     batch = rows(7, 4000)
     pane = Pane(PaneSpec(batch.task, 2))
     pane.fill_batch(batch)
-    found = surface_answer(View(pane, PaneQuery(edges="left")), points=9)
+    found = surface_report(View(pane, PaneQuery(edges="left")), points=9)
     curve = Curve(pane["temperature"], 0, 15)  # type: ignore[arg-type]
     for i, temperature in enumerate(found["background"]):
         bound = found["nll_error_bound"][i][i]
@@ -136,13 +136,13 @@ def test_probabilities_have_no_surface(of_rows: bool) -> None:
     pane.fill_batch(batch)
     pane.fill_batch(rows(3, 900))
     view = View(pane, PaneQuery(edges="left"), batch if of_rows else None)
-    with pytest.raises(NotAnswerable, match="logits_not_kept"):
-        surface_answer(view)
+    with pytest.raises(NoResultError, match="logits_not_kept"):
+        surface_report(view)
     parts = pane_of_logits().parts()
     del parts["logits"]
     old = Pane.from_parts(PaneSpec("segmentation", 2), parts)
-    with pytest.raises(NotAnswerable, match="older format"):
-        surface_answer(View(old, PaneQuery(edges="left")))
+    with pytest.raises(NoResultError, match="older format"):
+        surface_report(View(old, PaneQuery(edges="left")))
 
 
 def pane_of_logits() -> Pane:
@@ -155,9 +155,9 @@ def test_a_kept_sample_of_logits_is_taken_as_it_was_sent() -> None:
     batch = rows(3, 150)
     pane = Pane(PaneSpec("segmentation", 2))
     pane.fill_batch(batch)
-    found = surface_answer(View(pane, PaneQuery()), points=4)
+    found = surface_report(View(pane, PaneQuery()), points=4)
     assert (found["source"], found["n_used"], found["nll_error_bound"]) == ("sample", 150, None)
-    raw = surface_answer(View(pane, PaneQuery(), batch), points=4)
+    raw = surface_report(View(pane, PaneQuery(), batch), points=4)
     for name in ("nll", "brier", "ece"):
         assert np.array(found[name]) == pytest.approx(np.array(raw[name]))
 
@@ -179,9 +179,9 @@ def test_the_lowest_point_is_the_grids() -> None:
 
 def test_other_classes_and_nothing_are_rejected() -> None:
     with pytest.raises(CalibrationInputError, match="two"):
-        surface_answer(View(Pane(PaneSpec("multiclass", 3)), PaneQuery()))
-    with pytest.raises(NotAnswerable, match="no_data"):
-        surface_answer(View(Pane(PaneSpec("binary", 2)), PaneQuery()))
+        surface_report(View(Pane(PaneSpec("multiclass", 3)), PaneQuery()))
+    with pytest.raises(NoResultError, match="no_data"):
+        surface_report(View(Pane(PaneSpec("binary", 2)), PaneQuery()))
 
 
 def test_one_case_alone() -> None:
@@ -195,18 +195,18 @@ def test_one_case_alone() -> None:
     pane = Pane(PaneSpec("segmentation", 2))
     pane.fill_batch(batch)
     view = View(pane, PaneQuery(edges="left"))
-    found = surface_answer(view, points=4, case="scan-1")
+    found = surface_report(view, points=4, case="scan-1")
     own = batch.take(np.arange(400) % 2 == 1)
-    raw = surface_answer(View(pane, PaneQuery(edges="left"), own), points=4)
+    raw = surface_report(View(pane, PaneQuery(edges="left"), own), points=4)
     assert (found["source"], found["n_used"], found["case"]) == ("case", 200, "scan-1")
     off = np.abs(np.array(found["nll"]) - np.array(raw["nll"]))
     assert (off <= np.array(found["nll_error_bound"]) + 1e-12).all() and off.max() < 1e-4
-    with pytest.raises(NotAnswerable, match="unknown_case"):
-        surface_answer(view, case="scan-7")
+    with pytest.raises(NoResultError, match="unknown_case"):
+        surface_report(view, case="scan-7")
     probabilities = {"probabilities": np.full((2, 2), 0.5), "labels": [0, 1]}
     more = Batch.from_columns(probabilities | {"cases": ["scan-1", "scan-2"]}, task="segmentation")
     pane.fill_batch(more.batch)
     for case in ("scan-1", "scan-2"):
-        with pytest.raises(NotAnswerable, match="logits_not_kept"):
-            surface_answer(View(pane, PaneQuery(edges="left")), case=case)
-    assert surface_answer(View(pane, PaneQuery(edges="left")), points=2, case="scan-0")["n_used"]
+        with pytest.raises(NoResultError, match="logits_not_kept"):
+            surface_report(View(pane, PaneQuery(edges="left")), case=case)
+    assert surface_report(View(pane, PaneQuery(edges="left")), points=2, case="scan-0")["n_used"]

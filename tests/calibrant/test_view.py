@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.core.cells import equal_mass_groups
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, Table, View
+from calibrant.core.view import NoResultError, Table, View
 from tests.calibrant import reference
 from tests.calibrant.data import shapes
 from tests.calibrant.panes import SPECS, a_histogram, batches_of, every_spec
@@ -34,7 +34,7 @@ SOME = settings(max_examples=4, deadline=None)
 
 
 def scopes_of(spec: PaneSpec) -> list[str]:
-    kept = [f"class:{k}" for k in spec.kept_classes[:3]]
+    kept = [f"class:{k}" for k in spec.stored_classes[:3]]
     return ["top_label", "all", *kept, *(["positive"] if spec.n_classes == 2 else [])]
 
 
@@ -68,11 +68,11 @@ def test_tables_equal_the_naive_version(
     for raters in reference.POLICIES:
         for scope in scopes_of(spec):
             bins = exact_bins(spec, scope)[options["seed"] % len(exact_bins(spec, scope))]
-            question = PaneQuery(bins=min(bins, 100), edges=edges, raters=raters, scope=scope)
+            pane_query = PaneQuery(bins=min(bins, 100), edges=edges, raters=raters, scope=scope)
             if bins > 100:
                 continue
-            assert_table(View(pane, question).table(), rows, scope, raters, bins, edges)
-            assert_table(View(pane, question, batch).table(), rows, scope, raters, bins, edges)
+            assert_table(View(pane, pane_query).table(), rows, scope, raters, bins, edges)
+            assert_table(View(pane, pane_query, batch).table(), rows, scope, raters, bins, edges)
 
 
 @every_spec
@@ -87,10 +87,10 @@ def test_raw_rows_and_kept_cells_agree_for_every_bin_count(
     pane.fill_batch(batch)
     for scope in scopes_of(spec):
         for bins in exact_bins(spec, scope):
-            question = PaneQuery(bins=bins, edges=edges, raters=raters, scope=scope)
+            pane_query = PaneQuery(bins=bins, edges=edges, raters=raters, scope=scope)
             kept, raw = (
-                View(pane, question).table().cells,
-                View(pane, question, batch).table().cells,
+                View(pane, pane_query).table().cells,
+                View(pane, pane_query, batch).table().cells,
             )
             for name in COLUMNS:
                 own = getattr(raw, name)
@@ -220,8 +220,8 @@ def test_equal_mass_laws(spec: PaneSpec, raters: str, options: dict[str, Any], b
     pane = Pane(spec)
     pane.fill_batch(batch)
     bins = min(bins, spec.top_grid.cells)
-    question = PaneQuery(bins=bins, binning="equal_mass", raters=raters, scope="top_label")
-    for view in (View(pane, question), View(pane, question, batch)):
+    pane_query = PaneQuery(bins=bins, binning="equal_mass", raters=raters, scope="top_label")
+    for view in (View(pane, pane_query), View(pane, pane_query, batch)):
         table, cells = view.table(), view.cells()
         kept = table.cells
         assert len(kept) <= bins
@@ -298,17 +298,17 @@ def test_classes_that_are_not_kept_are_rejected_from_cells_and_answered_from_row
             if k in kept:
                 assert view.table().cells.count.sum() == 50
             else:
-                with pytest.raises(NotAnswerable) as refused:
+                with pytest.raises(NoResultError) as rejected:
                     view.table()
-                assert refused.value.reason == "class_not_kept"
+                assert rejected.value.reason == "class_not_kept"
             assert View(pane, PaneQuery(scope=f"class:{k}"), batch).table().cells.count.sum() == 50
-        with pytest.raises(NotAnswerable):
+        with pytest.raises(NoResultError):
             View(pane, PaneQuery()).class_tables()
         assert View(pane, PaneQuery(scope="all")).table().cells.count.sum() == 5000
 
 
 @pytest.mark.parametrize(
-    ("question", "pointer", "rule"),
+    ("pane_query", "pointer", "rule"),
     [
         (PaneQuery(bins=7), "/bins", "bins_not_exact"),
         (PaneQuery(bins=0), "/bins", "range"),
@@ -327,10 +327,10 @@ def test_classes_that_are_not_kept_are_rejected_from_cells_and_answered_from_row
         (PaneQuery(ci=math.nan), "/ci", "range"),
     ],
 )
-def test_questions_out_of_range(question: PaneQuery, pointer: str, rule: str) -> None:
-    with pytest.raises(CalibrationInputError) as refused:
-        View(Pane(SPECS["three"]), question)
-    assert (refused.value.violations[0].pointer, refused.value.violations[0].rule) == (
+def test_questions_out_of_range(pane_query: PaneQuery, pointer: str, rule: str) -> None:
+    with pytest.raises(CalibrationInputError) as rejected:
+        View(Pane(SPECS["three"]), pane_query)
+    assert (rejected.value.violations[0].pointer, rejected.value.violations[0].rule) == (
         pointer,
         rule,
     )
@@ -366,13 +366,13 @@ def test_plain_histograms_feed_their_own_question_and_no_other() -> None:
         PaneQuery(bins=15, scope="all"),
         PaneQuery(bins=15, binning="equal_mass"),
     ]
-    for question in asked:
-        with pytest.raises(NotAnswerable) as refused:
-            View(pane, question).table()
-        assert refused.value.reason == "not_in_histogram"
-        assert refused.value.n_excluded == 60.0
+    for pane_query in asked:
+        with pytest.raises(NoResultError) as rejected:
+            View(pane, pane_query).table()
+        assert rejected.value.reason == "not_in_histogram"
+        assert rejected.value.n_excluded == 60.0
     for ask in (view.cells, view.scores):
-        with pytest.raises(NotAnswerable, match="not_in_histogram"):
+        with pytest.raises(NoResultError, match="not_in_histogram"):
             ask()
 
 
@@ -386,9 +386,9 @@ def test_histograms_of_two_policies_cover_each_other_when_their_predictions_agre
     assert View(pane, PaneQuery(bins=15)).table().cells.weight.sum() == 60
     pane.fill_histogram(a_histogram(spec, raters="pooled", n_predictions=numbers))
     assert View(pane, PaneQuery(bins=15)).table().cells.weight.sum() == 120
-    with pytest.raises(NotAnswerable) as refused:
+    with pytest.raises(NoResultError) as rejected:
         View(pane, PaneQuery(bins=15, raters="mean")).table()
-    assert refused.value.n_excluded == 60.0
+    assert rejected.value.n_excluded == 60.0
 
 
 def test_class_histograms_answer_their_class() -> None:
@@ -396,7 +396,7 @@ def test_class_histograms_answer_their_class() -> None:
     pane = Pane(spec)
     pane.fill_histogram(a_histogram(spec, 1200, kind="class", **{"class": 1}))
     assert View(pane, PaneQuery(bins=15, scope="class:1")).table().cells.weight.sum() == 1200
-    with pytest.raises(NotAnswerable):
+    with pytest.raises(NoResultError):
         View(pane, PaneQuery(bins=15, scope="class:2")).table()
 
 

@@ -170,9 +170,9 @@ def test_a_rated_class_of_probability_zero() -> None:
     ],
 )
 def test_what_is_no_loss_is_rejected(params: dict, pointer: str) -> None:
-    with pytest.raises(CalibrationInputError) as refused:
+    with pytest.raises(CalibrationInputError) as rejected:
         served(batch_of({"a": rows(1, 9)}), **params)
-    assert refused.value.violations[0].pointer == pointer
+    assert rejected.value.violations[0].pointer == pointer
 
 
 def test_bounds_and_reasons(monkeypatch: pytest.MonkeyPatch) -> None:

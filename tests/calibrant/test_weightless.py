@@ -10,9 +10,9 @@ import pytest
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.disagreement_report import disagreement_report
 
 N = 150
 
@@ -62,8 +62,8 @@ def test_disagreement_of_ratings_without_weight_is_not_answerable() -> None:
     columns = {"probabilities": [[0.2, 0.3, 0.5]] * 3, "labels": labels, "weights": [0.0, 0.0, 1.0]}
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(Batch.from_columns(columns).batch)
-    with pytest.raises(NotAnswerable, match="has weight"):
-        disagreement_answer(View(pane, PaneQuery()))
+    with pytest.raises(NoResultError, match="has weight"):
+        disagreement_report(View(pane, PaneQuery()))
     found = compute_metrics(
         View(pane, PaneQuery()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"]
     )

@@ -35,18 +35,18 @@ def batch_of(
 
 
 def view_of(
-    batch: Batch, raw: bool = True, question: PaneQuery | None = None, **options: Any
+    batch: Batch, raw: bool = True, pane_query: PaneQuery | None = None, **options: Any
 ) -> View:
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    whole = question or PaneQuery()
+    whole = pane_query or PaneQuery()
     return View(pane, PaneQuery(**(vars(whole) | {"options": options})), batch if raw else None)
 
 
 def asked(
-    batch: Batch, slug: str, raw: bool = True, question: PaneQuery | None = None, **options: Any
+    batch: Batch, slug: str, raw: bool = True, pane_query: PaneQuery | None = None, **options: Any
 ) -> dict[str, Any]:
-    return compute_metrics(view_of(batch, raw, question, **options), [slug])[slug]
+    return compute_metrics(view_of(batch, raw, pane_query, **options), [slug])[slug]
 
 
 def labels_of(row: Row, policy: str) -> tuple[float, list[float]]:

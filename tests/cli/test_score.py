@@ -87,8 +87,8 @@ def test_logits_are_known_by_name_or_flag_only(tmp_path: Path, run: Run) -> None
     sums = tmp_path / "sums.npy"
     np.save(sums, np.full((len(Y), 3), 0.5))
     assert "(row_sum)" in run("score", sums, labels).error
-    refused = run("score", tmp_path / "logits.npy", labels, "--probabilities")
-    assert refused.code == 1 and "(range)" in refused.error
+    rejected = run("score", tmp_path / "logits.npy", labels, "--probabilities")
+    assert rejected.code == 1 and "(range)" in rejected.error
 
 
 def test_the_verdict_follows_the_tolerance(tmp_path: Path, run: Run) -> None:
@@ -174,8 +174,8 @@ def test_readers_of_an_array(tmp_path: Path, run: Run) -> None:
     ratings[3, 2] = np.nan
     np.save(tmp_path / "ratings.npy", ratings)
     arguments = ("score", tmp_path / "scores.npy", tmp_path / "ratings.npy", "--metrics", "ece")
-    refused = run(*arguments)
-    assert refused.code == 1 and "--raters all" in refused.error
+    rejected = run(*arguments)
+    assert rejected.code == 1 and "--raters all" in rejected.error
     output = tmp_path / "numbers.json"
     assert run(*arguments, "--raters", "all", "-o", output).code == 0
     assert json.loads(output.read_text())["n_ratings"] == 3 * len(Y) - 1

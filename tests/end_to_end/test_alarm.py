@@ -392,7 +392,7 @@ def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver
 
 
 def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_scores(watched):
-    """Outcomes follow another slope than the scores from the first day on; a map fitted to some days is in force."""
+    """Outcomes follow another slope than the scores from the first day on; a map fitted to some days is active."""
     declare(watched, "mended")
     first = play(watched, "mended", 7, slope_after=0.4, days=range(CHANGE, CHANGE + 25))
     found = sealed(watched, "mended", 25)
@@ -418,7 +418,7 @@ def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_sc
     [alarm] = watched.get("/v1/alarms", model="mended")["alarms"]
     assert (alarm["state"], alarm["closed_because"]) == (
         "closed",
-        "another calibration map is in force",
+        "another calibration map is active",
     )
     watched.client.patch(
         "/v1/models/mended", json={"alarm": {"tolerance": 0.02}}, headers={"If-Match": "*"}

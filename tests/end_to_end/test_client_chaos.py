@@ -111,7 +111,7 @@ def test_twenty_thousand_rows_through_everything(tmp_path):
         assert producer.model.log_statistics.pending_bytes <= max_bytes
         deployment.start("http")
         producer.log_with_room(1000)
-        # No worker, until the service refuses batches with 429, and then the client's memory is full again.
+        # No worker, until the service rejects batches with 429, and then the client's memory is full again.
         for worker in ("worker0", "worker1"):
             deployment.kill(worker)
         before = producer.model.log_statistics.n_dropped

@@ -93,8 +93,8 @@ def test_a_model_is_exported_and_imported(
     assert text.splitlines()[-1].startswith('{"type":"end"')
     missing = run("export", "nobody", tmp_path / "none.ndjson")
     assert missing.code == 1 and "404" in missing.error and not (tmp_path / "none.ndjson").exists()
-    refused = run("import", MODEL, tmp_path / "model.ndjson")
-    assert refused.code == 1 and "model-conflict" in refused.error
+    rejected = run("import", MODEL, tmp_path / "model.ndjson")
+    assert rejected.code == 1 and "model-conflict" in rejected.error
     imported = run("import", f"{MODEL}-copy", tmp_path / "model.ndjson")
     assert imported.code == 0, imported.error
     assert f"Imported {MODEL}-copy" in imported.out

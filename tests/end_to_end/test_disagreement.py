@@ -9,7 +9,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.raters import posterior
-from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.disagreement_report import disagreement_report
 
 
 @pytest.fixture(scope="module")
@@ -18,19 +18,19 @@ def voted(embedded):
     rng = np.random.default_rng(11)
     p = rng.dirichlet(np.full(3, 0.7), 600)
     zeta = np.stack([rng.dirichlet(np.maximum(4.0 * row, 1e-3)) for row in p])
-    votes = np.stack([rng.multinomial(rng.integers(2, 7), row) for row in zeta])
+    ratings = np.stack([rng.multinomial(rng.integers(2, 7), row) for row in zeta])
     for part in np.array_split(np.arange(600), 3):
-        body = {"probabilities": p[part].tolist(), "label_counts": votes[part].tolist()}
+        body = {"probabilities": p[part].tolist(), "label_counts": ratings[part].tolist()}
         embedded.post("/v1/models/voted/predictions", body)
-    return embedded, p, votes
+    return embedded, p, ratings
 
 
 def test_the_answer_is_the_librarys(voted):
-    deployment, p, votes = voted
+    deployment, p, ratings = voted
     pane = Pane(PaneSpec("multiclass", 3))
-    pane.fill_batch(Batch.from_columns({"probabilities": p, "label_counts": votes}).batch)
+    pane.fill_batch(Batch.from_columns({"probabilities": p, "label_counts": ratings}).batch)
     view = View(pane, PaneQuery(bins=12, options={"loss_weight": "n", "penalty": 0.0}))
-    expected = disagreement_answer(view)
+    expected = disagreement_report(view)
     found = deployment.get("/v1/models/voted/disagreement", bins=12, loss_weight="n", penalty=0)
     for name in (
         "n",
@@ -48,12 +48,12 @@ def test_the_answer_is_the_librarys(voted):
 
 
 def test_the_posterior_uses_the_fitted_concentration(voted):
-    deployment, p, votes = voted
+    deployment, p, ratings = voted
     fitted = deployment.get("/v1/models/voted/disagreement")["concentration"]["value"]
-    body = {"probabilities": p[:50].tolist(), "label_counts": votes[:50].tolist()}
+    body = {"probabilities": p[:50].tolist(), "label_counts": ratings[:50].tolist()}
     answer = deployment.client.post("/v1/models/voted/posterior", json=body)
     assert answer.status_code == 200, answer.text
-    expected = posterior.dirichlet_posterior(p[:50], fitted, votes[:50])
+    expected = posterior.dirichlet_posterior(p[:50], fitted, ratings[:50])
     np.testing.assert_allclose(answer.json()["probabilities"], expected.probabilities, rtol=1e-12)
 
 

@@ -31,7 +31,7 @@ class Sender(threading.Thread):
         self.numbers, self.deadline = numbers, deadline
         self.acknowledged: list[int] = []
         self.given_up: list[int] = []
-        self.refused: list[str] = []
+        self.rejected: list[str] = []
 
     def run(self) -> None:
         with httpx.Client(base_url=self.base, timeout=20) as client:
@@ -54,7 +54,7 @@ class Sender(threading.Thread):
             if answer.status_code in (200, 202):
                 return True
             if answer.status_code not in (429, 503, 500):
-                self.refused.append(answer.text)
+                self.rejected.append(answer.text)
             time.sleep(RETRY_S)
         return False
 
@@ -98,7 +98,7 @@ def check(deployment: Deployment, senders: list[Sender], n_batches: int) -> None
     deployment.wait_ready()
     acknowledged = sorted(n for sender in senders for n in sender.acknowledged)
     given_up = sorted(n for sender in senders for n in sender.given_up)
-    assert not [text for sender in senders for text in sender.refused]
+    assert not [text for sender in senders for text in sender.rejected]
     assert len(acknowledged) + len(given_up) == n_batches
     for number in acknowledged:
         answer = settled(deployment, f"/v1/models/counted/batches/b{number}")

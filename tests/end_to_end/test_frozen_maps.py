@@ -94,8 +94,8 @@ def test_without_later_labels_the_procedure_is_cross_fitted(played: Deployment) 
     plain = client.post(URL, json=window(10, 11)).json()
     promote(client, 1, promoted.headers["etag"], override=True)
     etag = client.get(f"{URL}/current").headers["etag"]
-    refused = promote(client, plain["version"], etag)
-    assert (refused.status_code, refused.json()["errors"][0]["rule"]) == (409, "not_better")
+    rejected = promote(client, plain["version"], etag)
+    assert (rejected.status_code, rejected.json()["errors"][0]["rule"]) == (409, "not_better")
 
 
 class Poller(threading.Thread):

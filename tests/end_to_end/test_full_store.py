@@ -62,8 +62,8 @@ async def test_only_ingest_is_rejected(
     for model in ("m", "gone"):
         await merged(client, f"/v1/models/{model}/predictions", rows(0))
     before = (await client.get(f"{MODEL}/metrics?metrics=ece")).json()
-    assert engine.crew is not None
-    host = engine.crew._leases.name.partition(":")[0]
+    assert engine.supervisor is not None
+    host = engine.supervisor._leases.name.partition(":")[0]
     with store_server.client() as store:
         # Every request needs more memory than there is from here on.
         store.config_set("maxmemory", "1mb")
@@ -84,7 +84,7 @@ async def test_only_ingest_is_rejected(
             assert found.status_code == 200, (path, found.text)
         assert (await client.get("/v1/models")).status_code == 200
         assert (await client.get(f"{MODEL}/export")).status_code == 200
-        health = read_health(engine.crew.store, host)
+        health = read_health(engine.supervisor.store, host)
         assert health.store_full and health.is_red and health.workers_here == 1
         assert health.stalled_partitions == 0
 
@@ -98,7 +98,7 @@ async def test_only_ingest_is_rejected(
         assert not list(store.scan_iter(match="*gone*"))
 
         store.config_set("maxmemory", "0")
-        assert not read_health(engine.crew.store, host).is_red
+        assert not read_health(engine.supervisor.store, host).is_red
     # The service repeats the rejection from memory for a moment.
     async with asyncio.timeout(PATIENCE_S):
         while (await client.post(f"{MODEL}/predictions", json=rows(100))).status_code == 503:

@@ -117,13 +117,16 @@ def test_no_room_is_said_and_labels_still_join(small):
         ("predictions", {"confidences": [0.5, 0.6], "ids": ["n1", "n2"]}),
         ("labels", {"ids": ["i0", "n1"], "labels": [1, 1]}),
     ):
-        refusal = small.client.post(f"{path}/{noun}", json=body)
-        assert (refusal.status_code, refusal.json()["type"]) == (429, "/v1/problems/records-full")
-        assert (
-            f"of {ROOM} records" in refusal.json()["detail"]
-            and "2 new ones" in refusal.json()["detail"]
+        rejection = small.client.post(f"{path}/{noun}", json=body)
+        assert (rejection.status_code, rejection.json()["type"]) == (
+            429,
+            "/v1/problems/records-full",
         )
-        assert int(refusal.headers["retry-after"]) >= 1
+        assert (
+            f"of {ROOM} records" in rejection.json()["detail"]
+            and "2 new ones" in rejection.json()["detail"]
+        )
+        assert int(rejection.headers["retry-after"]) >= 1
     rated(small, "full", ids=names[:20], labels=[1] * 20)
     small.post(f"{path}/predictions", {"confidences": [0.5], "labels": [1]})
     assert counts(small, "full") == (ROOM, 21, 21)

@@ -123,8 +123,8 @@ def test_every_action_is_done_by_clicking(browser: Browser, served: Deployment) 
     assert models.status_code == 200
     browser.click("td details summary")
     browser.follow("td details button")
-    refused = served.client.get("/v1/models", headers={"Authorization": f"Bearer {secret}"})
-    assert refused.status_code == 401
+    rejected = served.client.get("/v1/models", headers={"Authorization": f"Bearer {secret}"})
+    assert rejected.status_code == 401
 
 
 def test_raters_and_cases_are_listed(browser: Browser, served: Deployment) -> None:

@@ -1,4 +1,4 @@
-"""What is refused leaves no trace, and what is taken can be read."""
+"""What is rejected leaves no trace, and what is taken can be read."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_report_of_nothing_and_of_an_unknown_model(model: Deployment) -> None:
     response = model.client.get(f"{URL}/report", params=empty)
     assert response.status_code == 200 and "Not enough data" in response.text
     assert model.client.get("/v1/models/nobody/report").status_code == 404
-    refused = model.client.get(f"{URL}/report", headers={"Accept": "application/json"})
-    assert refused.status_code == 406
+    rejected = model.client.get(f"{URL}/report", headers={"Accept": "application/json"})
+    assert rejected.status_code == 406
     wrong = model.client.get(f"{URL}/report", params={"tolerance": "2"})
     assert wrong.status_code == 422

@@ -10,18 +10,18 @@ import pytest
 
 import calibrant as cal
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.calibrators.temperature.report import surface_report
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.estimators.roc import roc
 from calibrant.metrics import METRICS, compute_metrics
-from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.report_uncertainty import uncertainty
 from calibrant.segmentation.case_comparison import compare_case_errors
 from calibrant.segmentation.case_errors import case_errors
 from calibrant.segmentation.case_report import case_reliability, cases_of
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
-from calibrant.segmentation.histogram_report import histogram_answer
+from calibrant.segmentation.histogram_report import histogram_report
 from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.baselines import baselines
 from calibrant.stability.curves import stability
@@ -85,8 +85,8 @@ def voted(embedded):
     rng = np.random.default_rng(17)
     truth = rng.dirichlet(np.ones(3), 900)
     sharp = truth**2 / (truth**2).sum(axis=1, keepdims=True)
-    votes = [rng.multinomial(rng.integers(2, 7), row).tolist() for row in truth]
-    columns = {"probabilities": sharp.tolist(), "label_counts": votes}
+    ratings = [rng.multinomial(rng.integers(2, 7), row).tolist() for row in truth]
+    columns = {"probabilities": sharp.tolist(), "label_counts": ratings}
     sent(embedded, VOTED, columns)
     return embedded, *filled(columns, "multiclass")
 
@@ -252,8 +252,8 @@ def test_cases_are_those_of_the_library(scanned, options):
         figure = f"reliability(min_count={min_count:g})"
     found = deployment.get(f"{SCANS}/cases", **plain, figure=figure, metric=f"ml1_ece({brackets})")
     plain |= {name: asked.pop(name) for name in ("edges",) if name in asked}
-    question = PaneQuery(**plain, min_count=min_count or 0, options=asked)
-    expected = cases_of(View(pane, question), frequency_bins)
+    pane_query = PaneQuery(**plain, min_count=min_count or 0, options=asked)
+    expected = cases_of(View(pane, pane_query), frequency_bins)
     assert bool(min_count) == any(row["n_left_out"] for row in expected["reliability"])
     expected["classes"] = [TISSUES[int(k)] for k in expected["classes"]]
     close(found, json.loads(json.dumps(expected)))
@@ -291,8 +291,8 @@ def test_models_are_compared_over_their_cases(scanned, blunted):
     close(found["comparison"], expected)
     ace = found["comparison"]["ace"]
     assert (ace["n"], len(ace["only_here"]), ace["only_there"], found["n_cases"]) == (8, 4, [], 12)
-    refused = deployment.client.get(f"{SCANS}/cases", params={"against": "model:nobody"})
-    assert refused.status_code == 404
+    rejected = deployment.client.get(f"{SCANS}/cases", params={"against": "model:nobody"})
+    assert rejected.status_code == 404
     nothing = deployment.get(f"{SCANS}/cases", against="model:blunt", to="2020-01-01T00:00:00Z")
     assert (nothing["comparison"], nothing["comparison_reason"]) == (None, "no_cases")
 
@@ -424,8 +424,8 @@ def test_uncertainty_is_that_of_the_library(voted):
     deployment, _, pane = voted
     found = deployment.get(f"{VOTED}/uncertainty", bins=10)
     close(found, uncertainty(View(pane, PaneQuery(bins=10))))
-    refused = deployment.client.get(f"{VOTED}/uncertainty", params={"bins": 9})
-    assert (refused.status_code, refused.json()["errors"][0]["rule"]) == (422, "bins_not_exact")
+    rejected = deployment.client.get(f"{VOTED}/uncertainty", params={"bins": 9})
+    assert (rejected.status_code, rejected.json()["errors"][0]["rule"]) == (422, "bins_not_exact")
 
 
 def test_a_confidence_histogram_goes_out_and_in(voted):
@@ -459,7 +459,7 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     ).json()
     histogram = ConfidenceHistogram.of_batch(batch, 240)
     close(
-        scored["errors"]["prediction"], histogram_answer(histogram, least=0)["errors"]["prediction"]
+        scored["errors"]["prediction"], histogram_report(histogram, least=0)["errors"]["prediction"]
     )
     exact = deployment.get(f"{VOTED}/metrics", metrics="nll")["metrics"]["nll"]["value"]
     assert scored["nll"]["exact_mean"] == pytest.approx(exact, abs=1e-9)
@@ -469,7 +469,7 @@ def test_a_confidence_histogram_goes_out_and_in(voted):
     assert (few.status_code, few.json()["errors"]["bins"]) == (200, 2)
     packed = {"packed": base64.b64encode(histogram.pack()).decode()}
     whole = deployment.client.post("/v1/score/confidence-histogram", json=packed).json()
-    close(whole, json.loads(json.dumps(histogram_answer(histogram))))
+    close(whole, json.loads(json.dumps(histogram_report(histogram))))
 
 
 @pytest.mark.parametrize(
@@ -488,9 +488,9 @@ def test_confidence_histograms_that_break_a_rule(voted, body, pointer, rule):
         ("/v1/score/confidence-histogram", {}, ""),
         (f"{VOTED}/histograms", {"kind": "confidence"}, ""),
     ):
-        refused = deployment.client.post(url, json=more | body)
-        error = refused.json()["errors"][0]
-        assert (refused.status_code, error["pointer"], error["rule"]) == (
+        rejected = deployment.client.post(url, json=more | body)
+        error = rejected.json()["errors"][0]
+        assert (rejected.status_code, error["pointer"], error["rule"]) == (
             422,
             at + pointer,
             rule,
@@ -554,7 +554,7 @@ def test_losses_over_two_temperatures(voted):
     found = deployment.get(url, points=4)
     pane = Pane(PaneSpec("multiclass", 2))
     pane.fill_batch(Batch.from_columns(columns, task="multiclass").batch)
-    close(found, surface_answer(View(pane, PaneQuery(edges="left")), points=4))
+    close(found, surface_report(View(pane, PaneQuery(edges="left")), points=4))
     assert found["source"] == "sample"
     drawn = {
         deployment.client.get(url, params={"points": 4, "format": "svg", "objective": each}).content
@@ -589,7 +589,7 @@ def test_disagreement_is_that_of_the_library(voted):
     slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
     metrics = deployment.get(f"{VOTED}/metrics", metrics=",".join(slugs))["metrics"]
     found = deployment.get(f"{VOTED}/disagreement")
-    expected = disagreement_answer(View(pane, PaneQuery()))
+    expected = disagreement_report(View(pane, PaneQuery()))
     close(found, json.loads(json.dumps(expected)))
     for slug in slugs:
         close(metrics[slug]["value"], expected[slug])

@@ -81,7 +81,7 @@ def test_running_totals_of_values_without_room_do_not_replace_each_other(narrow)
         assert sum(each["weight"] for each in found["table"]) == weight
 
 
-def refusal(answer, rule: str) -> dict:
+def rejection(answer, rule: str) -> dict:
     assert answer.status_code == 422, answer.text
     [error] = answer.json()["errors"]
     assert error["rule"] == rule
@@ -92,13 +92,13 @@ def test_declared_slices_are_the_only_ones(narrow):
     settings = {"task": "binary", "slices": {"site": ["A", "B", "C"], "scanner": None}}
     narrow.client.put("/v1/models/declared", json=settings)
     path = "/v1/models/declared/predictions"
-    error = refusal(narrow.client.post(path, json=rows(["A", "X"])), "undeclared_slice")
+    error = rejection(narrow.client.post(path, json=rows(["A", "X"])), "undeclared_slice")
     assert error["pointer"] == "/slices/site/1"
     told = narrow.post(f"{path}?partial=true", rows(["A", "X", "B", "C"]))
     assert (told["accepted"], told["rejected"]) == (3, 1)
     assert by_site(narrow, "declared") == {"A": 1, "B": 1, "C": 1}
     unknown = {**rows(["A"]), "slices": {"ward": ["1"]}}
-    error = refusal(narrow.client.post(path, json=unknown), "undeclared_slice")
+    error = rejection(narrow.client.post(path, json=unknown), "undeclared_slice")
     assert error["pointer"] == "/slices/ward"
     histogram = {
         "kind": "positive",
@@ -109,14 +109,14 @@ def test_declared_slices_are_the_only_ones(narrow):
         "slice": {"site": "X"},
     }
     answer = narrow.client.post("/v1/models/declared/histograms", json=histogram)
-    assert refusal(answer, "undeclared_slice")["pointer"] == "/slice/site"
+    assert rejection(answer, "undeclared_slice")["pointer"] == "/slice/site"
 
 
 def test_pixels_need_units(narrow):
     narrow.client.put("/v1/models/seg", json={"task": "segmentation", "classes": 2, "grid": 2})
     pixels = {"probabilities": [[0.3, 0.7], [0.6, 0.4]], "labels": [1, 0]}
     path = "/v1/models/seg/predictions"
-    error = refusal(narrow.client.post(path, json=pixels), "units_required")
+    error = rejection(narrow.client.post(path, json=pixels), "units_required")
     assert "not independent" in error["detail"]
     narrow.post(path, {**pixels, "cases": ["scan", "scan"]})
     narrow.post(path, {**pixels, "units": ["patient", "patient"]})
@@ -129,7 +129,7 @@ def test_pixels_need_units(narrow):
         "sum_correct": [0, 2],
     }
     answer = narrow.client.post("/v1/models/seg/histograms", json=histogram)
-    refusal(answer, "units_required")
+    rejection(answer, "units_required")
     narrow.post("/v1/models/seg/histograms", {**histogram, "n_units": 1})
     found = narrow.get("/v1/models/seg/metrics", metrics="accuracy")
     assert (found["unit_source"], found["n_units_split"]) == ("named", 1)

@@ -67,9 +67,9 @@ def test_each_message_counts_once(embedded):
 def test_what_does_not_follow_is_rejected(embedded, first, end, rule):
     model = f"follows-{rule}"
     send(embedded, model, body(0, 20))
-    refused = send(embedded, model, body(first, end))
-    assert refused.status_code == 409
-    problem = refused.json()
+    rejected = send(embedded, model, body(first, end))
+    assert rejected.status_code == 409
+    problem = rejected.json()
     assert problem["type"].endswith("offset-conflict") and problem["watermark"] == 20
     assert problem["errors"][0]["rule"] == rule and problem["errors"][0]["pointer"] == "/offsets"
     assert n_of(embedded, model) == 20
@@ -127,25 +127,25 @@ def test_every_form_of_body_states_its_offsets(embedded):
     ({"source": None}, "/source", "required"), ({"source": "a b"}, "/source", "id"), ({"source": 7}, "/source", "id"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(embedded, more, pointer, rule):
-    refused = send(embedded, "wrong", body(0, 10) | more)
-    assert refused.status_code == 422
-    assert [(each["pointer"], each["rule"]) for each in refused.json()["errors"]] == [
+    rejected = send(embedded, "wrong", body(0, 10) | more)
+    assert rejected.status_code == 422
+    assert [(each["pointer"], each["rule"]) for each in rejected.json()["errors"]] == [
         (pointer, rule)
     ]
 
 
 def test_query_and_body_agree(embedded):
     sent = body(0, 10)
-    refused = send(embedded, "agree", sent, params={"source": "orders-0", "offsets": "0,11"})
-    assert refused.status_code == 422 and refused.json()["errors"][0]["rule"] == "agreement"
+    rejected = send(embedded, "agree", sent, params={"source": "orders-0", "offsets": "0,11"})
+    assert rejected.status_code == 422 and rejected.json()["errors"][0]["rule"] == "agreement"
     assert (
         send(embedded, "agree", sent, params={"source": "orders-0", "offsets": "0,10"}).status_code
         == 200
     )
-    refused = send(
+    rejected = send(
         embedded, "agree", {"kind": "pane", "packed": ""}, "histograms", params={"source": "s"}
     )
-    assert refused.json()["errors"][0]["rule"] == "pane_only"
+    assert rejected.json()["errors"][0]["rule"] == "pane_only"
 
 
 def test_a_deleted_model_forgets_and_an_imported_one_remembers(embedded):

@@ -57,12 +57,12 @@ QUESTIONS = (
 def answers(deployment):
     to = (DAY + timedelta(days=3)).isoformat()
     found = {}
-    for question in QUESTIONS:
-        params = {"to": to} if question.partition("?")[0] not in ("baselines", "") else {}
-        path = f"/v1/models/moved/{question}".rstrip("/")
+    for pane_query in QUESTIONS:
+        params = {"to": to} if pane_query.partition("?")[0] not in ("baselines", "") else {}
+        path = f"/v1/models/moved/{pane_query}".rstrip("/")
         path, _, query = path.partition("?")
         params |= dict(pair.split("=") for pair in query.split("&") if pair)
-        found[question] = deployment.get(path, **params)
+        found[pane_query] = deployment.get(path, **params)
     return found
 
 
@@ -103,8 +103,8 @@ def test_answers_are_identical_and_labels_find_their_predictions(exported, embed
     again = spread.client.post("/v1/models/moved/import", content=exported, headers=LINES)
     assert (again.status_code, again.json()) == (200, made.json())
     other = spread.client.get("/v1/models/moved/export").content
-    refusal = spread.client.post("/v1/models/moved/import", content=other, headers=LINES)
-    assert (refusal.status_code, refusal.json()["type"]) == (409, "/v1/problems/model-conflict")
+    rejection = spread.client.post("/v1/models/moved/import", content=other, headers=LINES)
+    assert (rejection.status_code, rejection.json()["type"]) == (409, "/v1/problems/model-conflict")
 
 
 def test_an_export_of_layout_1_is_imported_with_equal_values(embedded):
@@ -164,8 +164,8 @@ def test_an_import_that_is_cut_off_is_no_model_and_its_repeat_completes_it(
             "/v1/problems/import-unfinished",
         )
     other = embedded.client.get("/v1/models/moved/export").content
-    refusal = spread.client.post(f"{path}/import", content=other, headers=LINES)
-    assert refusal.json()["type"] == "/v1/problems/import-unfinished"
+    rejection = spread.client.post(f"{path}/import", content=other, headers=LINES)
+    assert rejection.json()["type"] == "/v1/problems/import-unfinished"
     made = spread.client.post(f"{path}/import", content=exported, headers=LINES)
     assert made.status_code == 201, made.text
     whole = embedded.client.post(f"{path}/import", content=exported, headers=LINES)
@@ -253,15 +253,15 @@ def test_alarm_and_maps_move_along(watched, embedded):
     }
     assert embedded.client.post(f"{path}/import", content=content, headers=LINES).status_code == 201
     to = {"to": (DAY + timedelta(days=3)).isoformat()}
-    for question in ABOUT_IT:
-        name, _, query = question.partition("?")
+    for pane_query in ABOUT_IT:
+        name, _, query = pane_query.partition("?")
         params = (to if name[:5] in ("drift", "metri") else {}) | dict(
             pair.split("=") for pair in query.split("&") if pair
         )
         mine, theirs = (
             each.get(f"{path}/{name}".rstrip("/"), **params) for each in (watched, embedded)
         )
-        assert mine == theirs, question
+        assert mine == theirs, pane_query
     assert mine["model"] == "watched"
     alarms = [
         [each for each in deployment.get("/v1/alarms")["alarms"] if each["model"] == "watched"]
@@ -285,7 +285,7 @@ def test_alarm_and_maps_move_along(watched, embedded):
     ] == alarms[1]
 
 
-def refused(embedded, content: bytes, rule: str) -> None:
+def rejected(embedded, content: bytes, rule: str) -> None:
     answer = embedded.client.post("/v1/models/other/import", content=content, headers=LINES)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["rule"] == rule
@@ -294,17 +294,17 @@ def refused(embedded, content: bytes, rule: str) -> None:
 
 def test_what_is_not_whole_is_rejected_and_leaves_nothing(exported, embedded):
     lines = exported.strip().split(b"\n")
-    refused(embedded, b"\n".join(lines[:-1]), "export_incomplete")
-    refused(embedded, b"\n".join(lines[:5] + lines[6:]), "export_incomplete")
+    rejected(embedded, b"\n".join(lines[:-1]), "export_incomplete")
+    rejected(embedded, b"\n".join(lines[:5] + lines[6:]), "export_incomplete")
     changed = json.dumps({**json.loads(lines[-1]), "consistent": False}).encode()
-    refused(embedded, b"\n".join([*lines[:-1], changed]), "export_inconsistent")
-    refused(embedded, b"\n".join(lines[1:]), "export_format")
-    refused(embedded, b"{", "json")
+    rejected(embedded, b"\n".join([*lines[:-1], changed]), "export_inconsistent")
+    rejected(embedded, b"\n".join(lines[1:]), "export_format")
+    rejected(embedded, b"{", "json")
     place = next(i for i, line in enumerate(lines) if line.startswith(b'{"type":"pane"'))
     pane = json.loads(lines[place])
     pane["packed"] = {"counts": "AAAA"}
     lines[place] = json.dumps(pane).encode()
-    refused(embedded, b"\n".join(lines), "dead_lettered")
+    rejected(embedded, b"\n".join(lines), "dead_lettered")
 
 
 def test_an_export_without_records_answers_the_same(exported, embedded):

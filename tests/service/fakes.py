@@ -348,7 +348,7 @@ class FakeInbox:
         keys = [config.key for config in configs]
         return {key: self.tallies_by_model[key] for key in keys if key in self.tallies_by_model}
 
-    async def hand_over(self, delivery):
+    async def enqueue(self, delivery):
         self._stumble()
         key = (delivery.model, delivery.batch_id)
         if key in self.records:

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant_server.workers.alarm.deliveries import delivery_of
 from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode
-from calibrant_server.workers.queries.ask import AnswerTimeout
+from calibrant_server.workers.queries.ask import ResultTimeoutError
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -110,7 +110,7 @@ async def test_a_change_is_reported_how_soon_it_would_find_one(client, inbox):
 
 async def test_a_late_foretelling_holds_up_no_settings(client, inbox):
     async def late(*_, **__):
-        raise AnswerTimeout("late")
+        raise ResultTimeoutError("late")
 
     inbox.ask = late
     made = await client.put(URL, json=with_alarm())

@@ -208,7 +208,7 @@ async def test_valid_rows_are_accepted_although_others_are_not(client, inbox, de
     assert receipt["errors"][0]["pointer"].endswith("/2")
 
 
-REFUSED = [
+REJECTED = [
     (b"{}", headers(), 422, "invalid-input"),
     (b"\x1f\x8bnot gzip", headers(), 400, "malformed-body"),
     (b"no json", headers(), 422, "invalid-input"),
@@ -226,7 +226,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("body", "sent", "status", "slug"), REFUSED)
+@pytest.mark.parametrize(("body", "sent", "status", "slug"), REJECTED)
 async def test_what_cannot_be_stored_is_refused_with_a_reason(
     client, inbox, declare, body, sent, status, slug
 ):
@@ -274,7 +274,7 @@ async def test_a_slow_store_has_a_deadline(client, inbox, declare, monkeypatch):
 
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(inbox, "hand_over", never)
+    monkeypatch.setattr(inbox, "enqueue", never)
     response = await client.post(URL, content=json.dumps(V2).encode(), headers=headers())
     problem(response, 503, "store-unavailable")
 

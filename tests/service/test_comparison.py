@@ -1,4 +1,4 @@
-"""Posted votes with features: the ways of alpha-calibration side by side, and what is refused."""
+"""Posted votes with features: the ways of alpha-calibration side by side, and what is rejected."""
 
 import numpy as np
 import orjson

@@ -54,8 +54,8 @@ async def exchanged(settings, caplog, name: str, query: str):
     [line] = [vars(each) for each in caplog.records if each.message == "request"]
     found = {name: line[name] for name in ("operation", "model", "tenant", "status", "path")}
     found |= {name: line[name] for name in ("request_bytes", "method", "key", "client")}
-    meters = app.state.meters
-    sample = meters.requests.labels(line["operation"], str(response.status_code))._value.get()
+    metrics = app.state.metrics
+    sample = metrics.requests.labels(line["operation"], str(response.status_code))._value.get()
     document = {k: v for k, v in response.json().items() if k not in CHANGING}
     document.pop("batch_id", None)
     names = sorted(response.headers)

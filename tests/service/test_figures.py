@@ -13,11 +13,11 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import MAPS
 from calibrant.calibrators import fit as fit_map
 from calibrant.calibrators.temperature.fit import fit_temperature
-from calibrant.calibrators.temperature.report import surface_answer
+from calibrant.calibrators.temperature.report import surface_report
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
-from calibrant.raters.disagreement_report import disagreement_answer
+from calibrant.raters.disagreement_report import disagreement_report
 from calibrant.report_uncertainty import uncertainty
 from calibrant.segmentation.histogram_state import confidence_of, left
 from calibrant.stability.curves import stability
@@ -45,10 +45,10 @@ ABOUT = {
 def pane_of(n_classes, n=300):
     rng = np.random.default_rng(n_classes)
     p = rng.dirichlet(np.ones(n_classes), n)
-    votes = [rng.multinomial(3, row).tolist() for row in p]
+    ratings = [rng.multinomial(3, row).tolist() for row in p]
     pane = Pane(PaneSpec("multiclass", n_classes))
     sharp = p**2 / (p**2).sum(axis=1, keepdims=True)
-    columns = {"logits": np.log(sharp), "label_counts": votes}
+    columns = {"logits": np.log(sharp), "label_counts": ratings}
     pane.fill_batch(Batch.from_columns(columns, task="multiclass").batch)
     return pane
 
@@ -78,14 +78,14 @@ FIGURES = {
     ),
     "disagreement": (
         draw_disagreement,
-        lambda: ABOUT | disagreement_answer(View(TEN, PaneQuery())),
+        lambda: ABOUT | disagreement_report(View(TEN, PaneQuery())),
     ),
     "uncertainty": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TWO, PaneQuery()))),
     "uncertainty of ten": (draw_uncertainty, lambda: ABOUT | uncertainty(View(TEN, PaneQuery()))),
-    "surface": (draw_surface, lambda: ABOUT | surface_answer(View(TWO, PaneQuery()), points=5)),
+    "surface": (draw_surface, lambda: ABOUT | surface_report(View(TWO, PaneQuery()), points=5)),
     "surface of ece": (
         partial(draw_surface, objective="ece"),
-        lambda: ABOUT | surface_answer(View(TWO, PaneQuery()), points=5),
+        lambda: ABOUT | surface_report(View(TWO, PaneQuery()), points=5),
     ),
     "label distribution": (
         draw_label_distribution,
@@ -241,7 +241,7 @@ def test_models_are_compared_by_dots_with_intervals():
 
 
 def test_classes_are_called_by_their_names():
-    surface = ABOUT | surface_answer(View(TWO, PaneQuery()), points=5)
+    surface = ABOUT | surface_report(View(TWO, PaneQuery()), points=5)
     names = Marks.of(draw_surface(surface, "image/svg+xml", classes=["calm", "urgent"])).texts
     assert {"temperature of calm", "temperature of urgent"} <= set(names)
     fitted = ABOUT | fit_map("isotonic", View(TWO, PaneQuery(scope="class:1")))

@@ -1,4 +1,4 @@
-"""Hostile and careless input: each is refused with the right problem, and nothing is handed over."""
+"""Hostile and careless input: each is rejected with the right problem, and nothing is handed over."""
 
 import gzip
 import json

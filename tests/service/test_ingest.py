@@ -85,8 +85,8 @@ async def test_partial_takes_the_good_rows_and_points_at_the_bad(client, inbox):
         "probabilities": [[0.7, 0.3], [0.7, 0.7], [0.5, 0.5]],
         "labels": [0, 1, None],
     }
-    refused = problem(await client.post(URL, json=body), 422, "invalid-input")
-    assert refused["errors"][0]["pointer"] == "/probabilities/1"
+    rejected = problem(await client.post(URL, json=body), 422, "invalid-input")
+    assert rejected["errors"][0]["pointer"] == "/probabilities/1"
     assert not inbox.deliveries
     answer = (await client.post(URL, params={"partial": "true"}, json=body)).json()
     assert (answer["accepted"], answer["rejected"]) == (1, 2)

@@ -165,8 +165,8 @@ async def test_a_promotion_names_the_one_that_it_follows(made):
 async def test_a_version_that_did_not_win_needs_an_override(made, inbox):
     first = (await promote(made, 1, FIRST)).headers["etag"]
     inbox.answers["map_comparison"] = WORSE
-    refused = problem(await promote(made, 2, {"If-Match": first}), 409, "map-not-better")
-    assert refused["errors"][0]["rule"] == "not_better"
+    rejected = problem(await promote(made, 2, {"If-Match": first}), 409, "map-not-better")
+    assert rejected["errors"][0]["rule"] == "not_better"
     kind, _, params, window, _ = inbox.asked[-1]
     assert kind == "map_comparison"
     assert set(params["current"]) == {"method", "scope", "class", "parameters"}
@@ -205,9 +205,9 @@ async def test_a_window_that_is_not_over_has_no_later_labels(made, inbox):
     }
     await made.post(f"{URL}/maps", json={})
     inbox.answers["map_procedure"] = WORSE | {"evidence_of": "procedure"}
-    refused = problem(await promote(made, 4, {"If-Match": first}), 409, "map-not-better")
-    assert refused["errors"][0]["rule"] == "not_better"
-    assert "when cross-fitted by unit" in refused["detail"]
+    rejected = problem(await promote(made, 4, {"If-Match": first}), 409, "map-not-better")
+    assert rejected["errors"][0]["rule"] == "not_better"
+    assert "when cross-fitted by unit" in rejected["detail"]
     kind, _, params, window, _ = inbox.asked[-1]
     assert kind == "map_procedure"
     assert params["fit"]["method"] == "temperature" and params["current"]["parameters"]
@@ -220,8 +220,8 @@ async def test_a_window_that_is_not_over_has_no_later_labels(made, inbox):
 
 async def test_the_first_map_needs_evidence_or_an_override(made, inbox):
     inbox.answers["map_comparison"] = WORSE
-    refused = problem(await promote(made, 1, FIRST), 409, "map-not-better")
-    assert "not shown to beat the probabilities as sent on later labels" in refused["detail"]
+    rejected = problem(await promote(made, 1, FIRST), 409, "map-not-better")
+    assert "not shown to beat the probabilities as sent on later labels" in rejected["detail"]
     evidence = (await promote(made, 1, FIRST, override=True)).json()["promotion"]["evidence"]
     assert evidence["result"] == "not_shown"
     assert evidence["limits"].endswith("another scanner or site.")
@@ -296,16 +296,16 @@ async def test_posted_rows_come_back_as_the_page_computes_them(client, inbox, me
 
 async def test_a_number_that_is_none_and_a_method_that_is_not_answered(made):
     for number in ("abc", "0", "1000001"):
-        refused = problem(await made.get(f"{URL}/maps/{number}"), 422, "invalid-name")
+        rejected = problem(await made.get(f"{URL}/maps/{number}"), 422, "invalid-name")
         assert (
-            refused["detail"].startswith("version: ")
-            and refused["errors"][0]["pointer"] == "/version"
+            rejected["detail"].startswith("version: ")
+            and rejected["errors"][0]["pointer"] == "/version"
         )
-    refused = await made.delete(f"{URL}/maps/current")
-    assert problem(refused, 405, "method-not-allowed")["detail"].endswith(
+    rejected = await made.delete(f"{URL}/maps/current")
+    assert problem(rejected, 405, "method-not-allowed")["detail"].endswith(
         "allowed: GET, HEAD, PUT."
     )
-    assert refused.headers["allow"] == "GET, HEAD, PUT"
+    assert rejected.headers["allow"] == "GET, HEAD, PUT"
 
 
 async def test_the_class_is_named_that_probabilities_are_of(client, inbox):
@@ -344,8 +344,8 @@ async def test_observe_mode_of_a_model_makes_maps_advice(made, inbox):
             f"{URL}/calibration-map/apply?map=current", json={"probabilities": [[0.2, 0.3, 0.5]]}
         ),
     ):
-        refused = problem(response, 409, "observe-only")
-        assert "'digits' is in observe mode" in refused["detail"]
+        rejected = problem(response, 409, "observe-only")
+        assert "'digits' is in observe mode" in rejected["detail"]
     # Fits, and what was frozen and promoted before, can be read; a new version can be frozen.
     listed = (await made.get(f"{URL}/maps")).json()
     assert listed["current"] == 1 and len(listed["promotions"]) == 1
@@ -358,12 +358,12 @@ async def test_observe_mode_of_a_model_makes_maps_advice(made, inbox):
 async def test_observe_mode_of_the_service_holds_for_every_model(made):
     app = made._transport.app
     app.state.settings = app.state.settings.model_copy(update={"mode": "observe"})
-    refused = problem(await promote(made, 1, FIRST), 409, "observe-only")
-    assert "CALIBRANT_MODE" in refused["detail"]
+    rejected = problem(await promote(made, 1, FIRST), 409, "observe-only")
+    assert "CALIBRANT_MODE" in rejected["detail"]
 
 
 async def test_a_mode_is_one_of_two(client):
-    refused = problem(
+    rejected = problem(
         await client.put(URL, json={"classes": 3, "mode": "watch"}), 422, "invalid-input"
     )
-    assert refused["errors"][0]["pointer"] == "/mode"
+    assert rejected["errors"][0]["pointer"] == "/mode"

@@ -6,7 +6,7 @@ import pytest
 
 from calibrant_server.service.reads import model_list
 from calibrant_server.service.reads.durations import duration_of
-from calibrant_server.workers.queries.ask import AnswerFailed, AnswerTimeout
+from calibrant_server.workers.queries.ask import ResultFailedError, ResultTimeoutError
 from calibrant_server.workers.store.durations import parse_duration
 from tests.service.conftest import problem
 
@@ -44,7 +44,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
         "label_coverage": {"coverage": 0.75},
         "metrics": {"ece": {"value": 0.5, "n": 3}},
     }
-    inbox.failing["temperature"] = AnswerTimeout("late")
+    inbox.failing["temperature"] = ResultTimeoutError("late")
     [found] = (await client.get("/v1/models?view=status")).json()["models"]
     assert found == plain | {
         "status": "ok",
@@ -55,7 +55,7 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
         "last_seen": None,
         "reason": "not_ready",
     }
-    inbox.failing["temperature"] = AnswerFailed("failed")
+    inbox.failing["temperature"] = ResultFailedError("failed")
     [found] = (await client.get("/v1/models?view=status")).json()["models"]
     assert (found["temperature"], found["reason"]) == (None, "not_computed")
     problem(await client.get("/v1/models?view=all"), 422, "invalid-query")

@@ -1,4 +1,4 @@
-"""Posteriors over HTTP: the library's numbers, beliefs that fit their fields, refusals that say where."""
+"""Posteriors over HTTP: the library's numbers, beliefs that fit their fields, rejections that say where."""
 
 import numpy as np
 import pytest
@@ -46,8 +46,8 @@ async def test_without_a_concentration_the_models_own_is_used(model, inbox):
     assert (found["concentration"], found["concentration_source"]) == (4.0, "fitted")
     np.testing.assert_allclose(found["probabilities"][0], (4 * np.array(ROWS[0]) + [1, 0, 1]) / 6)
     inbox.answers["disagreement"] = {"concentration": None, "reason": "one_vote"}
-    refused = await model.post(URL, json={"probabilities": ROWS, "label_counts": VOTES})
-    [error] = problem(refused, 422, "invalid-input")["errors"]
+    rejected = await model.post(URL, json={"probabilities": ROWS, "label_counts": VOTES})
+    [error] = problem(rejected, 422, "invalid-input")["errors"]
     assert (error["pointer"], error["rule"]) == ("/concentration", "not_fitted")
 
 

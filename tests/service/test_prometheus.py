@@ -12,7 +12,7 @@ import yaml
 import calibrant as cal
 from calibrant_server.service.reads import model_statuses
 from calibrant_server.service.security.keys import Key, Keyring
-from calibrant_server.workers.queries.ask import AnswerTimeout
+from calibrant_server.workers.queries.ask import ResultTimeoutError
 from scripts.grafana_dashboards import FOLDER, dashboards, written
 from tests.service.conftest import PREDICTIONS, problem
 
@@ -90,7 +90,7 @@ async def test_a_status_is_computed_once_a_minute_and_a_late_one_keeps_the_last(
     await samples(watched, "/metrics/models")
     assert len(inbox.asked) == n_asked
     monkeypatch.setattr(model_statuses, "STATUS_AGE_S", 0.0)
-    inbox.failing["temperature"] = AnswerTimeout("late")
+    inbox.failing["temperature"] = ResultTimeoutError("late")
     assert (await samples(watched, "/metrics/models"))[name] == 1.5
     assert len(inbox.asked) > n_asked
     # The status of a deleted model is not that of a new one of the same name.

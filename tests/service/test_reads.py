@@ -238,8 +238,8 @@ async def test_a_map_is_applied_to_a_posted_batch(digits, inbox):
     }
     body = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.1, 0.1]]}
     url = f"{M}/calibration-map/apply"
-    refused = await digits.post(url, json=body)
-    assert problem(refused, 422, "invalid-input")["errors"][0]["pointer"] == "/probabilities/1"
+    rejected = await digits.post(url, json=body)
+    assert problem(rejected, 422, "invalid-input")["errors"][0]["pointer"] == "/probabilities/1"
     answer = (await digits.post(url, params={"partial": "true"}, json=body)).json()
     assert (answer["accepted"], answer["rejected"], answer["digest"]) == (1, 1, "d")
     np.testing.assert_allclose(answer["probabilities"], [[0.7, 0.2, 0.1]])
@@ -343,14 +343,14 @@ async def test_named_raters_are_scored_one_by_one(client):
     ],
 )
 async def test_raters_who_fit_no_rating_are_rejected(client, change, pointer, rule):
-    refused = await client.post("/v1/score", json=RATED | change)
-    violation = problem(refused, 422, "invalid-input")["errors"][0]
+    rejected = await client.post("/v1/score", json=RATED | change)
+    violation = problem(rejected, 422, "invalid-input")["errors"][0]
     assert (violation["pointer"], violation["rule"]) == (pointer, rule), violation
 
 
 async def test_who_rated_is_asked_of_scores_alone(client):
-    refused = await client.post(f"{M}/predictions", json=RATED)
-    assert problem(refused, 422, "invalid-input")["errors"][0]["pointer"] == "/raters"
+    rejected = await client.post(f"{M}/predictions", json=RATED)
+    assert problem(rejected, 422, "invalid-input")["errors"][0]["pointer"] == "/raters"
 
 
 SCANNED = PREDICTIONS | {"cases": ["a", "b"]}
@@ -375,8 +375,8 @@ async def test_values_of_other_libraries_are_included(client):
     assert found == cal.compat(p, labels, bins=10)
     one = single | {"options": {"compat": "relplot"}}
     assert (await client.post(url, json=one)).json()["compat"] == {"relplot": found["relplot"]}
-    refused = await client.post(url, json=single | {"options": {"compat": "torch"}})
-    assert problem(refused, 422, "invalid-input")["errors"][0]["pointer"] == "/options/compat"
+    rejected = await client.post(url, json=single | {"options": {"compat": "torch"}})
+    assert problem(rejected, 422, "invalid-input")["errors"][0]["pointer"] == "/options/compat"
     several = (await client.post(url, json=PREDICTIONS)).json()["compat"]
     assert several["reason"] == "several_ratings"
 
@@ -409,8 +409,8 @@ async def test_losses_of_more_cases_than_can_be_computed_are_rejected(client):
         "labels": [0] * n,
         "cases": [f"c{i}" for i in range(n)],
     }
-    refused = problem(await client.post(f"{url}15", json=many), 422, "invalid-query")
-    assert refused["errors"][0]["pointer"] == "/cases" and "at most 10000" in refused["detail"]
+    rejected = problem(await client.post(f"{url}15", json=many), 422, "invalid-query")
+    assert rejected["errors"][0]["pointer"] == "/cases" and "at most 10000" in rejected["detail"]
 
 
 async def test_a_consensus_needs_named_raters(client):

@@ -77,16 +77,16 @@ async def test_each_reader_has_a_panel(client):
     ],
 )
 async def test_what_is_no_map_is_rejected(client, change, pointer, rule):
-    refused = await client.post(URL, json=MAP | change)
-    [error] = problem(refused, 422, "invalid-input")["errors"]
+    rejected = await client.post(URL, json=MAP | change)
+    [error] = problem(rejected, 422, "invalid-input")["errors"]
     assert (error["pointer"], error["rule"]) == (pointer, rule)
 
 
 async def test_queries_are_checked(client):
     for query in ("threshold=0", "threshold=2", "format=gif", "contours=yes", "class=a%00b"):
         problem(await client.post(f"{URL}?{query}", json=MAP), 422, "invalid-query")
-    refused = await client.post(URL, json=MAP, headers={"Accept": "text/html"})
-    assert refused.status_code == 406
+    rejected = await client.post(URL, json=MAP, headers={"Accept": "text/html"})
+    assert rejected.status_code == 406
 
 
 async def test_outlines_of_noise_are_counted_and_not_drawn(client):

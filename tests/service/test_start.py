@@ -1,4 +1,4 @@
-"""Starting: the settings that are read, and the refusal to be reachable without keys."""
+"""Starting: the settings that are read, and no start for other machines without keys."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_S
 
 
 def start(**environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m service` where it is expected to refuse."""
+    """Run `python -m service` where it is expected to fail."""
     inherited = {name: value for name, value in os.environ.items() if "CALIBRANT" not in name}
     with tempfile.NamedTemporaryFile() as log:
         process = ForkedProcess(
@@ -37,26 +37,26 @@ def start(**environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_without_keys_it_listens_on_this_machine_alone(host, tmp_path):
-    refused = start(CALIBRANT_HOST=host, CALIBRANT_DATA_DIR=str(tmp_path))
-    assert refused.returncode == 1
-    assert "no keys are configured" in refused.stderr and host in refused.stderr
-    assert "CALIBRANT_KEYS_FILE" in refused.stderr and "Traceback" not in refused.stderr
+    rejected = start(CALIBRANT_HOST=host, CALIBRANT_DATA_DIR=str(tmp_path))
+    assert rejected.returncode == 1
+    assert "no keys are configured" in rejected.stderr and host in rejected.stderr
+    assert "CALIBRANT_KEYS_FILE" in rejected.stderr and "Traceback" not in rejected.stderr
 
 
 def test_keys_that_cannot_be_read_are_said_plainly(tmp_path):
-    refused = start(CALIBRANT_KEYS=json.dumps({"keys": []}), CALIBRANT_DATA_DIR=str(tmp_path))
-    assert refused.returncode == 1
-    assert "CALIBRANT_KEYS is not a keys document" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    rejected = start(CALIBRANT_KEYS=json.dumps({"keys": []}), CALIBRANT_DATA_DIR=str(tmp_path))
+    assert rejected.returncode == 1
+    assert "CALIBRANT_KEYS is not a keys document" in rejected.stderr
+    assert "Traceback" not in rejected.stderr
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("CALIBRANT_PORT", "http"), ("CALIBRANT_DURABILITY", "maybe")]
 )
 def test_settings_that_cannot_be_read_are_said_plainly(name, value):
-    refused = start(**{name: value})
-    assert refused.returncode == 1
-    assert name.lower() in refused.stderr.lower() and "Traceback" not in refused.stderr
+    rejected = start(**{name: value})
+    assert rejected.returncode == 1
+    assert name.lower() in rejected.stderr.lower() and "Traceback" not in rejected.stderr
 
 
 def test_port_and_data_directory_are_read_plain_and_with_prefix(monkeypatch):
@@ -75,10 +75,10 @@ def test_a_port_in_use_is_said_plainly(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        refused = start(CALIBRANT_PORT=str(port), CALIBRANT_DATA_DIR=str(tmp_path / "new"))
-    assert refused.returncode == 1
-    assert f"127.0.0.1:{port} cannot be listened on: address already in use" in refused.stderr
-    assert "Traceback" not in refused.stderr and not (tmp_path / "new").exists()
+        rejected = start(CALIBRANT_PORT=str(port), CALIBRANT_DATA_DIR=str(tmp_path / "new"))
+    assert rejected.returncode == 1
+    assert f"127.0.0.1:{port} cannot be listened on: address already in use" in rejected.stderr
+    assert "Traceback" not in rejected.stderr and not (tmp_path / "new").exists()
 
 
 def test_an_address_of_another_machine_cannot_be_listened_on():
@@ -108,24 +108,24 @@ def test_a_store_of_another_version_is_said_plainly(found, word):
 def test_a_store_url_of_another_scheme_is_rejected_without_being_shown():
     with pytest.raises(
         SettingsError, match="CALIBRANT_REDIS_URL: expected a URL that begins with redis://"
-    ) as refused:
+    ) as rejected:
         EngineSettings(redis_url="http://user:password@host")
-    assert "password" not in str(refused.value)
+    assert "password" not in str(rejected.value)
 
 
 def test_a_rejected_setting_is_named_and_its_value_is_not(monkeypatch):
     monkeypatch.setenv("CALIBRANT_MAX_ROWS", "secret")
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ValidationError) as rejected:
         Settings()
-    assert sentence(refused.value).startswith("CALIBRANT_MAX_ROWS: ")
-    assert "secret" not in sentence(refused.value)
+    assert sentence(rejected.value).startswith("CALIBRANT_MAX_ROWS: ")
+    assert "secret" not in sentence(rejected.value)
 
 
 @pytest.mark.parametrize("document", ["a-secret", '{"keys": [{"sha256": "a-secret"}]}'])
 def test_the_content_of_a_keys_document_is_not_shown(document, tmp_path):
-    with pytest.raises(KeysUnreadable) as refused:
+    with pytest.raises(KeysUnreadable) as rejected:
         load_keyring(Settings(keys=document, data_dir=tmp_path))
-    assert "a-secret" not in str(refused.value)
+    assert "a-secret" not in str(rejected.value)
 
 
 def test_a_first_key_that_cannot_be_written_is_said_plainly(tmp_path):

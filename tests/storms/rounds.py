@@ -161,7 +161,7 @@ def _compare(deployment: Deployment, model: str, senders: list[Sender], outcome:
     expected = Expected()
     for sender in senders:
         expected.include(sender.expected)
-        outcome.errors += sender.refused
+        outcome.errors += sender.rejected
     try:
         eventually(lambda: _differences(deployment, model, expected) == (0, 0), 60.0, pause_s=1.0)
     except AssertionError:

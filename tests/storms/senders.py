@@ -38,7 +38,7 @@ class Sender(threading.Thread):
         self.rng = random.Random(f"{seed} {model} {number}")
         self.may_end = threading.Event()
         self.n_acknowledged: Counter[str] = Counter()
-        self.refused: list[str] = []
+        self.rejected: list[str] = []
         self.expected = Expected()
         self._clients = [
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=REQUEST_S) for port in ports
@@ -82,7 +82,7 @@ class Sender(threading.Thread):
                 self.n_acknowledged[kind] += 1
                 return
             if response is not None and response.status_code not in (429, 503):
-                self.refused.append(f"{kind}: {response.status_code} {response.text}")
+                self.rejected.append(f"{kind}: {response.status_code} {response.text}")
                 self.may_end.set()
                 return
             # The next service may be well.

@@ -66,7 +66,7 @@ QUICK = [
     (partition_loop, "READ_BLOCK_S", 0.05),
     (partition_loop, "CHILD_TIMEOUT_S", PATIENCE_S),
     (ask, "REASK_S", 0.3),
-    (inbox, "ANSWER_DEADLINE_S", PATIENCE_S),
+    (inbox, "RESULT_DEADLINE_S", PATIENCE_S),
     (connection, "CONNECT_TIMEOUT_S", PATIENCE_S),
     (connection, "POOL_WAIT_S", PATIENCE_S),
 ]
@@ -125,7 +125,7 @@ class Bench:
         """Hand batches over, all at once; receipts in order."""
 
         async def all_of_them():
-            return await asyncio.gather(*(self.inbox.hand_over(each) for each in deliveries))
+            return await asyncio.gather(*(self.inbox.enqueue(each) for each in deliveries))
 
         return self.run(all_of_them())
 

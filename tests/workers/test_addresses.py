@@ -75,7 +75,7 @@ def test_the_key_of_a_command(command, key):
 
 def test_a_transaction_over_two_nodes_is_rejected():
     slots = SlotMap([("a", 1)])
-    slots.learn([[0, 8191, [b"a", 1]], [8192, 16383, [b"", 2]]], asked=("b", 9))
+    slots.learn([[0, 8191, [b"a", 1]], [8192, 16383, [b"", 2]]], requested=("b", 9))
     # CRC-16 of `b` and `foo` (XMODEM), modulo 16,384: 3300 and 12182, as the cluster specification computes them.
     commands = [(("GET", "b"), {}), (("GET", "foo"), {}), (("HGET", "{b}:x", "f"), {})]
     assert by_node(slots, commands, together=False) == {("a", 1): [0, 2], ("b", 2): [1]}

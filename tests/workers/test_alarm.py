@@ -19,10 +19,10 @@ from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
 from calibrant_server.workers.alarm.cohort_history import (
-    KEPT_COHORTS,
+    MAX_COHORTS,
     CohortResult,
-    look_of,
-    lost_looks,
+    cohort_result_of,
+    lost_cohort_results,
 )
 from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.commands import acknowledgement, promotion, trial
@@ -149,7 +149,7 @@ def test_a_cohort_counts_once_whatever_happens(sealing):
     for day in (3, 0, 2):
         assert sealing.seal(day, {"": panes[day]}) == []
     assert sealing.raw() == before
-    assert len(sealing.held().looks("score|")) == 4
+    assert len(sealing.held().cohort_results("score|")) == 4
 
 
 def test_a_commit_that_was_overtaken_changes_nothing(sealing):
@@ -204,9 +204,9 @@ def test_a_second_change_behind_an_alarm_has_its_effect(sealing):
     day, _ = sealing.until_alarm(rng, slope=0.6)
     for later in range(day + 1, day + 25):
         sealing.seal(later, {"": pane_of(rng, slope=3.0)})
-    state, looks = sealing.detector().state, sealing.held().looks("score|")
+    state, cohort_results = sealing.detector().state, sealing.held().cohort_results("score|")
     assert state.start_of_change > state.alarmed_at
-    first, last = since_change(looks, state.start_of_change, state.alarmed_at)
+    first, last = since_change(cohort_results, state.start_of_change, state.alarmed_at)
     n = day + 25 - state.start_of_change // DAY_S
     assert (first.n_units, last.n_units) == (
         pytest.approx(200 * -(-n // 2)),
@@ -275,8 +275,8 @@ def test_slices_share_the_rate_of_false_alarms(sealing):
     rng = np.random.default_rng(7)
     panes = {"": pane_of(rng), **{f"site:{i}": pane_of(rng, 50) for i in range(4)}}
     sealing.seal(0, panes)
-    [look] = sealing.held().looks("score|site:0")
-    assert np.exp(look.log_threshold) == pytest.approx(5 * 3650)
+    [cohort_result] = sealing.held().cohort_results("score|site:0")
+    assert np.exp(cohort_result.log_threshold) == pytest.approx(5 * 3650)
     sealing.seal(1, {"": pane_of(rng), "site:1": pane_of(rng, 20, labelled=False)})
     held = sealing.held().detectors
     assert held["score|site:0"].state.n_cohorts == 1
@@ -353,9 +353,11 @@ def test_listed_classes_without_ids_are_watched_where_every_prediction_is_a_unit
 
 
 def test_old_looks_go(sealing):
-    assert lost_looks("score|", None, 0, DAY_S) == []
-    assert lost_looks("score|", 9 * DAY_S, 10 * DAY_S, DAY_S) == [(10 - KEPT_COHORTS) * DAY_S]
-    assert len(lost_looks("score|", 0, 10**6 * DAY_S, DAY_S)) == 2000
+    assert lost_cohort_results("score|", None, 0, DAY_S) == []
+    assert lost_cohort_results("score|", 9 * DAY_S, 10 * DAY_S, DAY_S) == [
+        (10 - MAX_COHORTS) * DAY_S
+    ]
+    assert len(lost_cohort_results("score|", 0, 10**6 * DAY_S, DAY_S)) == 2000
 
 
 def test_a_deleted_model_leaves_no_alarm(sealing, bench):
@@ -405,10 +407,10 @@ def test_packed_detectors_and_looks_read_back():
     detector = advanced(Detector.begin(settings), cohorts["score|"], settings, 3650.0)
     again = Detector.unpack(detector.pack())
     assert again.pack() == detector.pack()
-    look = look_of(detector, cohorts["score|"], 3650.0)
-    read = CohortResult.unpack(DAY_S, look.pack())
-    assert read.log_sr == look.log_sr
-    np.testing.assert_allclose(read.table.columns, look.table.columns, rtol=1e-6)
+    cohort_result = cohort_result_of(detector, cohorts["score|"], 3650.0)
+    read = CohortResult.unpack(DAY_S, cohort_result.pack())
+    assert read.log_sr == cohort_result.log_sr
+    np.testing.assert_allclose(read.table.columns, cohort_result.table.columns, rtol=1e-6)
     assert datetime.fromtimestamp(read.cohort, UTC).day == 2
 
 
@@ -445,8 +447,11 @@ def test_what_was_kept_in_format_1_is_read_for_ever():
     assert (detector.map_version, detector.baseline.n_units) == ("3", 6000.0)
     assert detector.watch.counts.sum() == pytest.approx(5400.0)
     assert detector.state.log_mixed_sr == pytest.approx(62.93926063737443)
-    look = CohortResult.unpack(30 * DAY_S, (GOLDEN / "look-1.bin").read_bytes())
-    assert look.log_sr == pytest.approx(62.93926063737443) and look.table.n_units == 200.0
+    cohort_result = CohortResult.unpack(30 * DAY_S, (GOLDEN / "look-1.bin").read_bytes())
+    assert (
+        cohort_result.log_sr == pytest.approx(62.93926063737443)
+        and cohort_result.table.n_units == 200.0
+    )
     gathered = PartialCohort.unpack((GOLDEN / "gathered-1.bin").read_bytes())
     assert gathered.end_s == DAY_S and gathered.cohorts["score|"].table.n_units == 200.0
 

@@ -19,7 +19,7 @@ from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, unit_table
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_evidence import RaterLook
+from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import read_episodes
@@ -116,14 +116,16 @@ class Played:
 
     def raters(self):
         found = self.loop._node.hgetall(
-            self.loop.keys.rater_looks(self.config.key, self.config.generation)
+            self.loop.keys.rater_results(self.config.key, self.config.generation)
         )
-        return {int(start): RaterLook.from_json(text) for start, text in found.items()}
+        return {int(start): RaterResult.from_json(text) for start, text in found.items()}
 
     def told(self, **params):
         window = (0, START_S + 1000 * DAY_S)
-        question = QueryRequest("d", "drift", params, Side(self.config.key, "", window), "r", 1e12)
-        reply = Compute(Store(self.bench.settings), self.bench.numerics).reply(question)
+        pane_query = QueryRequest(
+            "d", "drift", params, Side(self.config.key, "", window), "r", 1e12
+        )
+        reply = Compute(Store(self.bench.settings), self.bench.numerics).reply(pane_query)
         assert reply.status == "ok", reply.body
         return json.loads(reply.body)
 
@@ -269,12 +271,17 @@ def test_one_rater_who_changes_is_distinguished_from_the_model(bench):
     counts = rated(played, rng, 0)
     played.seal(0)
     assert sorted(played.held.detectors) == ["rater:ann|", "rater:bob|", "rater:cas|", "score|"]
-    look = played.raters()[START_S]
-    assert look.raters == {"ann": 150, "bob": 150, "cas": 150} and (look.n_raters, look.over) == (
+    cohort_result = played.raters()[START_S]
+    assert cohort_result.raters == {"ann": 150, "bob": 150, "cas": 150} and (
+        cohort_result.n_raters,
+        cohort_result.over,
+    ) == (
         3,
         0,
     )
-    assert look.alpha == pytest.approx(krippendorff_alpha(counts)) and look.n == 150
+    assert (
+        cohort_result.alpha == pytest.approx(krippendorff_alpha(counts)) and cohort_result.n == 150
+    )
     for day in range(1, 30):
         rated(played, rng, day, slope={"bob": 0.2})
         played.seal(day)

@@ -81,7 +81,7 @@ def test_each_batch_of_a_group_is_accepted_or_rejected_alone(bench):
     )
 
     async def together():
-        tasks = (bench.inbox.hand_over(each) for each in sent)
+        tasks = (bench.inbox.enqueue(each) for each in sent)
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     repeated, other, new, gone, stale, last = bench.run(together())
@@ -98,7 +98,7 @@ def test_the_bound_of_the_backlog_holds_inside_a_group(bench):
     size = delivery("b00").n_bytes
 
     async def fill():
-        tasks = (inbox.hand_over(delivery(f"b{i:02}")) for i in range(50))
+        tasks = (inbox.enqueue(delivery(f"b{i:02}")) for i in range(50))
         found = await asyncio.gather(*tasks, return_exceptions=True)
         await inbox.close()
         return found

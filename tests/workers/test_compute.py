@@ -17,11 +17,11 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import compute
 from calibrant_server.workers.queries.ask import (
-    MAX_QUESTIONS,
-    AnswerFailed,
-    AnswerTimeout,
+    MAX_QUERIES,
     Other,
-    UnknownQuestion,
+    ResultFailedError,
+    ResultTimeoutError,
+    UnknownQueryError,
 )
 from calibrant_server.workers.queries.kind import Against, ResultKind
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
@@ -42,7 +42,7 @@ class SumsQuery(Query):
     kind = "sums"
 
     gated: bool = False
-    refuse: bool = False
+    reject: bool = False
     fail: bool = False
     nan: bool = False
     n: int = 0
@@ -66,7 +66,7 @@ def sums(query, inputs):
     calls.append(inputs.seed)
     if query.gated:
         assert gate.wait(PATIENCE_S)
-    if query.refuse:
+    if query.reject:
         raise CalibrationInputError.at("/bins", "range", "too many")
     if query.fail:
         raise ZeroDivisionError("by zero")
@@ -172,21 +172,21 @@ def test_identical_questions_at_once_share_an_answer(bench, asked):
 
 
 def test_errors_are_answers(asked):
-    with pytest.raises(CalibrationInputError) as refused:
-        asked(params={"refuse": True})
-    assert refused.value.violations[0].pointer == "/bins"
-    with pytest.raises(AnswerFailed, match="by zero"):
+    with pytest.raises(CalibrationInputError) as rejected:
+        asked(params={"reject": True})
+    assert rejected.value.violations[0].pointer == "/bins"
+    with pytest.raises(ResultFailedError, match="by zero"):
         asked(params={"fail": True})
-    with pytest.raises(AnswerFailed):
+    with pytest.raises(ResultFailedError):
         asked(params={"nan": True})
-    with pytest.raises(UnknownQuestion):
+    with pytest.raises(UnknownQueryError):
         asked("nothing")
     assert json.loads(asked().body)["total"] == 6
 
 
 def test_without_a_worker_the_deadline_ends_it(bench):
     bench.put_model()
-    with pytest.raises(AnswerTimeout):
+    with pytest.raises(ResultTimeoutError):
         bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=0.3))
 
 
@@ -207,9 +207,9 @@ def test_a_lost_question_is_asked_again(bench):
 
 def test_a_queue_that_is_full_is_reported_at_once(bench):
     bench.put_model()
-    queue = {f"x{i}": i for i in range(MAX_QUESTIONS)}
+    queue = {f"x{i}": i for i in range(MAX_QUERIES)}
     bench.client.zadd(bench.store.keys.first_questions, queue)
-    with pytest.raises(AnswerTimeout, match="too many"):
+    with pytest.raises(ResultTimeoutError, match="too many"):
         bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S))
 
 
@@ -233,7 +233,7 @@ def test_quick_answers_do_not_wait_behind_slow_ones(bench, asked):
 def test_who_cannot_wait_for_a_slow_answer_finds_it_kept(bench, asked):
     """It is worked out once, however often it is asked for meanwhile."""
     for _ in range(3):
-        with pytest.raises(AnswerTimeout):
+        with pytest.raises(ResultTimeoutError):
             bench.run(bench.inbox.ask(SlowQuery(gated=True), MODEL, EVER, deadline_s=0.2))
     gate.set()
     eventually(
@@ -349,7 +349,7 @@ def test_a_query_that_this_worker_cannot_read_fails_alone(bench, asked):
         kind = "sums"
         more: int = 1
 
-    with pytest.raises(AnswerFailed, match="Extra inputs"):
+    with pytest.raises(ResultFailedError, match="Extra inputs"):
         bench.run(bench.inbox.ask(NewerQuery(), MODEL, EVER))
     assert json.loads(asked().body)["total"] == 6
 

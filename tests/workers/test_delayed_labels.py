@@ -75,8 +75,8 @@ def asked(bench, slice_="", days=(0, N_DAYS)):
         "bins": 10,
         "scope": "positive",
     }
-    question = QueryRequest("d", "metrics", params, Side(BINARY.key, slice_, window), "r", 1e12)
-    reply = Compute(Store(bench.settings), bench.numerics).reply(question)
+    pane_query = QueryRequest("d", "metrics", params, Side(BINARY.key, slice_, window), "r", 1e12)
+    reply = Compute(Store(bench.settings), bench.numerics).reply(pane_query)
     assert reply.status == "ok", reply.body
     return json.loads(reply.body)
 

@@ -104,17 +104,17 @@ class TestDamagedCohorts:
     def gathered(self, bench, loop):
         return bench.client.hexists(loop.keys.gathered, f"{MODEL.key}|{MODEL.generation}")
 
-    def looks(self, bench, loop):
+    def cohort_results(self, bench, loop):
         return bench.client.hkeys(loop.keys.detectors(MODEL.key, MODEL.generation))
 
     def test_detectors_wait_for_the_panes_that_cannot_be_sealed(self, bench, loop):
         name, intact = self.damage(bench, loop, 2)
         loop._housekeeping.seal()
         assert self.sealed_to(bench, loop) == START_S + 2 * HOUR_S
-        assert self.gathered(bench, loop) and not self.looks(bench, loop)
+        assert self.gathered(bench, loop) and not self.cohort_results(bench, loop)
         bench.client.hset(name, mapping=intact)
         loop._housekeeping.seal()
-        assert not self.gathered(bench, loop) and self.looks(bench, loop)
+        assert not self.gathered(bench, loop) and self.cohort_results(bench, loop)
 
     def test_a_damaged_record_of_one_model_leaves_its_cohort_unsealed_and_is_reported(
         self, bench, loop

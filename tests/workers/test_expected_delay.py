@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Batch, Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant.drift.expected_delay import ASKED, expected_delay
+from calibrant.drift.expected_delay import PREDICTED_CHANGES, expected_delay
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_snapshot import read_view
@@ -109,7 +109,7 @@ def test_each_class_that_is_bet_on_has_its_own(bench):
         place = np.maximum(np.ceil(score * 60).astype(int) - 1, 0)
         weight, sums = (np.bincount(place, w, 60) for w in (np.ones(1000), score))
         naive = UnitTable(weight, sums, 0 * sums, weight, weight)
-        for each, change in zip(told, ASKED, strict=True):
+        for each, change in zip(told, PREDICTED_CHANGES, strict=True):
             wanted = expected_delay(naive, 10, change, Tolerance.within(0.0), 3650.0)
             assert each["median"] == pytest.approx(wanted["median"], rel=0.2)
             assert each["units_per_cohort"] == pytest.approx(100.0)

@@ -1,4 +1,4 @@
-"""Lines of an export that no store can keep are refused before it is asked."""
+"""Lines of an export that no store can keep are rejected before it is asked."""
 
 import pytest
 

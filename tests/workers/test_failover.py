@@ -11,7 +11,7 @@ import redis
 from redis.exceptions import ReadOnlyError
 
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest.inbox import Inbox, StoreRefused, StoreUnavailable
+from calibrant_server.workers.ingest.inbox import Inbox, StoreRejectedError, StoreUnavailable
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.store_state import StoreState
 from tests.stores import StoreServer, follow, replicas_have_everything
@@ -72,7 +72,7 @@ def test_after_a_failover_the_same_processes_continue(settings, pair, caplog):
             promote(second)
             follow(first, second)
             assert "READONLY" in bench.run(reason(bench.inbox))
-            with pytest.raises(StoreRefused, match="READONLY"):
+            with pytest.raises(StoreRejectedError, match="READONLY"):
                 bench.deliver(delivery("b2", [2]))
             eventually(lambda: "store_rejects error=READONLY" in caplog.text)
 
@@ -108,7 +108,7 @@ def test_a_replica_that_becomes_master_again_needs_nothing(settings, pair):
         eventually(lambda: replicas_have_everything(first))
         promote(second)
         follow(first, second)
-        with pytest.raises(StoreRefused, match="READONLY"):
+        with pytest.raises(StoreRejectedError, match="READONLY"):
             bench.deliver(delivery("b2", [2]))
         promote(first)
         bench.engine()
@@ -142,12 +142,12 @@ def test_a_request_is_repeated_while_the_state_passes(bench, error):
 def test_missing_rights_are_not_repeated(bench):
     calls = []
 
-    async def refused():
+    async def rejected():
         calls.append(1)
         raise redis.exceptions.NoPermissionError("no permissions to run 'evalsha' for user-7")
 
-    with pytest.raises(StoreRefused, match="NOPERM") as caught:
-        bench.run(bench.inbox._kept_up(refused))
+    with pytest.raises(StoreRejectedError, match="NOPERM") as caught:
+        bench.run(bench.inbox._retried(rejected))
     assert len(calls) == 1 and "user-7" not in str(caught.value)
 
 

@@ -64,7 +64,7 @@ class Storm:
     async def _until_acknowledged(self, inbox, sent):
         while True:
             try:
-                return await inbox.hand_over(sent)
+                return await inbox.enqueue(sent)
             except (StoreUnavailable, Saturated):
                 await asyncio.sleep(0.02)
 

@@ -76,7 +76,7 @@ def test_of_two_contents_at_once_one_counts_and_the_other_conflicts(bench):
     bench.put_model()
 
     async def both():
-        tasks = (bench.inbox.hand_over(delivery("b1", [n])) for n in (1, 2))
+        tasks = (bench.inbox.enqueue(delivery("b1", [n])) for n in (1, 2))
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     results = bench.run(both())
@@ -118,14 +118,14 @@ def test_a_full_backlog_is_rejected_with_a_time_and_drains(bench):
 
     async def fill():
         for i in range(100):
-            await inbox.hand_over(delivery(f"b{i}", range(20)))
+            await inbox.enqueue(delivery(f"b{i}", range(20)))
 
     with pytest.raises(BacklogFull) as full:
         bench.run(fill())
     assert 1 <= full.value.retry_after_s <= 60
     bench.engine()
     bench.merged("b0")
-    bench.run(inbox.hand_over(delivery("later")))
+    bench.run(inbox.enqueue(delivery("later")))
     bench.run(inbox.close())
 
 
@@ -135,13 +135,13 @@ def test_ids_are_rejected_rather_than_forgotten(bench):
 
     async def fill():
         for i in range(100):
-            await inbox.hand_over(delivery(f"b{i}"))
+            await inbox.enqueue(delivery(f"b{i}"))
 
     with pytest.raises(IdsFull) as full:
         bench.run(fill())
     # The id that was just recorded is the only one, and is remembered for a day.
     assert 86_400 <= full.value.retry_after_s <= 86_400 + 3_601
-    assert bench.run(inbox.hand_over(delivery("b0"))).duplicate
+    assert bench.run(inbox.enqueue(delivery("b0"))).duplicate
     bench.run(inbox.close())
 
 
@@ -191,14 +191,14 @@ def test_waiting_ends_with_what_is_known(bench):
 def test_a_store_that_is_away_is_reported_within_the_deadline(tmp_path):
     settings = EngineSettings(redis_url=f"unix://{tmp_path}/nobody")
 
-    async def hand_over():
+    async def enqueue():
         inbox = Inbox(settings, ingest_deadline_s=0.2)
         with pytest.raises(StoreUnavailable) as away:
-            await inbox.hand_over(delivery("b1"))
+            await inbox.enqueue(delivery("b1"))
         await inbox.close()
         return away.value.retry_after_s
 
-    assert asyncio.run(hand_over()) >= 1
+    assert asyncio.run(enqueue()) >= 1
 
 
 def test_the_entry_weighs_the_same_for_both_sides(bench):

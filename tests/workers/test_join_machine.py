@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from calibrant import Batch, Pane
 from calibrant.accumulators import sample
-from calibrant.core.sampled_rows import ROW_BYTES, VOTE_BYTES
+from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant_server.workers.ingest.label_join import LabelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
@@ -40,7 +40,7 @@ WORDS = st.tuples(
 )
 SHARED = [(None, None), ("units", "a"), ("units", "b"), ("cases", "a"), ("cases", "a")]
 # Room for three predictions, so that the sample's threshold falls.
-SAMPLE_BYTES = 3 * (2 * 8 + ROW_BYTES + 2 * VOTE_BYTES)
+SAMPLE_BYTES = 3 * (2 * 8 + ROW_BYTES + 2 * RATING_BYTES)
 
 
 def rows_of(change, part=0):
@@ -89,7 +89,7 @@ class JoinMachine(RuleBasedStateMachine):
         self.uncommitted: list = []
         # The naive model.
         self.sent: dict[str, dict] = {}
-        self.votes: dict[str, Counter] = {}
+        self.ratings: dict[str, Counter] = {}
         self.ratings: dict[str, dict[str, tuple[int, int]]] = {}
         self.deleted: set[str] = set()
 
@@ -135,14 +135,14 @@ class JoinMachine(RuleBasedStateMachine):
                 "weight": weight,
                 "site": site,
             }
-            self.votes.setdefault(name, Counter()).update(labels)
+            self.ratings.setdefault(name, Counter()).update(labels)
 
     @rule(name=IDS, class_index=CLASSES, n=st.integers(1, 3))
     def vote(self, name, class_index, n):
         """Unnamed ratings, before or after their prediction."""
         self._label(LabelRow(name, {class_index: n}, []))
         if name not in self.deleted:
-            self.votes.setdefault(name, Counter()).update({class_index: n})
+            self.ratings.setdefault(name, Counter()).update({class_index: n})
 
     @rule(words=st.lists(WORDS, min_size=1, max_size=8))
     def rate(self, words):
@@ -193,7 +193,7 @@ class JoinMachine(RuleBasedStateMachine):
         self.apply(lambda join: join.deletion(CONFIG, name, now))
         self.deleted.add(name)
         self.sent.pop(name, None)
-        self.votes.pop(name, None)
+        self.ratings.pop(name, None)
         self.ratings.pop(name, None)
 
     @precondition(lambda self: self.uncommitted)
@@ -273,7 +273,7 @@ class JoinMachine(RuleBasedStateMachine):
         return pane
 
     def _counts(self, name):
-        counts = Counter(self.votes.get(name, Counter()))
+        counts = Counter(self.ratings.get(name, Counter()))
         counts.update(
             class_index
             for class_index, _ in self.ratings.get(name, {}).values()

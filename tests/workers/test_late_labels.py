@@ -126,9 +126,9 @@ def assert_same(found, expected):
     """Equal state, and so equal answers."""
     assert_same_state(found, expected)
     for raters in ("pooled", "mean", "majority", "single"):
-        question = PaneQuery(raters=raters, bins=10)
+        pane_query = PaneQuery(raters=raters, bins=10)
         answers = [
-            compute_metrics(View(pane, question), DEFAULT_METRICS) for pane in (found, expected)
+            compute_metrics(View(pane, pane_query), DEFAULT_METRICS) for pane in (found, expected)
         ]
         for slug in DEFAULT_METRICS:
             one, other = (answer[slug]["value"] for answer in answers)
@@ -156,12 +156,12 @@ def assert_same_sample(found, expected):
     assert found.halvings >= expected.halvings
     mine, theirs = found.arrays(), expected.arrays()
     inside = np.flatnonzero(below(theirs["ids"], found.halvings))
-    votes = np.isin(theirs["vote_row"], inside)
+    ratings = np.isin(theirs["vote_row"], inside)
     for name in ("ids", "units", "counts", "logits", "weights", "scores"):
         assert np.array_equal(mine[name], theirs[name][inside]), name
-    assert np.array_equal(mine["vote_row"], np.searchsorted(inside, theirs["vote_row"][votes]))
+    assert np.array_equal(mine["vote_row"], np.searchsorted(inside, theirs["vote_row"][ratings]))
     for name in ("vote_class", "vote_count"):
-        assert np.array_equal(mine[name], theirs[name][votes]), name
+        assert np.array_equal(mine[name], theirs[name][ratings]), name
 
 
 @pytest.mark.one_server

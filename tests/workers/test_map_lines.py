@@ -1,4 +1,4 @@
-"""Frozen maps of an export: each is tried before it is kept, and what no answer could use is refused."""
+"""Frozen maps of an export: each is tried before it is kept, and what no answer could use is rejected."""
 
 import json
 

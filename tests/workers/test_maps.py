@@ -109,7 +109,7 @@ def test_nothing_is_left_of_a_deleted_model_and_nothing_is_written_for_it(bench,
 
 
 def test_a_promotion_orders_the_alarm_to_restart(bench, maps, model):
-    """In the same step: one order a promotion that was made, none for one that was refused."""
+    """In the same step: one order a promotion that was made, none for one that was rejected."""
     frozen(bench, maps, model, "a", "b")
     bench.run(promoted(maps, model, 2, 1))
     with pytest.raises(PromotionConflict):

@@ -8,7 +8,7 @@ import pytest
 
 from calibrant_server.workers.ingest import partition_loop
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestEntry
-from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
+from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
 from calibrant_server.workers.store import leases
 from calibrant_server.workers.store.keys import PaneKey
 from tests.waiting import PATIENCE_S
@@ -61,7 +61,7 @@ def test_a_child_dies_in_the_workers_place(reducer, trick, why):
 
 
 def test_an_ordinary_error_is_reported_as_such(reducer):
-    with pytest.raises(EntryRefused, match="cannot be filled"):
+    with pytest.raises(EntryRejected, match="cannot be filled"):
         reducer.reduce(entry_of([1], "raise"), MODEL)
     assert reducer.reduce(entry_of([3]), MODEL)[1] == 1
 

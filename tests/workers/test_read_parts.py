@@ -133,10 +133,10 @@ def test_every_metric_reads_what_its_scope_needs(pane, scope, monkeypatch):
     if scope == "positive" and pane.spec.n_classes != 2:
         return
     monkeypatch.setattr("calibrant.inference.replication.N_RESAMPLES", 20)
-    question = PaneQuery(scope=scope)
+    pane_query = PaneQuery(scope=scope)
     for slug in METRICS:
-        part = View(read(pane, accumulators_for([slug], scope)), question)
-        found = [compute_metrics(view, [slug]) for view in (part, View(pane, question))]
+        part = View(read(pane, accumulators_for([slug], scope)), pane_query)
+        found = [compute_metrics(view, [slug]) for view in (part, View(pane, pane_query))]
         assert found[0] == found[1]
 
 

@@ -1,4 +1,4 @@
-"""What a record and a store of records have room for: refused when it is asked for, never merged in part, never in the way."""
+"""What a record and a store of records have room for: rejected when it is asked for, never merged in part, never in the way."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monke
 
 
 def full(bench, *deliveries):
-    """What came of handing several batches over at once: their receipts, or how each was refused."""
+    """What came of handing several batches over at once: their receipts, or how each was rejected."""
 
     async def all_of_them():
         return await asyncio.gather(
-            *(bench.inbox.hand_over(each) for each in deliveries), return_exceptions=True
+            *(bench.inbox.enqueue(each) for each in deliveries), return_exceptions=True
         )
 
     return [type(each) for each in bench.run(all_of_them())]

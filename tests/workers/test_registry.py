@@ -32,7 +32,7 @@ def test_a_configuration_reads_as_it_was_written():
         alarm={"delta": 0.02}, created_at=datetime(2026, 1, 2, tzinfo=UTC),
     )  # fmt: skip
     assert ModelConfig.from_json(full.to_json()) == full
-    assert full.spec().n_classes == 3 and full.spec().kept_classes == (0, 2)
+    assert full.spec().n_classes == 3 and full.spec().stored_classes == (0, 2)
 
 
 def test_models_of_one_tenant_by_name(bench, registry):

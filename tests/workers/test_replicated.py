@@ -51,7 +51,7 @@ def replicated(settings, server, namespace):
 
 def receipt(bench, batch):
     async def handed_over():
-        return await bench.inbox.hand_over(batch)
+        return await bench.inbox.enqueue(batch)
 
     return bench.run(handed_over())
 

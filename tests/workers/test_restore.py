@@ -1,4 +1,4 @@
-"""Restore of the embedded store from a snapshot, and the refusal to start empty beside one."""
+"""Restore of the embedded store from a snapshot, and no empty start next to one."""
 
 from __future__ import annotations
 

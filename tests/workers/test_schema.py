@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from calibrant_server.workers import main
-from calibrant_server.workers.ingest.inbox import StoreRefused
+from calibrant_server.workers.ingest.inbox import StoreRejectedError
 from calibrant_server.workers.store.keys import SCHEMA
 from calibrant_server.workers.store.properties import StoreMismatch
 from tests.workers.driving import delivery, eventually
@@ -42,9 +42,9 @@ def test_a_prepared_commit_is_rejected_and_decides_nothing(bench):
 def test_ingest_of_a_running_service_is_refused_at_once(bench):
     bench.put_model()
     advance(bench)
-    with pytest.raises(StoreRefused, match=f"layout {SCHEMA + 1}"):
+    with pytest.raises(StoreRejectedError, match=f"layout {SCHEMA + 1}"):
         bench.deliver(delivery("b1", [1]))
-    with pytest.raises(StoreRefused, match=f"layout {SCHEMA + 1}"):
+    with pytest.raises(StoreRejectedError, match=f"layout {SCHEMA + 1}"):
         bench.run(bench.inbox.check_writable())
     assert not bench.client.xlen(bench.store.keys.of_model("default/m").stream)
 

@@ -14,7 +14,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.health import Health, read_health
-from calibrant_server.workers.ingest.inbox import StoreRefused, StoreUnavailable
+from calibrant_server.workers.ingest.inbox import StoreRejectedError, StoreUnavailable
 from calibrant_server.workers.store.connection import Store
 from tests.stores import StoreServer
 from tests.waiting import PATIENCE_S, eventually
@@ -186,17 +186,17 @@ def test_the_stores_disk_fills_and_has_space_again(settings, server_binary, tmp_
                 with pytest.raises(OSError, match="space"):
                     fill_up(fill)
 
-                def refused():
+                def rejected():
                     try:
                         bench.run(bench.inbox.check_writable())
                         bench.client.set("probe", "x" * 1000)
-                    except (StoreRefused, RedisError) as error:
+                    except (StoreRejectedError, RedisError) as error:
                         return str(error)
                     return ""
 
-                reason = eventually(refused)
+                reason = eventually(rejected)
                 assert "MISCONF" in reason
-                with pytest.raises(StoreRefused, match="MISCONF"):
+                with pytest.raises(StoreRejectedError, match="MISCONF"):
                     bench.deliver(delivery("refused", [9], model=MODELS[0]))
                 assert not is_green(settings)
                 fill.unlink()

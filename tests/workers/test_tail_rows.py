@@ -33,7 +33,7 @@ def batches(spec, options, how_many):
 
 def columns_of(batch):
     names = (
-        "task", "scores", "is_logits", "votes", "weights", "ids", "units", "cases", "delays",
+        "task", "scores", "is_logits", "ratings", "weights", "ids", "units", "cases", "delays",
     )  # fmt: skip
     return {name: getattr(batch, name) for name in names}
 
@@ -53,7 +53,7 @@ def removed(rows, part):
 
 
 def vars_of(rows):
-    names = (*COLUMNS, "task", "scores", "votes", "cases", "slices")
+    names = (*COLUMNS, "task", "scores", "ratings", "cases", "slices")
     return {name: getattr(rows, name) for name in names}
 
 
@@ -63,7 +63,7 @@ def assert_equal_rows(one, other):
         assert mine.dtype == theirs.dtype and mine.tolist() == theirs.tolist(), name
     assert one.scores.tobytes() == other.scores.tobytes()
     for name in ("row", "class_index", "count"):
-        assert getattr(one.votes, name).tolist() == getattr(other.votes, name).tolist()
+        assert getattr(one.ratings, name).tolist() == getattr(other.ratings, name).tolist()
     assert {k: v.tolist() for k, v in one.slices.items()} == {
         k: v.tolist() for k, v in other.slices.items()
     }

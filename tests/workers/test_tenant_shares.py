@@ -19,7 +19,7 @@ from calibrant_server.workers.ingest import append
 from calibrant_server.workers.ingest.inbox import BacklogFull, IdsFull, RecordsFull
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import ask
-from calibrant_server.workers.queries.ask import AnswerTimeout, QueryRequest, Side
+from calibrant_server.workers.queries.ask import QueryRequest, ResultTimeoutError, Side
 from calibrant_server.workers.store.rate_leases import LEASE_S, RateLeases
 from calibrant_server.workers.store.webhook_tests import MAX_OF_TENANT
 from tests.workers.driving import MODEL, Bench, delivery
@@ -186,7 +186,7 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
     monkeypatch.setattr(ask, "REASK_S", 60.0)
     client = bench.inbox._asking
 
-    def question(tenant: str, i: int) -> QueryRequest:
+    def pane_query(tenant: str, i: int) -> QueryRequest:
         until_s = time.time() + 1.0
         side = Side(f"{tenant}/m", "", (0, 1))
         return QueryRequest(f"{tenant}{i}", "metrics", {}, side, "nobody", until_s)
@@ -194,14 +194,14 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
     queues = bench.store.keys.first_questions, bench.store.keys.more_questions
 
     async def scene() -> tuple[int, list[list[bytes]]]:
-        asked = [asyncio.create_task(client._until_answered(question("a", i))) for i in range(60)]
+        asked = [asyncio.create_task(client._until_computed(pane_query("a", i))) for i in range(60)]
         await asyncio.sleep(0.3)
         n = sum([await bench.inbox.client.zcard(each) for each in queues])
-        asked += [asyncio.create_task(client._until_answered(question("b", i))) for i in range(2)]
+        asked += [asyncio.create_task(client._until_computed(pane_query("b", i))) for i in range(2)]
         await asyncio.sleep(0.3)
         waiting = [await bench.inbox.client.zrange(each, 0, -1) for each in queues]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        assert all(isinstance(each, AnswerTimeout) for each in outcomes)
+        assert all(isinstance(each, ResultTimeoutError) for each in outcomes)
         return n, waiting
 
     n, (first, more) = bench.run(scene())

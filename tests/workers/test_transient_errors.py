@@ -195,7 +195,7 @@ reducer.close()
 
 @pytest.mark.one_server
 class TestTheChild:
-    """What the machine refuses says nothing about an entry."""
+    """What the machine rejects says nothing about an entry."""
 
     @pytest.fixture
     def in_danger(self, bench):
@@ -277,10 +277,10 @@ class TestTheChild:
         reducer = DisposableReducer(Numerics(), 1, 0)
         from calibrant_server.workers.ingest import sandbox as child
 
-        def refused(*args):
+        def rejected(*args):
             raise OSError(24, "too many open files")
 
-        monkeypatch.setattr(child, "reduce_entry", refused)
+        monkeypatch.setattr(child, "reduce_entry", rejected)
         entry = child.IngestEntry(
             model=MODEL.key,
             generation=MODEL.generation,

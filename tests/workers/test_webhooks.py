@@ -141,7 +141,7 @@ def test_a_secret_signs_id_time_and_body():
         assert signed_headers(*other, secret)["webhook-signature"] != one
 
 
-class Answering(BaseHTTPRequestHandler):
+class ResponseWriter(BaseHTTPRequestHandler):
     """Answers what its server was told to, and keeps the ids."""
 
     def do_POST(self):
@@ -158,7 +158,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+    with HTTPServer(("127.0.0.1", 0), ResponseWriter) as server:
         server.ids, server.status = [], 204
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

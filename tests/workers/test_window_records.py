@@ -1,4 +1,4 @@
-"""Retained records by their event time: which are read of a window, when too many are refused, what is news of them."""
+"""Retained records by their event time: which are read of a window, when too many are rejected, what is news of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View
 from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
-from calibrant.report import question_of, raters_compared
+from calibrant.report import pane_query_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows
 from calibrant_server.workers.ingest.retained_record import Prediction, Rating, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import rows_of
@@ -107,9 +107,9 @@ def test_too_many_records_are_rejected_and_a_narrower_window_answers(held, monke
     assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(
         CalibrationInputError, match=r"more than 4 labelled records.*request a shorter window"
-    ) as refused:
+    ) as rejected:
         held(facts).read()
-    assert refused.value.violations[0].pointer == "/window"
+    assert rejected.value.violations[0].pointer == "/window"
     monkeypatch.setattr(window_records, "MAX_ROWS", 9)
     monkeypatch.setattr(window_records, "MAX_RATINGS", 8)
     several = {
@@ -119,7 +119,7 @@ def test_too_many_records_are_rejected_and_a_narrower_window_answers(held, monke
     assert len(names(held(several, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(CalibrationInputError, match="more than 8 ratings by named raters"):
         held(several).read()
-    monkeypatch.setattr(window_records, "MAX_HELD", 5)
+    monkeypatch.setattr(window_records, "MAX_STORED_RECORDS", 5)
     with pytest.raises(CalibrationInputError, match="retains 6 records; at most 5"):
         held(facts, Window(0, HOUR_S)).read()
 
@@ -146,11 +146,11 @@ def computed(bench):
 
     def answer(function=lambda *given: {}):
         kind = ResultKind(RatersQuery, function, lambda query: ["sums"])
-        question = QueryRequest(
+        pane_query = QueryRequest(
             "d", "raters", RatersQuery().to_dict(), Side(MODEL.key, "", (0, DAY_S)), "r", 0.0
         )
         return json.loads(
-            Compute(bench.store, bench.numerics, {"raters": kind}).reply(question).body
+            Compute(bench.store, bench.numerics, {"raters": kind}).reply(pane_query).body
         )
 
     return answer
@@ -233,7 +233,7 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
     batch = Batch.from_columns({"probabilities": p, "labels": labels, "ids": ids, **given}).batch
     whole = Pane(PaneSpec("multiclass", 3))
     whole.fill_batch(batch)
-    view = View(whole, question_of({"bins": 5}), batch)
+    view = View(whole, pane_query_of({"bins": 5}), batch)
     expected = raters_compared(view, sorted(METRICS), named_raters(labels, who, 3))
     facts = {}
     for i, (name, row, _) in enumerate(rows_of(batch, 0)):

@@ -9,10 +9,10 @@ from typing import Any
 
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_looks
+from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohort_results
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import RAISED, WAS_CLOSED, delivery_of
-from calibrant_server.workers.alarm.detectors import Detector, asked, n_asked
+from calibrant_server.workers.alarm.detectors import Detector, n_requested, requested
 from calibrant_server.workers.alarm.episodes import (
     CLOSED,
     LAST_NUMBER,
@@ -99,18 +99,22 @@ class Writing:
             number = self.alarm_state.next_number()
             self.episode(episode.closed(because, self.now_s, number), WAS_CLOSED)
 
-    def look(self, name: str, last: int | None, look: CohortResult) -> None:
+    def cohort_result(self, name: str, last: int | None, cohort_result: CohortResult) -> None:
         """Write the result of a cohort for a detector whose last cohort was `last`; drop expired results."""
-        key = self.commit.keys.looks(self.config.key, self.config.generation, name)
-        self.commit.set_fields(key, {str(look.cohort): look.pack()})
-        self.alarm_state.note(name, look)
-        self.drop_looks(name, last, look.cohort)
+        key = self.commit.keys.cohort_results(self.config.key, self.config.generation, name)
+        self.commit.set_fields(key, {str(cohort_result.cohort): cohort_result.pack()})
+        self.alarm_state.note(name, cohort_result)
+        self.drop_cohort_results(name, last, cohort_result.cohort)
 
-    def drop_looks(self, name: str, last: int | None, cohort: int | None) -> None:
+    def drop_cohort_results(self, name: str, last: int | None, cohort: int | None) -> None:
         """Drop the results that expire when a detector's last cohort advances."""
-        lost = [] if cohort is None else lost_looks(name, last, cohort, self.settings.bucket_s)
+        lost = (
+            []
+            if cohort is None
+            else lost_cohort_results(name, last, cohort, self.settings.bucket_s)
+        )
         if lost:
-            key = self.commit.keys.looks(self.config.key, self.config.generation, name)
+            key = self.commit.keys.cohort_results(self.config.key, self.config.generation, name)
             self.commit.drop_fields(key, [str(start) for start in lost])
 
     def in_force(self, promoted: InForce) -> None:
@@ -126,11 +130,11 @@ def summary_of(
     """Write the gauges of a model, so that reading them needs no detector."""
     main = detectors.get(detector_name(settings.scopes[0], ""))
     state = None if main is None else main.state
-    n = n_asked(detectors, settings)
+    n = n_requested(detectors, settings)
     stored: dict[str, Any] = {
         "generation": config.generation,
         "n_detectors": n if detectors else 0,
-        "n_alarms": sum(detectors[name].in_alarm for name in asked(detectors, settings)),
+        "n_alarms": sum(detectors[name].in_alarm for name in requested(detectors, settings)),
         "threshold": settings.threshold(n),
         "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
         "sr_log10": None if state is None else log10_of(state.log_mixed_sr),

@@ -23,14 +23,14 @@ from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
 
-KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class AlarmBook:
-    """Reads for the event loop; `kept_up` repeats a read after transient errors."""
+    """Reads for the event loop; `store_retries` repeats a read after transient errors."""
 
-    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
-        self._client, self._keys, self._kept_up = client, keys, kept_up
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._keys, self._retried = client, keys, store_retries
         self._numbers: asyncio.Task[list[int]] | None = None
         self._numbers_at = 0.0
 
@@ -46,7 +46,7 @@ class AlarmBook:
         if number is None or number >= self._keys.partitions:
             return None
         name = self._keys.partition(number).episodes
-        text = await self._kept_up(lambda: self._client.hget(name, alarm_id))
+        text = await self._retried(lambda: self._client.hget(name, alarm_id))
         episode = None if text is None else Episode.from_json(text)
         return episode if episode is not None and episode.tenant == tenant else None
 
@@ -85,7 +85,7 @@ class AlarmBook:
         settings, keys = AlarmSettings.of(model), self._keys.of_model(model.key)
         name = detector_name(settings.scopes[0], slice_)
         hash_ = keys.detectors(model.key, model.generation)
-        packed = await self._kept_up(lambda: self._client.hget(hash_, name))
+        packed = await self._retried(lambda: self._client.hget(hash_, name))
         detector = None if packed is None else Detector.unpack(packed)
         if detector is None or detector.begun is None or detector.last is None:
             return None
@@ -102,7 +102,7 @@ class AlarmBook:
             reads.hvals(keys.delivery_log(model.key, model.generation))
             return await reads.run_async(self._client)
 
-        waiting, done = await self._kept_up(once)
+        waiting, done = await self._retried(once)
         found = [WebhookDelivery.from_json(text) for text in (*waiting, *done)]
         mine = [
             each for each in found if (each.model, each.generation) == (model.key, model.generation)
@@ -118,5 +118,5 @@ class AlarmBook:
                     ask(pipe, self._keys.partition(number))
                 return list(await pipe.execute())
 
-        found: list[Any] = await self._kept_up(once)
+        found: list[Any] = await self._retried(once)
         return found

@@ -7,8 +7,8 @@ from typing import Any
 
 from calibrant.core.pane import Pane
 from calibrant_server.workers.alarm.active_map import InForce, read_in_force
-from calibrant_server.workers.alarm.alarm_state import read_detectors, read_looks
-from calibrant_server.workers.alarm.cohort_evidence import RaterLook
+from calibrant_server.workers.alarm.alarm_state import read_cohort_results, read_detectors
+from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult, end_of_selected
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.detectors import Detector
@@ -31,10 +31,10 @@ class AlarmView:
     ----------
     version : version of the last change, empty if there was none
     name : name of the requested detector
-    looks : cohort results of that detector, oldest first
+    cohort_results : cohort results of that detector, oldest first
     window : the requested window
     in_force : the active calibration map
-    rater_looks : raters by cohort
+    rater_results : raters by cohort
     n_duplicates : repeated predictions and labels that were dropped
     episode : the requested detector's open alarm, or None
     sealed : the merged sealed panes since the baseline, if the query needs them
@@ -44,10 +44,10 @@ class AlarmView:
     version: bytes
     detectors: dict[str, Detector]
     name: str
-    looks: list[CohortResult]
+    cohort_results: list[CohortResult]
     window: Window
     in_force: InForce = field(default_factory=InForce)
-    rater_looks: dict[int, RaterLook] = field(default_factory=dict)
+    rater_results: dict[int, RaterResult] = field(default_factory=dict)
     n_duplicates: int = 0
     episode: Episode | None = None
     sealed: Pane | None = None
@@ -74,13 +74,16 @@ class AlarmView:
         return None, None
 
     def since_change(self, config: ModelConfig) -> tuple[Window, Window] | None:
-        """The cohorts since the change, as far as their results are stored, and those of them after the alarm."""
+        """The cohorts since the change whose results are stored, and those of them after the alarm."""
         (start, alarmed_at), each = self.change, self.detector
         if start is None or alarmed_at is None or each is None or each.last is None:
             return None
         length_s = AlarmSettings.of(config).bucket_s
-        end_s, kept_from = each.last + length_s, self.looks[0].cohort if self.looks else start
-        later = end_of_selected(self.looks, start, alarmed_at) + length_s
+        end_s, kept_from = (
+            each.last + length_s,
+            self.cohort_results[0].cohort if self.cohort_results else start,
+        )
+        later = end_of_selected(self.cohort_results, start, alarmed_at) + length_s
         return Window(max(start, kept_from), end_s), Window(later, end_s)
 
     @property
@@ -100,19 +103,19 @@ def read_view(
     name = detector_name(scope or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
     reads = ReadTogether()
     reads.hgetall(keys.detectors(config.key, config.generation))
-    reads.hgetall(keys.looks(config.key, config.generation, name))
-    reads.hgetall(keys.rater_looks(config.key, config.generation))
+    reads.hgetall(keys.cohort_results(config.key, config.generation, name))
+    reads.hgetall(keys.rater_results(config.key, config.generation))
     reads.hget(keys.tallies(config.key, config.generation), DUPLICATES)
-    found, looks, raters, duplicates = reads.run(node)
+    found, cohort_results, raters, duplicates = reads.run(node)
     detectors = read_detectors(found)
     return AlarmView(
         alarm_version(found.get(LAST_CHANGE.encode()), duplicates),
         detectors,
         name,
-        read_looks(looks),
+        read_cohort_results(cohort_results),
         window,
         read_in_force(node, keys, config),
-        {int(start): RaterLook.from_json(text) for start, text in raters.items()},
+        {int(start): RaterResult.from_json(text) for start, text in raters.items()},
         int(duplicates or 0),
         _episode(node, keys, detectors.get(name)),
     )

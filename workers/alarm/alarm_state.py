@@ -64,14 +64,14 @@ class AlarmState:
         """The named units of earlier cohorts."""
         return read_units(self._node, self._keys, self.config)
 
-    def note(self, name: str, look: CohortResult) -> None:
+    def note(self, name: str, cohort_result: CohortResult) -> None:
         """Add a cohort result that is written into the current commit."""
-        self._noted.setdefault(name, []).append(look)
+        self._noted.setdefault(name, []).append(cohort_result)
 
-    def looks(self, name: str) -> list[CohortResult]:
+    def cohort_results(self, name: str) -> list[CohortResult]:
         """Return the stored cohort results of a detector, oldest first."""
-        key = self._keys.looks(self.config.key, self.config.generation, name)
-        return [*read_looks(self._node.hgetall(key)), *self._noted.get(name, [])]
+        key = self._keys.cohort_results(self.config.key, self.config.generation, name)
+        return [*read_cohort_results(self._node.hgetall(key)), *self._noted.get(name, [])]
 
     def episode(self, alarm_id: str) -> Episode | None:
         """Return an episode, or None."""
@@ -101,7 +101,7 @@ def read_detectors(found: dict[bytes, bytes]) -> dict[str, Detector]:
     return detectors
 
 
-def read_looks(found: dict[bytes, bytes]) -> list[CohortResult]:
+def read_cohort_results(found: dict[bytes, bytes]) -> list[CohortResult]:
     """Read cohort results from a detector's hash, oldest first."""
     return [
         CohortResult.unpack(cohort, data)

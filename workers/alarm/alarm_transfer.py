@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from calibrant_server.workers.alarm.active_map import InForce
-from calibrant_server.workers.alarm.cohort_evidence import RaterLook
+from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
@@ -23,7 +23,7 @@ from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import LAST_CHANGE, MAP_IN_FORCE, PartitionKeys, model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
-DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP = (
+DETECTOR, COHORT_RESULTS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP = (
     *(
         "detector",
         "looks",
@@ -35,7 +35,7 @@ DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP = (
         "alarm_map",
     ),
 )
-KINDS = frozenset({DETECTOR, LOOKS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP})
+KINDS = frozenset({DETECTOR, COHORT_RESULTS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP})
 
 
 async def alarm_lines(
@@ -58,11 +58,14 @@ async def alarm_lines(
             "of": config.key,
             "packed": b64encode(packed).decode(),
         }
-        looks = await client.hgetall(keys.looks(*name, detector))
-        if looks:
-            in_order = {at.decode(): b64encode(looks[at]).decode() for at in sorted(looks, key=int)}
-            yield {"type": LOOKS, "detector": detector, "looks": in_order}
-    raters = await client.hgetall(keys.rater_looks(*name))
+        cohort_results = await client.hgetall(keys.cohort_results(*name, detector))
+        if cohort_results:
+            in_order = {
+                at.decode(): b64encode(cohort_results[at]).decode()
+                for at in sorted(cohort_results, key=int)
+            }
+            yield {"type": COHORT_RESULTS, "detector": detector, "looks": in_order}
+    raters = await client.hgetall(keys.rater_results(*name))
     if raters:
         in_order = {at.decode(): json.loads(raters[at]) for at in sorted(raters, key=int)}
         yield {"type": RATERS, "looks": in_order}
@@ -107,19 +110,22 @@ class AlarmLines:
             if detector.episode is not None:
                 detector = replace(detector, episode=self._id(detector.episode, line["of"]))
             commit.set_fields(keys.detectors(*self._name), {str(line["name"]): detector.pack()})
-        elif kind == LOOKS:
-            looks = {
+        elif kind == COHORT_RESULTS:
+            cohort_results = {
                 str(int(at)): b64decode(packed, validate=True)
                 for at, packed in line["looks"].items()
             }
-            for at, packed in looks.items():
+            for at, packed in cohort_results.items():
                 CohortResult.unpack(int(at), packed)
-            commit.set_fields(keys.looks(*self._name, str(line["detector"])), looks)
+            commit.set_fields(
+                keys.cohort_results(*self._name, str(line["detector"])), cohort_results
+            )
         elif kind == RATERS:
             raters = {
-                str(int(at)): RaterLook(**look).to_json() for at, look in line["looks"].items()
+                str(int(at)): RaterResult(**cohort_result).to_json()
+                for at, cohort_result in line["looks"].items()
             }
-            commit.set_fields(keys.rater_looks(*self._name), raters)
+            commit.set_fields(keys.rater_results(*self._name), raters)
         elif kind == MAP:
             holds = line["holds"]
             in_force = InForce(

@@ -29,9 +29,9 @@ MAP_LOST, ONE_RATER, WHOLE_ROWS, SHARED_UNITS = (
 )
 HISTOGRAMS = "histograms"
 WHY_PASSED = {
-    MAP_LOST: "the calibration map in force cannot be read",
+    MAP_LOST: "the active calibration map cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",
-    WHOLE_ROWS: "the calibration map in force takes whole rows, which are kept of predictions with ids only",
+    WHOLE_ROWS: "the active calibration map requires complete rows, which are stored for predictions with ids only",
     SHARED_UNITS: "several predictions share a unit: then classes, and scores under a map that falls somewhere, are read "
     "from predictions with ids only (up to 200,000 a cohort)",
     HISTOGRAMS: "plain histograms count where they are of what is bet on and weigh every unit as one: their counts add up "
@@ -40,7 +40,7 @@ WHY_PASSED = {
 
 
 @dataclass(frozen=True)
-class RaterLook:
+class RaterResult:
     """Raters of a cohort.
 
     Attributes
@@ -62,7 +62,7 @@ class RaterLook:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
-    def from_json(cls, text: bytes) -> RaterLook:
+    def from_json(cls, text: bytes) -> RaterResult:
         """Read the stored form; skip names of later versions."""
         stored = json.loads(text)
         return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
@@ -82,7 +82,7 @@ class Whole:
 
     cohorts: Mapping[str, DetectorCohort]
     passed: Mapping[str, str] = field(default_factory=dict)
-    raters: RaterLook | None = None
+    raters: RaterResult | None = None
     units: FirstContacts | None = None
 
 
@@ -104,7 +104,7 @@ def whole_of(alarm_state: AlarmState, settings: AlarmSettings, gathered: Partial
             reported = agreement_of(batch)
             if counted or reported["n"]:
                 shown = {name: counted[name] for name in own if name in counted}
-                raters = RaterLook(shown, len(counted), len(counted) - len(shown), **reported)
+                raters = RaterResult(shown, len(counted), len(counted) - len(shown), **reported)
     seen = gathered.seen
     if rows is not None and rows.may_gain and not _labels_complete(alarm_state, settings):
         cohorts = {name: each.waiting() for name, each in cohorts.items()}

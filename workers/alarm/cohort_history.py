@@ -15,11 +15,11 @@ from calibrant_server.workers.alarm.cohorts import DetectorCohort, rater_in
 from calibrant_server.workers.alarm.detectors import Detector
 
 Ints = NDArray[np.int64]
-KEPT_COHORTS = 400
-KEPT_COHORTS_OF_SLICE = 100
+MAX_COHORTS = 400
+MAX_COHORTS_OF_SLICE = 100
 _LOST_AT_ONCE = 2000
-_LOOK = struct.Struct("<Bdddd")
-LOOK_FORMAT = 1
+_COHORT_RESULT = struct.Struct("<Bdddd")
+COHORT_RESULT_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,25 @@ class CohortResult:
 
     def pack(self) -> bytes:
         """As kept."""
-        head = _LOOK.pack(LOOK_FORMAT, self.log_evidence, self.log_sr, self.log_threshold, 0.0)
+        head = _COHORT_RESULT.pack(
+            COHORT_RESULT_FORMAT, self.log_evidence, self.log_sr, self.log_threshold, 0.0
+        )
         sums = self.table.columns.astype("<f4").tobytes()
         return head + zlib.compress(sums + self.coverage.astype("<u4").tobytes(), 1)
 
     @classmethod
     def unpack(cls, cohort: int, data: bytes) -> CohortResult:
         """Read what `pack` wrote; raises PackingError."""
-        number, evidence, sr, threshold, _ = _LOOK.unpack_from(data)
-        if number != LOOK_FORMAT:
+        number, evidence, sr, threshold, _ = _COHORT_RESULT.unpack_from(data)
+        if number != COHORT_RESULT_FORMAT:
             raise PackingError(f"a look of format {number} is not one that this version reads")
-        body = zlib.decompress(data[_LOOK.size :])
+        body = zlib.decompress(data[_COHORT_RESULT.size :])
         sums = np.frombuffer(body, "<f4", 5 * DRIFT_BINS).reshape(5, -1).astype(np.float64)
         counts = np.frombuffer(body, "<u4", 2 * DRIFT_BINS, sums.size * 4).reshape(2, -1)
         return cls(cohort, evidence, sr, threshold, UnitTable(*sums), counts.astype(np.int64))
 
 
-def look_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> CohortResult:
+def cohort_result_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> CohortResult:
     """Return the result of a cohort for a detector that has just processed it."""
     state = detector.state
     seen = state is not None and state.n_cohorts > 0
@@ -77,10 +79,10 @@ def look_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> Coh
 def kept_cohorts(name: str) -> int:
     """Return how many results of a detector are stored; fewer for a slice or a rater."""
     of_all = name.endswith("|") and rater_in(name) is None
-    return KEPT_COHORTS if of_all else KEPT_COHORTS_OF_SLICE
+    return MAX_COHORTS if of_all else MAX_COHORTS_OF_SLICE
 
 
-def lost_looks(name: str, last: int | None, cohort: int, bucket_s: int) -> list[int]:
+def lost_cohort_results(name: str, last: int | None, cohort: int, bucket_s: int) -> list[int]:
     """Return the cohorts whose results are dropped when `cohort` follows `last`."""
     reach = kept_cohorts(name) * bucket_s
     if last is None:
@@ -89,12 +91,14 @@ def lost_looks(name: str, last: int | None, cohort: int, bucket_s: int) -> list[
     return list(range(first, cohort - reach + bucket_s, bucket_s))
 
 
-def end_of_selected(looks: list[CohortResult], start: int | None, alarmed_at: int) -> int:
+def end_of_selected(cohort_results: list[CohortResult], start: int | None, alarmed_at: int) -> int:
     """Return the last cohort that chose the start of a change: the one that raised the alarm.
 
     If the change began after the alarm, which is still unacknowledged, it is the middle of the cohorts since then.
     """
     if start is None or start <= alarmed_at:
         return alarmed_at
-    begun = [look.cohort for look in looks if look.cohort >= start]
+    begun = [
+        cohort_result.cohort for cohort_result in cohort_results if cohort_result.cohort >= start
+    ]
     return begun[(len(begun) - 1) // 2] if begun else alarmed_at

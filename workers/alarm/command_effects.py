@@ -19,7 +19,7 @@ from calibrant_server.workers.alarm.deliveries import (
 from calibrant_server.workers.alarm.detectors import promoted
 from calibrant_server.workers.alarm.episodes import OPEN
 
-KEPT_DELIVERIES = 200
+MAX_DELIVERIES = 200
 
 
 def acknowledge_alarm(writing: Writing, alarm_id: str, by: str, note: str | None) -> None:
@@ -41,9 +41,9 @@ def promote_detectors(writing: Writing, in_force: InForce) -> None:
     writing.in_force(in_force)
     for name, detector in writing.alarm_state.detectors.items() if settings.is_mapped else ():
         if detector.episode is not None:
-            writing.close(detector.episode, "another calibration map is in force")
+            writing.close(detector.episode, "another calibration map is active")
         changed[name] = promoted(detector, settings, in_force)
-        writing.drop_looks(name, detector.last, changed[name].last)
+        writing.drop_cohort_results(name, detector.last, changed[name].last)
     writing.detectors(changed)
 
 
@@ -69,6 +69,6 @@ def note_attempt(
     done = keys.delivery_log(writing.config.key, writing.config.generation)
     commit.drop_fields(keys.deliveries, [after.id])
     commit.set_fields(done, {after.id: after.to_json()})
-    surplus = len(log) + 1 - KEPT_DELIVERIES
+    surplus = len(log) + 1 - MAX_DELIVERIES
     if surplus > 0:
         commit.drop_fields(done, sorted(log, key=lambda name: log[name])[:surplus])

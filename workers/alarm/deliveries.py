@@ -23,7 +23,7 @@ SECRET_PREFIX = "whsec_"
 # Pauses after each attempt, in seconds; together about a day.
 PAUSES_S = (5, 30, 120, 600, 1800, 3600, 7200, 14400, 21600, 36000)
 _GONE = 410
-_KEPT_ATTEMPTS = 12
+_MAX_ATTEMPTS = 12
 
 WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given_up"
 
@@ -70,7 +70,7 @@ class WebhookDelivery:
             outcome, due_s = GIVEN_UP, self.due_s
         else:
             outcome, due_s = WAITING, at_s + pause_s(self.id, n)
-        return replace(self, status=outcome, due_s=due_s, attempts=attempts[-_KEPT_ATTEMPTS:])
+        return replace(self, status=outcome, due_s=due_s, attempts=attempts[-_MAX_ATTEMPTS:])
 
 
 def pause_s(delivery_id: str, n_attempts: int) -> float:

@@ -19,12 +19,12 @@ from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import leans, rater_or_model
 from calibrant_server.workers.alarm.alarm_commit import Writing
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_evidence import RaterLook, Whole, whole_of
+from calibrant_server.workers.alarm.cohort_evidence import RaterResult, Whole, whole_of
 from calibrant_server.workers.alarm.cohort_history import (
     CohortResult,
+    cohort_result_of,
     end_of_selected,
-    look_of,
-    lost_looks,
+    lost_cohort_results,
 )
 from calibrant_server.workers.alarm.cohorts import (
     PartialCohort,
@@ -55,7 +55,7 @@ def advance_detectors(
     config: ModelConfig,
     cohort: int,
     panes_by_slice: Mapping[str, Pane],
-    held_states: AlarmState,
+    detector_states: AlarmState,
     *,
     token: bytes,
     now_s: float,
@@ -68,7 +68,7 @@ def advance_detectors(
     config : the model, with a label horizon
     cohort : its start in seconds since the epoch. Cohorts come in order; one that was processed before changes nothing
     panes_by_slice : the sealed panes of the cohort merged, `""` for all rows
-    held_states : the stored state
+    detector_states : the stored state
     token : token of the commit
     now_s : the clock
 
@@ -76,11 +76,11 @@ def advance_detectors(
     -------
     Episodes of the alarms that were raised.
     """
-    writing = Writing(commit, config, held_states, token, now_s)
-    tables = tables_of(writing.settings, cohort, panes_by_slice, held_states.in_force)
+    writing = Writing(commit, config, detector_states, token, now_s)
+    tables = tables_of(writing.settings, cohort, panes_by_slice, detector_states.in_force)
     seen = Seen.of(panes_by_slice.get(ALL_ROWS), [cohort])
     whole = PartialCohort(cohort, cohort + writing.settings.bucket_s, tables, seen=seen)
-    return advance_cohort(writing, cohort, whole_of(held_states, writing.settings, whole))
+    return advance_cohort(writing, cohort, whole_of(detector_states, writing.settings, whole))
 
 
 def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode]:
@@ -93,7 +93,7 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
         for name in names
     }
     after: dict[str, Detector] = {}
-    looks: dict[str, CohortResult] = {}
+    cohort_results: dict[str, CohortResult] = {}
     for name, each in before.items():
         if not each.is_open(start_s):
             continue
@@ -102,15 +102,15 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
                 each, whole.cohorts[name], settings, threshold, alarm_state.in_force
             )
             if after[name].last == start_s:
-                looks[name] = look_of(after[name], whole.cohorts[name], threshold)
+                cohort_results[name] = cohort_result_of(after[name], whole.cohorts[name], threshold)
         elif name in whole.passed:
             again = renewed(each, settings, alarm_state.in_force)
             after[name] = passed_over(again, start_s, whole.passed[name])
     if not after:
         return []
-    raised = _episodes(writing, start_s, before, after, looks, threshold)
-    for name, look in looks.items():
-        writing.look(name, before[name].last, look)
+    raised = _episodes(writing, start_s, before, after, cohort_results, threshold)
+    for name, cohort_result in cohort_results.items():
+        writing.cohort_result(name, before[name].last, cohort_result)
     if whole.raters is not None:
         _write_raters(
             writing,
@@ -128,7 +128,7 @@ def _episodes(
     start_s: int,
     before: Mapping[str, Detector],
     after: dict[str, Detector],
-    looks: Mapping[str, CohortResult],
+    cohort_results: Mapping[str, CohortResult],
     threshold: float,
 ) -> list[Episode]:
     """Close the episodes that ended and open those of alarms raised at this cohort."""
@@ -141,7 +141,7 @@ def _episodes(
             continue
         if each.episode is not None:
             writing.close(each.episode, "the alarm went off again")
-        history = [*writing.alarm_state.looks(name), looks[name]]
+        history = [*writing.alarm_state.cohort_results(name), cohort_results[name]]
         episode = _raised(writing, name, each, history, threshold, reported)
         after[name] = replace(each, episode=episode.id)
         raised.append(episode)
@@ -214,11 +214,11 @@ def _note_units(writing: Writing, start_s: int, whole: Whole, after: dict[str, D
         writing.commit.drop_fields(key, [str(start) for start in lost])
 
 
-def _write_raters(writing: Writing, start_s: int, last: int, look: RaterLook) -> None:
+def _write_raters(writing: Writing, start_s: int, last: int, cohort_result: RaterResult) -> None:
     config = writing.config
-    key = writing.commit.keys.rater_looks(config.key, config.generation)
-    writing.commit.set_fields(key, {str(start_s): look.to_json()})
-    lost = lost_looks("|", last or None, start_s, writing.settings.bucket_s)
+    key = writing.commit.keys.rater_results(config.key, config.generation)
+    writing.commit.set_fields(key, {str(start_s): cohort_result.to_json()})
+    lost = lost_cohort_results("|", last or None, start_s, writing.settings.bucket_s)
     if lost:
         writing.commit.drop_fields(key, [str(start) for start in lost])
 
@@ -227,7 +227,7 @@ def _raised(
     writing: Writing,
     name: str,
     detector: Detector,
-    looks: list[CohortResult],
+    cohort_results: list[CohortResult],
     threshold: float,
     reported: Mapping[str, object] | None,
 ) -> Episode:
@@ -235,7 +235,7 @@ def _raised(
     assert state is not None
     scope, slice_ = parts_of(name)
     cohort, start = int(state.alarmed_at or 0), state.start_of_change
-    since = since_change(looks, start, cohort)[0]
+    since = since_change(cohort_results, start, cohort)[0]
     return Episode(
         id=episode_id(writing.commit.keys.partition, config.key, config.generation, name, cohort),
         tenant=config.tenant,
@@ -267,12 +267,24 @@ def _recommendation(reported: Mapping[str, object] | None, config: ModelConfig) 
 
 
 def since_change(
-    looks: list[CohortResult], start: int | None, until: int | None
+    cohort_results: list[CohortResult], start: int | None, until: int | None
 ) -> tuple[UnitTable, UnitTable]:
     """Return the cohorts from the start of a change until the alarm, and those after it (`end_of_selected`)."""
-    begun = [look for look in looks if start is None or look.cohort >= start]
+    begun = [
+        cohort_result
+        for cohort_result in cohort_results
+        if start is None or cohort_result.cohort >= start
+    ]
     if until is not None:
-        until = end_of_selected(looks, start, until)
-    first = [look.table for look in begun if until is None or look.cohort <= until]
-    later = [look.table for look in begun if until is not None and look.cohort > until]
+        until = end_of_selected(cohort_results, start, until)
+    first = [
+        cohort_result.table
+        for cohort_result in begun
+        if until is None or cohort_result.cohort <= until
+    ]
+    later = [
+        cohort_result.table
+        for cohort_result in begun
+        if until is not None and cohort_result.cohort > until
+    ]
     return merged(first), merged(later)

@@ -168,7 +168,7 @@ def watched(
 
     Detectors of classes and raters that the settings no longer name are excluded.
     """
-    still = asked(detectors, settings)
+    still = requested(detectors, settings)
     new = sorted(
         (name for name in cohorts if name not in detectors),
         key=lambda name: (parts_of(name)[1], name),
@@ -176,7 +176,7 @@ def watched(
     return [*still, *new[: max(0, MAX_DETECTORS - len(still))]]
 
 
-def asked(detectors: Iterable[str], settings: AlarmSettings) -> list[str]:
+def requested(detectors: Iterable[str], settings: AlarmSettings) -> list[str]:
     """Return the detectors that the settings still name, by scope and by number of raters."""
     names = list(detectors)
     raters = sorted(name for name in names if rater_in(name) is not None)[
@@ -185,9 +185,9 @@ def asked(detectors: Iterable[str], settings: AlarmSettings) -> list[str]:
     return [name for name in names if name in raters or parts_of(name)[0] in settings.scopes]
 
 
-def n_asked(detectors: Iterable[str], settings: AlarmSettings) -> int:
+def n_requested(detectors: Iterable[str], settings: AlarmSettings) -> int:
     """Return how many detectors share the false-alarm rate, at least one."""
-    return max(1, len(asked(detectors, settings)))
+    return max(1, len(requested(detectors, settings)))
 
 
 def watched_raters(
@@ -281,7 +281,7 @@ def flagged_names(detectors: Mapping[str, Detector], settings: AlarmSettings) ->
     """Return slices with enough evidence that at most the given share of flagged ones is due to chance."""
     evidence = {
         name: detectors[name].log_evidence
-        for name in asked(detectors, settings)
+        for name in requested(detectors, settings)
         if detectors[name].state is not None and parts_of(name)[1]
     }
     return flagged(evidence, settings.false_flags) if evidence else []

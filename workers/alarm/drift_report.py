@@ -24,7 +24,7 @@ from calibrant_server.workers.alarm.detector_advance import (
     title_of,
     who_alarms,
 )
-from calibrant_server.workers.alarm.detectors import Detector, asked, flagged_names, n_asked
+from calibrant_server.workers.alarm.detectors import Detector, flagged_names, n_requested, requested
 from calibrant_server.workers.alarm.episodes import at, interval, log10_of
 from calibrant_server.workers.alarm.seen_units import FIRST_CONTACTS, UNKNOWN
 from calibrant_server.workers.alarm.settings import AlarmSettings
@@ -51,10 +51,10 @@ def report_of(
     start, alarmed_at = alarm.change
     since, later = detector.baseline, None
     if alarmed_at is not None:
-        since, later = since_change(alarm.looks, start, alarmed_at)
+        since, later = since_change(alarm.cohort_results, start, alarmed_at)
     found = verdict(
         state,
-        settings.threshold(n_asked(alarm.detectors, settings)),
+        settings.threshold(n_requested(alarm.detectors, settings)),
         settings.run_length,
         detector.baseline,
         since,
@@ -64,7 +64,7 @@ def report_of(
         description=description(detector.baseline, seed),
         recommendation=recommendation,
     )
-    kept_from = alarm.looks[0].cohort if alarm.looks else None
+    kept_from = alarm.cohort_results[0].cohort if alarm.cohort_results else None
     found["dispersion"]["run_in_days"] = found["dispersion"]["run_in"] * settings.bucket_s / 86400
     found["start_of_change"] = None if start is None else at(start)
     found["effect_since"] = found["start_of_change"]
@@ -75,12 +75,14 @@ def report_of(
         found[name] = interval_of(found[name], settings)
     passed = passed_over(detector)
     if found["status"] == "insufficient_data" and passed["n"]:
-        found["reason"] += f"; {passed['n']} were passed over: {passed['detail']}"
-    who = who_alarms({name: alarm.detectors[name] for name in asked(alarm.detectors, settings)})
+        found["reason"] += f"; {passed['n']} were skipped: {passed['detail']}"
+    who = who_alarms({name: alarm.detectors[name] for name in requested(alarm.detectors, settings)})
     if detector.in_alarm:
         found["recommendation"] = advised(found["recommendation"], who)
     return found | {
-        "recent": [_recent(look) for look in alarm.looks[-_SHOWN_COHORTS:]],
+        "recent": [
+            _recent(cohort_result) for cohort_result in alarm.cohort_results[-_SHOWN_COHORTS:]
+        ],
         "bins_since_change": None
         if later is None
         else [_since(row) for row in bin_rows(merged([since, later]))],
@@ -102,13 +104,13 @@ def _title(detector: Detector, alarm: AlarmView, who: Mapping[str, object] | Non
     return None if alarm.episode is None else alarm.episode.title
 
 
-def _recent(look: CohortResult) -> dict[str, Any]:
+def _recent(cohort_result: CohortResult) -> dict[str, Any]:
     """Return a recent cohort as a point of the curve."""
     return {
-        "from": at(look.cohort),
-        "evidence_log10": log10_of(look.log_evidence),
-        "sr_log10": log10_of(look.log_sr),
-        "threshold_log10": look.log_threshold / _LN10,
+        "from": at(cohort_result.cohort),
+        "evidence_log10": log10_of(cohort_result.log_evidence),
+        "sr_log10": log10_of(cohort_result.log_sr),
+        "threshold_log10": cohort_result.log_threshold / _LN10,
     }
 
 
@@ -140,7 +142,7 @@ def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]
     marked = flagged_names(alarm.detectors, settings)
     others = [
         name
-        for name in sorted(asked(alarm.detectors, settings))
+        for name in sorted(requested(alarm.detectors, settings))
         if name != alarm.name and rater_in(name) is None
     ]
     order = [name for name in marked if name in others]
@@ -163,7 +165,7 @@ def _line(detector: Detector, alarm: AlarmView, settings: AlarmSettings) -> dict
         "n_units": detector.baseline.n_units,
         "evidence_log10": log10_of(state.log_mixed_evidence) if state and seen else None,
         "sr_log10": log10_of(state.log_mixed_sr) if state and seen else None,
-        "threshold": settings.threshold(n_asked(alarm.detectors, settings)),
+        "threshold": settings.threshold(n_requested(alarm.detectors, settings)),
         "alarm": detector.episode,
     }
 
@@ -192,11 +194,11 @@ def _units(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
 
 def _labels(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
     """Return raters' own detectors, their number and agreement, and what was not counted."""
-    last = max(alarm.rater_looks, default=None)
-    look = None if last is None else alarm.rater_looks[last]
+    last = max(alarm.rater_results, default=None)
+    cohort_result = None if last is None else alarm.rater_results[last]
     rows = [
         {"rater": rater} | _line(alarm.detectors[name], alarm, settings)
-        for name in sorted(asked(alarm.detectors, settings))
+        for name in sorted(requested(alarm.detectors, settings))
         if (rater := rater_in(name)) is not None
     ]
     counts = {} if alarm.sealed is None else alarm.sealed.counts
@@ -206,15 +208,15 @@ def _labels(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
         "n_ratings": counts.get("n_ratings"),
         "n_units_split": split,
         "n_duplicates_dropped": alarm.n_duplicates,
-        "n_raters": None if look is None else look.n_raters,
-        "n_raters_over": None if look is None else look.over,
+        "n_raters": None if cohort_result is None else cohort_result.n_raters,
+        "n_raters_over": None if cohort_result is None else cohort_result.over,
         "raters": rows,
         "agreement": {
-            "alpha": None if look is None else look.alpha,
-            "n": None if look is None else look.n,
+            "alpha": None if cohort_result is None else cohort_result.alpha,
+            "n": None if cohort_result is None else cohort_result.n,
             "cohorts": [
                 {"cohort": interval_of(start, settings), "alpha": each.alpha, "n": each.n}
-                for start, each in sorted(alarm.rater_looks.items())[-_SHOWN_AGREEMENT:]
+                for start, each in sorted(alarm.rater_results.items())[-_SHOWN_AGREEMENT:]
             ],
         },
     }

@@ -38,10 +38,10 @@ def remove_alarm(
     fencing.send(commit, fencing.new_token())
     detectors = keys.detectors(model, generation)
     names = [name.decode() for name in node.hkeys(detectors) if b"|" in name]
-    looks = [keys.looks(model, generation, name) for name in names]
+    cohort_results = [keys.cohort_results(model, generation, name) for name in names]
     return [
-        *looks,
+        *cohort_results,
         units_key_of(keys, model, generation),
         detectors,
-        *(each(model, generation) for each in (keys.rater_looks, keys.delivery_log)),
+        *(each(model, generation) for each in (keys.rater_results, keys.delivery_log)),
     ]

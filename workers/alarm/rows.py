@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.core.batch import Batch, Votes
+from calibrant.core.batch import Batch, Ratings
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.row_tables import row_table
@@ -164,7 +164,7 @@ def rated_by(rows: CohortRows, batch: Batch, rater: str) -> Batch:
     ]
     row, class_index = np.array(entries, np.int64).reshape(-1, 2).T
     return replace(
-        batch, votes=Votes(row.copy(), class_index.copy(), np.ones(len(entries), np.int64))
+        batch, ratings=Ratings(row.copy(), class_index.copy(), np.ones(len(entries), np.int64))
     )
 
 

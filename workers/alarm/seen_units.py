@@ -80,12 +80,12 @@ class FirstContacts:
 
 def units_key(keys: PartitionKeys, config: ModelConfig) -> str:
     """Return the key of a model's seen units."""
-    return keys.looks(config.key, config.generation, _NAME)
+    return keys.cohort_results(config.key, config.generation, _NAME)
 
 
 def units_key_of(keys: PartitionKeys, model: str, generation: str) -> str:
     """Like `units_key`, of a deleted model."""
-    return keys.looks(model, generation, _NAME)
+    return keys.cohort_results(model, generation, _NAME)
 
 
 def read_units(node: Any, keys: PartitionKeys, config: ModelConfig) -> SeenUnits:

@@ -69,7 +69,7 @@ class AlarmSettings:
         known = {each.name for each in fields(cls)}
         given = {name: value for name, value in config.alarm.items() if name in known}
         if config.mode == OBSERVE:
-            # Nobody applies a map, so mapped scores are not what users see.
+            # No user applies a map, so mapped scores are not what users see.
             given["scores"] = RAW
         if isinstance(given.get("bets"), list):
             given["bets"] = tuple(given["bets"])

@@ -21,7 +21,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.drift.histogram_tables import has_histograms, posted_table
 from calibrant.drift.mapped_scores import OWN_SCORE, Fitted, scalar
 from calibrant.drift.score_bounds import bounded_table
@@ -123,6 +123,6 @@ def cells_of(pane: Pane, scope: str, raters: str) -> Cells | None:
     named = pane.spec.default_scope if scope == OWN_SCORE else scope
     try:
         cells = View(pane, PaneQuery(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)
-    except (NotAnswerable, CalibrationInputError):
+    except (NoResultError, CalibrationInputError):
         return None
     return cells.kept(cells.weight > 0)

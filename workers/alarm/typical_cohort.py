@@ -60,11 +60,15 @@ def scaled(table: UnitTable, factor: float) -> UnitTable:
 
 def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
     """Return labelled units per second in the sealed cohorts of the window; None if there are none."""
-    seen = [look for look in alarm.looks if look.cohort in alarm.window]
-    n_units = sum(look.table.n_units for look in seen)
+    seen = [
+        cohort_result
+        for cohort_result in alarm.cohort_results
+        if cohort_result.cohort in alarm.window
+    ]
+    n_units = sum(cohort_result.table.n_units for cohort_result in seen)
     if not n_units:
         return None
-    starts = [look.cohort for look in seen]
+    starts = [cohort_result.cohort for cohort_result in seen]
     # Their own length: other settings may have been active then.
     length_s = min(np.diff(starts), default=settings.bucket_s)
     return float(n_units / (starts[-1] - starts[0] + length_s))

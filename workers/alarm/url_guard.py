@@ -66,7 +66,7 @@ def check_url(url: str) -> SplitResult:
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise BlockedUrlError("expected a URL without user, password and fragment")
     if port == 0:
-        raise BlockedUrlError("a port lies in 1 to 65535")
+        raise BlockedUrlError("Received a port out of range; expected 1 to 65535.")
     return parts
 
 

@@ -81,7 +81,7 @@ class WebhookSender:
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until stopped."""
-        with ThreadPoolExecutor(_AT_ONCE, "courier") as pool:
+        with ThreadPoolExecutor(_AT_ONCE, "webhook") as pool:
             while not stop.wait(_LOOK_S):
                 try:
                     for partition in list(self._partitions()):

@@ -160,11 +160,11 @@ class BatchAppender:
         if kind in (_FULL, _TENANT_FULL):
             share = 1.0 if kind == _FULL else batch.share
             raise NoRoom(int(reply[0]), int(reply[1]), share)
-        self._refuse_full(kind, keys, batch, reply)
-        self._refuse_offsets(kind, batch, reply)
+        self._reject_full(kind, keys, batch, reply)
+        self._reject_offsets(kind, batch, reply)
         return None
 
-    def _refuse_full(
+    def _reject_full(
         self, kind: int, keys: PartitionKeys, batch: IngestBatch, reply: Sequence[Any]
     ) -> None:
         """Raise if the stream or the records of batch ids have no room, of all or of the tenant."""
@@ -189,7 +189,7 @@ class BatchAppender:
             wait_s = int(length_s - now_s % length_s) + 1
             raise IdsFull("no room to remember another batch id of the tenant", wait_s)
 
-    def _refuse_offsets(self, kind: int, batch: IngestBatch, reply: Sequence[Any]) -> None:
+    def _reject_offsets(self, kind: int, batch: IngestBatch, reply: Sequence[Any]) -> None:
         """Raise if the batch does not begin at the watermark of its source."""
         if kind == _BEFORE_WATERMARK:
             raise AcceptedBefore(int(reply[0]))

@@ -64,10 +64,10 @@ class Item:
         try:
             item.entry = IngestEntry.from_fields(entry_id, fields)
         except EntryError as error:
-            item.set_aside(str(error))
+            item.dead_letter(str(error))
         return item
 
-    def set_aside(self, why: str) -> None:
+    def dead_letter(self, why: str) -> None:
         """Dead-letter the entry."""
         self.status, self.why = records.DEAD_LETTERED, why
 
@@ -75,7 +75,7 @@ class Item:
         """Park the entry: nothing is wrong with it, and it can be merged once the state that it touches is readable."""
         self.status, self.why = records.PARKED, why
 
-    def refuse(self, rule: str, detail: str, pointer: str = "") -> None:
+    def reject(self, rule: str, detail: str, pointer: str = "") -> None:
         """Reject the batch."""
         self.status = records.REJECTED
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
@@ -86,7 +86,7 @@ class Item:
         if found:
             self.status, self.errors = records.REJECTED, found
         else:
-            self.set_aside(f"{type(error).__name__}: {error}"[:500])
+            self.dead_letter(f"{type(error).__name__}: {error}"[:500])
 
     @property
     def counts(self) -> bool:
@@ -176,7 +176,7 @@ class CommitGroup:
             return
         self._seen.add(batch)
         if item.config is None or item.config.generation != entry.generation:
-            item.refuse("model_deleted", "the model was deleted after the batch was accepted")
+            item.reject("model_deleted", "the model was deleted after the batch was accepted")
             return
         self._fill(item)
 
@@ -269,7 +269,7 @@ class CommitGroup:
                 item.judge(error)
                 return False
         # One at a time: rejecting an earlier item may remove a conflict of a later one.
-        return not any(_refuse_conflicting(item) for item in self.items)
+        return not any(_reject_conflicting(item) for item in self.items)
 
     def _erased(self) -> dict[PaneKey, tuple[list[str], ModelConfig]]:
         """Return the ids that were deleted, by the pane of all rows of their time slice."""
@@ -303,7 +303,7 @@ class CommitGroup:
         """Write batch records and dead letters into a commit, and release the reservations."""
         for item in self.items:
             arrived(item, commit, keys)
-            set_aside(item, commit)
+            dead_letter(item, commit)
             if item.entry is not None and item.status is not None:
                 entry = item.entry
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
@@ -331,7 +331,7 @@ class CommitGroup:
         return sum(item.counts for item in self.items)
 
 
-def set_aside(item: Item, commit: Commit) -> None:
+def dead_letter(item: Item, commit: Commit) -> None:
     """Store, in a commit, an entry that is not merged and not rejected."""
     if item.status == records.DEAD_LETTERED:
         log.error("entry_dead_lettered entry_id=%s error=%s", item.id, item.why)
@@ -357,7 +357,7 @@ def release(reserved: Mapping[str, int], commit: Commit, keys: PartitionKeys) ->
     commit.add_numbers(keys.retained, {name: -n for name, n in reserved.items()})
 
 
-def _refuse_conflicting(item: Item) -> bool:
+def _reject_conflicting(item: Item) -> bool:
     """Reject an item with conflicting totals, unless it is partial and some of its updates are valid."""
     conflicts = item.conflicting()
     if not conflicts or not item.counts or item.entry is None:

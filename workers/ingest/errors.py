@@ -79,7 +79,7 @@ class StoreUnavailable(RuntimeError):
         self.retry_after_s = retry_after_s
 
 
-class StoreRefused(StoreUnavailable):
+class StoreRejectedError(StoreUnavailable):
     """The store responds and rejects the request because of its own state (503); `reason` is its message."""
 
     def __init__(self, reason: str, retry_after_s: int = 5):
@@ -113,9 +113,9 @@ def unavailable(error: Exception) -> StoreUnavailable:
     if code == "OOM":
         return StoreFull("the store's memory is full", 5)
     if code in CONFIGURED_CODES:
-        return StoreRefused(f"{code} (the log of the service has its message)")
+        return StoreRejectedError(f"{code} (the log of the service has its message)")
     if code in TRANSIENT_CODES:
-        return StoreRefused(store_message(error), 2 if code == "LOADING" else 5)
+        return StoreRejectedError(store_message(error), 2 if code == "LOADING" else 5)
     if code or isinstance(error, ResponseError):
-        return StoreRefused("an unexpected error (the log of the service has it)")
+        return StoreRejectedError("an unexpected error (the log of the service has it)")
     return StoreUnavailable("the store cannot be reached")

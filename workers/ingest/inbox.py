@@ -27,7 +27,7 @@ from calibrant_server.workers.ingest.errors import (
     RecordsFull,
     Saturated,
     StoreFull,
-    StoreRefused,
+    StoreRejectedError,
     StoreUnavailable,
     UnknownBatch,
     unavailable,
@@ -69,7 +69,7 @@ __all__ = [
     "RecordsFull",
     "Saturated",
     "StoreFull",
-    "StoreRefused",
+    "StoreRejectedError",
     "StoreUnavailable",
     "UnknownBatch",
     "unavailable",
@@ -79,7 +79,7 @@ T = TypeVar("T")
 # Time for the store to accept a batch, retries included. Clients' own timeouts are usually 10 s and more.
 INGEST_DEADLINE_S = 5.0
 # After this no caller waits for a result any longer. The worker finishes and caches it all the same.
-ANSWER_DEADLINE_S = 20.0
+RESULT_DEADLINE_S = 20.0
 _FIRST_PAUSE_S = 0.01
 _MAX_PAUSE_S = 0.25
 
@@ -103,14 +103,14 @@ class Inbox:
         self.keys = Keys(settings.namespace, settings.partitions)
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
-        self.access_keys = AccessKeys(self.client, self.keys, self._kept_up)
-        self.page_sessions = PageSessions(self.client, self.keys, self._kept_up)
-        self.audit = AuditLog(self.client, self.keys, self._kept_up)
+        self.access_keys = AccessKeys(self.client, self.keys, self._retried)
+        self.page_sessions = PageSessions(self.client, self.keys, self._retried)
+        self.audit = AuditLog(self.client, self.keys, self._retried)
         self.rates = RateLeases(self.client, self.keys)
-        self.usage = TenantUsage(self.client, self.keys, self._kept_up)
-        self.webhook_tests = WebhookTests(self.client, self.keys, self._kept_up)
-        self.event_halves = EventHalves(self.client, self.keys, self._kept_up)
-        self.letters = LetterBook(settings, self._kept_up)
+        self.usage = TenantUsage(self.client, self.keys, self._retried)
+        self.webhook_tests = WebhookTests(self.client, self.keys, self._retried)
+        self.event_halves = EventHalves(self.client, self.keys, self._retried)
+        self.letters = LetterBook(settings, self._retried)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
         self._asking = QueryClient(self.client, self.keys, self._versions)
@@ -124,7 +124,7 @@ class Inbox:
 
     async def open(self) -> None:
         """Check that the store belongs to these settings, and read the durability that receipts state."""
-        self.durability = await self._kept_up(lambda: join(self.client, self.settings))
+        self.durability = await self._retried(lambda: join(self.client, self.settings))
 
     async def close(self) -> None:
         """Cancel waiting queries and close the connections."""
@@ -132,7 +132,7 @@ class Inbox:
         self.letters.close()
         await self.client.aclose()
 
-    async def hand_over(self, batch: IngestBatch) -> Receipt:
+    async def enqueue(self, batch: IngestBatch) -> Receipt:
         """Append a batch to its stream, unless its id is known.
 
         Raises
@@ -140,11 +140,11 @@ class Inbox:
         BatchConflict, BacklogFull, IdsFull, RecordsFull, ModelMismatch, StoreUnavailable
         """
         nonce = token_hex(4)
-        return await self._kept_up(lambda: self._hand_over_once(batch, nonce), writes=True)
+        return await self._retried(lambda: self._enqueue_once(batch, nonce), writes=True)
 
     async def record(self, model_key: str, batch_id: str) -> Receipt | None:
         """Return the receipt of a batch id, or None if there is no record of it."""
-        return await self._kept_up(lambda: self._record_once(model_key, batch_id))
+        return await self._retried(lambda: self._record_once(model_key, batch_id))
 
     async def wait_merged(
         self, model_key: str, batch_id: str, seconds: float, was_there: bool = False
@@ -194,10 +194,10 @@ class Inbox:
         ------
         CalibrationInputError
             The result kind rejected the query.
-        AnswerTimeout, AnswerFailed, UnknownQuestion, StoreUnavailable
+        ResultTimeoutError, ResultFailedError, UnknownQueryError, StoreUnavailable
         """
-        deadline = deadline_s or ANSWER_DEADLINE_S
-        return await self._kept_up(
+        deadline = deadline_s or RESULT_DEADLINE_S
+        return await self._retried(
             lambda: self._asking.ask(query, model, window, slice_, deadline, against, version),
             deadline,
         )
@@ -206,19 +206,19 @@ class Inbox:
         self, model: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
     ) -> str:
         """Return the name of the state that results about a window depend on; different states have different names."""
-        return await self._kept_up(
+        return await self._retried(
             lambda: self._versions.state_version(model, slice_, window, needs)
         )
 
     async def state(self, model: ModelConfig, slice_: str, needs: Needs = PANES) -> SliceState:
         """Return the current state that results about a slice depend on."""
-        return await self._kept_up(lambda: self._versions.state(model, slice_, needs))
+        return await self._retried(lambda: self._versions.state(model, slice_, needs))
 
     async def unchanged_state(
         self, model: ModelConfig, slice_: str, needs: Needs = PANES
     ) -> SliceState | None:
         """Return the same in one read if model and slice are unchanged since the last read; else None."""
-        return await self._kept_up(lambda: self._versions.unchanged_state(model, slice_, needs))
+        return await self._retried(lambda: self._versions.unchanged_state(model, slice_, needs))
 
     async def order(self, model: ModelConfig, order: dict[str, Any]) -> None:
         """Append an order about a model's alarm (`calibrant_server.workers.alarm.commands`). Orders are safe to repeat.
@@ -231,55 +231,55 @@ class Inbox:
 
         fields = [part for pair in entry.to_fields().items() for part in pair]
         names, values = [keys.stream, keys.bytes_in], [entry.n_bytes, *fields]
-        await self._kept_up(
+        await self._retried(
             lambda: run_async(self.client, "append_order", names, values), writes=True
         )
 
     @property
     def alarms(self) -> AlarmBook:
         """Reader of alarms."""
-        return AlarmBook(self.client, self.keys, self._kept_up)
+        return AlarmBook(self.client, self.keys, self._retried)
 
     async def baselines(self, model: ModelConfig) -> dict[str, dict[str, Any]]:
         """Return the baselines of a model by name."""
         name = self.keys.of_model(model.key).baselines(model.key, model.generation)
-        found = await self._kept_up(lambda: self.client.hgetall(name))
+        found = await self._retried(lambda: self.client.hgetall(name))
         return {field.decode(): json.loads(text) for field, text in sorted(found.items())}
 
     async def marks(self, model: ModelConfig, slice_: str) -> Watermarks:
         """Return how far the panes of a slice are sealed and merged into days."""
-        return await self._kept_up(lambda: self._versions.marks(model, slice_))
+        return await self._retried(lambda: self._versions.marks(model, slice_))
 
     async def slices(self, model: ModelConfig) -> list[str]:
         """Return the slices of a model that batches fill, `""` (all rows) first."""
         name = self.keys.of_model(model.key).slices(model.key, model.generation)
-        found = await self._kept_up(lambda: self.client.smembers(name))
+        found = await self._retried(lambda: self.client.smembers(name))
         return sorted(slice_ for slice_ in (member.decode() for member in found) if is_live(slice_))
 
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
         """Return the number of retained records of a model by state."""
         name = self.keys.of_model(model.key).tallies(model.key, model.generation)
-        return whole_tallies(await self._kept_up(lambda: self.client.hgetall(name)))
+        return whole_tallies(await self._retried(lambda: self.client.hgetall(name)))
 
     async def tallies_of(self, configs: Sequence[ModelConfig]) -> dict[str, dict[str, int]]:
         """Return the number of retained records of these models by `tenant/model`."""
-        return await self._kept_up(lambda: read_tallies(self.client, self.keys, configs), 0.0)
+        return await self._retried(lambda: read_tallies(self.client, self.keys, configs), 0.0)
 
     async def check_writable(self) -> bool:
-        """Return whether the store takes batches: False if its memory is full, which ends by itself or by deletions.
+        """Return whether the store takes batches: False if its memory is full, which ends without action or by deletions.
 
         Raises
         ------
         StoreUnavailable
             It cannot be reached, or takes no write at all: a read-only replica, a failing disk, a newer version's layout.
         """
-        schema = await self._kept_up(
+        schema = await self._retried(
             lambda: self.client.hget(self.keys.configuration, "schema"), 0.0
         )
         if schema is not None and int(schema) != SCHEMA:
-            raise StoreRefused(f"it has layout {int(schema)}, this version writes {SCHEMA}")
+            raise StoreRejectedError(f"it has layout {int(schema)}, this version writes {SCHEMA}")
         try:
-            await self._kept_up(
+            await self._retried(
                 lambda: run_async(self.client, "probe", [self.keys.configuration]), 0.0, writes=True
             )
         except StoreFull:
@@ -288,11 +288,11 @@ class Inbox:
 
     async def troubles(self) -> Troubles:
         """Return what requires an operator."""
-        return await self._kept_up(
+        return await self._retried(
             lambda: read_troubles(self.client, self.keys, self.settings.lease_s), 0.0
         )
 
-    async def _kept_up(
+    async def _retried(
         self,
         once: Callable[[], Awaitable[T]],
         deadline_s: float | None = None,
@@ -319,7 +319,7 @@ class Inbox:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
-    async def _hand_over_once(self, batch: IngestBatch, nonce: str) -> Receipt:
+    async def _enqueue_once(self, batch: IngestBatch, nonce: str) -> Receipt:
         try:
             record, was_there = await self._appender.append(batch, nonce)
         except AcceptedBefore:

@@ -19,11 +19,11 @@ Action = Callable[[Store, int, str], bool]
 
 
 class LetterBook:
-    """Entries of models that were not merged; `kept_up` repeats a call after transient errors."""
+    """Entries of models that were not merged; `store_retries` repeats a call after transient errors."""
 
-    def __init__(self, settings: EngineSettings, kept_up: Callable[..., Awaitable[Any]]):
+    def __init__(self, settings: EngineSettings, store_retries: Callable[..., Awaitable[Any]]):
         self._settings = settings
-        self._kept_up = kept_up
+        self._retried = store_retries
         self._opened: Store | None = None
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class LetterBook:
             mine = [each for each in found if _is_of(each, config)]
             return sorted(mine, key=lambda each: (each.at_ms, each.id))
 
-        return list(await self._kept_up(lambda: asyncio.to_thread(read)))
+        return list(await self._retried(lambda: asyncio.to_thread(read)))
 
     async def replay(self, config: ModelConfig, name: str) -> bool:
         """Move an entry of a model back to its stream; return False if the model has no such entry."""
@@ -60,7 +60,7 @@ class LetterBook:
             return action(self._store, partition, name)
 
         # A repeat after a lost reply finds the entry gone: the caller learns that it is not there any more.
-        return bool(await self._kept_up(lambda: asyncio.to_thread(act), writes=True))
+        return bool(await self._retried(lambda: asyncio.to_thread(act), writes=True))
 
     @property
     def _store(self) -> Store:

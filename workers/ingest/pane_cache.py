@@ -296,8 +296,10 @@ class PaneCache:
         for key in sorted(self._changed_tails, key=pane_order):
             self._tails[key].write(self._keys.tail(key), commit)
             self._used[TailKey(key)] = self._tails[key].memory_bytes
-        renewed = {*self._fed, *self._samples.renewed()}
-        self._used.update(self._samples.write(commit, version).items())
+        renewed = set(self._fed)
+        if self._samples.used:
+            renewed.update(self._samples.renewed())
+            self._used.update(self._samples.write(commit, version).items())
         if self._baselines.changed:
             self._baselines.write(commit, version)
         for key in sorted(self._changed, key=pane_order):

@@ -1,7 +1,7 @@
 """Command for entries that were not merged: `python -m workers.ingest.parked`.
 
 `list` prints one line of JSON per dead letter and parked entry. `replay ID ...` moves entries back to the end of their
-streams, `discard ID ...` removes them permanently. `--all` stands for every parked entry. `GET /v1/models/{model}/dead-letters`
+streams, `discard ID ...` removes them permanently. `--all` means every parked entry. `GET /v1/models/{model}/dead-letters`
 and its neighbours do the same for the entries of one model.
 """
 

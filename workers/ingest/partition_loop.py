@@ -34,7 +34,7 @@ from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import LoneEntryError, Parking
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.retained_store import RetainedStore
-from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRefused
+from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
 from calibrant_server.workers.ingest.tries import Tries
 from calibrant_server.workers.lifecycle.baselines import Baselines, write_outcome
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
@@ -309,7 +309,7 @@ class PartitionLoop:
         except Exception as error:
             log.exception("entry_not_committed entry_id=%s", item.id)
             self._cache.forget()
-            item.set_aside(f"{type(error).__name__}: {error}"[:500])
+            item.dead_letter(f"{type(error).__name__}: {error}"[:500])
             without = CommitGroup(self._numerics)
             without.items.append(item)
             self._commit(without)
@@ -331,8 +331,8 @@ class PartitionLoop:
         try:
             reduction, n = self._child.reduce(entry, config)
         except EntryKills as death:
-            item.set_aside(str(death))
-        except EntryRefused as error:
+            item.dead_letter(str(death))
+        except EntryRejected as error:
             item.judge(error)
         else:
             if reduction.outcomes or any(key.slice for key in reduction.touched):
@@ -368,7 +368,7 @@ class PartitionLoop:
         if item.entry.kind == CONTROL:
             self._control(item, item.entry, commit)
         else:
-            self._about_the_whole(item, commit, token)
+            self._apply_alone(item, commit, token)
             write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
         arrived(item, commit, self.keys)
         self._fencing.send(commit, token, item.id, int(item.counts), item.n_bytes)
@@ -379,19 +379,19 @@ class PartitionLoop:
             check_control(order.payload)
         except EntryError as error:
             log.error("entry_dead_lettered entry_id=%s error=%s", item.id, error)
-            item.set_aside(str(error))
+            item.dead_letter(str(error))
             commit.dead_letter(item.id, item.why)
             return
         self._housekeeping.remove_model(order, self._busy)
 
-    def _about_the_whole(self, item: Item, commit: Commit, token: bytes) -> None:
+    def _apply_alone(self, item: Item, commit: Commit, token: bytes) -> None:
         self._look_up([item])
         entry = item.entry
         assert entry is not None
         if item.record is not None and item.record.is_final:
             item.status = None
         elif item.config is None or item.config.generation != entry.generation:
-            item.refuse("model_deleted", "the model was deleted after the batch was accepted")
+            item.reject("model_deleted", "the model was deleted after the batch was accepted")
         else:
             try:
                 part = self._baselines if entry.kind == BASELINE else self._restoring

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.delays import UNKNOWN
-from calibrant.core.batch import Batch, Votes
+from calibrant.core.batch import Batch, Ratings
 from calibrant.core.float32 import Narrow, sent_as_float32
 from calibrant_server.workers.ingest.retained_record import COUNT_STRUCT, Prediction, RetainedRecord
 
@@ -26,14 +26,14 @@ def rows_of(
     )
     times = None if batch.event_times is None else batch.event_times.tolist()
     weights = None if batch.weights is None else batch.weights.tolist()
-    votes: list[dict[int, int]] = [{} for _ in range(batch.n)]
+    ratings: list[dict[int, int]] = [{} for _ in range(batch.n)]
     for row, class_index, n in zip(
-        batch.votes.row.tolist(),
-        batch.votes.class_index.tolist(),
-        batch.votes.count.tolist(),
+        batch.ratings.row.tolist(),
+        batch.ratings.class_index.tolist(),
+        batch.ratings.count.tolist(),
         strict=True,
     ):
-        votes[row][class_index] = n
+        ratings[row][class_index] = n
     keys = sorted(batch.slices or {})
     for i in range(batch.n):
         yield (
@@ -49,7 +49,7 @@ def rows_of(
                 tuple((key, str((batch.slices or {})[key][i])) for key in keys),
                 narrow[i],
             ),
-            votes[i],
+            ratings[i],
         )
 
 
@@ -58,7 +58,7 @@ def row_digests(batch: Batch) -> list[bytes]:
     slices = sorted((batch.slices or {}).items())
     counts = [b""] * batch.n
     for row, class_index, n in zip(
-        batch.votes.row, batch.votes.class_index, batch.votes.count, strict=True
+        batch.ratings.row, batch.ratings.class_index, batch.ratings.count, strict=True
     ):
         counts[row] += COUNT_STRUCT.pack(class_index, n)
     digests = []
@@ -100,7 +100,7 @@ def batches_of(facts: Iterable[tuple[str, RetainedRecord]], task: str) -> list[B
 
 def _as_probabilities(prediction: Prediction) -> Prediction:
     none = np.zeros(0, np.int64)
-    row = Batch("multiclass", prediction.scores[None, :], True, Votes(none, none, none))
+    row = Batch("multiclass", prediction.scores[None, :], True, Ratings(none, none, none))
     return replace(prediction, scores=row.probabilities[0], is_logits=False)
 
 
@@ -119,7 +119,7 @@ def _batch(rows: list[tuple[str, RetainedRecord, Prediction]], task: str) -> Bat
         task=task,
         scores=np.stack([p.scores for p in predictions]),
         is_logits=first.is_logits,
-        votes=Votes(*(np.ascontiguousarray(column) for column in columns)),
+        ratings=Ratings(*(np.ascontiguousarray(column) for column in columns)),
         weights=np.array([1.0 if p.weight is None else p.weight for p in predictions])
         if weighted
         else None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from sys import getsizeof
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ HALVINGS = "h"
 # Pieces below this size are always merged with the rows that come next, and all of them where they are too many.
 SMALL_PIECE_BYTES = 8 << 10
 MAX_PIECES = 64
+
+# Order in which panes are written.
+pane_order = attrgetter("model", "generation", "slice", "start_s")
 
 
 class SampleKey(NamedTuple):
@@ -227,6 +231,10 @@ class SampleCache:
     Parameters
     ----------
     most_bytes : bound of each; with 0 none is stored
+
+    Attributes
+    ----------
+    used : samples that were read or changed since the last write
     """
 
     def __init__(self, node: Any, keys: PartitionKeys, most_bytes: int):
@@ -234,7 +242,7 @@ class SampleCache:
         self._keys = keys
         self.most_bytes = most_bytes
         self._held: dict[SampleKey, CachedSample] = {}
-        self._used: set[SampleKey] = set()
+        self.used: set[SampleKey] = set()
 
     def __getitem__(self, key: SampleKey) -> CachedSample:
         """Return a sample, read if it is not cached.
@@ -244,7 +252,7 @@ class SampleCache:
         PackingError
             A piece is damaged.
         """
-        self._used.add(key)
+        self.used.add(key)
         if key not in self._held:
             fields = self._node.hgetall(key.name(self._keys))
             self._held[key] = CachedSample.read(fields, self.most_bytes)
@@ -261,7 +269,7 @@ class SampleCache:
     def forget(self) -> None:
         """Drop all from the cache."""
         self._held.clear()
-        self._used.clear()
+        self.used.clear()
 
     def renewed(self) -> Iterable[PaneKey]:
         """Yield every pane whose sample changes although its rows do not: those of a day whose threshold fell."""
@@ -271,7 +279,7 @@ class SampleCache:
 
     def write(self, commit: Commit, version: bytes) -> dict[SampleKey, int]:
         """Write all changes into a commit; return the bytes in memory of the samples used for it."""
-        used, self._used = sorted(self._used & self._held.keys()), set()
+        used, self.used = sorted(self.used & self._held.keys()), set()
         for key in used:
             sample = self._held[key]
             if sample.changed:
@@ -305,8 +313,3 @@ def write_versions(
         fields[str(key.start_s)] = version
     for key, fields in by_slice.items():
         commit.set_fields(keys.versions(key.model, key.generation, key.slice), fields)
-
-
-def pane_order(key: PaneKey) -> tuple[str, str, str, int]:
-    """Return the order in which panes are written."""
-    return key.model, key.generation, key.slice, key.start_s

@@ -49,7 +49,7 @@ class SampleRows:
     @classmethod
     def of_tail(cls, tail: TailRows, start_s: int, halvings: int = 0) -> SampleRows:
         """Return the labelled rows of a tail whose hashes are below a threshold, with their signs."""
-        labelled = np.bincount(tail.votes.row, minlength=len(tail)) > 0
+        labelled = np.bincount(tail.ratings.row, minlength=len(tail)) > 0
         chosen = tail.take(labelled & below(tail.hashes, halvings))
         rows = SampledRows(
             ids=chosen.hashes,
@@ -59,7 +59,7 @@ class SampleRows:
             # Minus zero hashes as zero, so zero is stored.
             scores=chosen.scores + 0.0,
             counts=chosen.sign,
-            votes=chosen.votes,
+            ratings=chosen.ratings,
         )
         return cls(rows, np.full(len(rows), start_s), chosen.slices)
 
@@ -206,8 +206,8 @@ class SampleRows:
             }
             whole = cls(rows, arrays["starts"] + int(about["from"]), slices)
             n_classes = rows.scores.shape[1]
-        except (KeyError, TypeError, IndexError, ValueError, OverflowError) as fault:
-            raise PackingError(f"not sampled rows: {fault!r}") from fault
+        except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
+            raise PackingError(f"not sampled rows: {error!r}") from error
         lengths = {len(each) for each in (whole.starts, *slices.values())}
         if not fits(rows, n_classes) or lengths != {len(rows)}:
             raise PackingError("Received sampled rows with invalid columns.")

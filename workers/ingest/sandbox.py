@@ -52,7 +52,7 @@ class ChildUnavailable(OSError):
     """The process cannot be started or used at present; this says nothing about an entry."""
 
 
-class EntryRefused(RuntimeError):
+class EntryRejected(RuntimeError):
     """The entry raised an ordinary error in the sandbox."""
 
     def __init__(self, kind: str, detail: str, violations: list[Violation]):
@@ -81,7 +81,7 @@ class Reduced:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Rejected:
     """Reply: an ordinary error."""
 
     kind: str
@@ -103,7 +103,7 @@ class Unavailable:
     detail: str
 
 
-Reply = Reduced | Refused | Exhausted | Unavailable
+Reply = Reduced | Rejected | Exhausted | Unavailable
 
 
 class DisposableReducer:
@@ -122,7 +122,7 @@ class DisposableReducer:
         ------
         EntryKills
             A process died of it, and a fresh one again.
-        EntryRefused
+        EntryRejected
             It raised an ordinary error.
         OSError
             The machine rejected a process or a pipe, here or in the process: no verdict.
@@ -206,8 +206,8 @@ class DisposableReducer:
             raise ChildDied(reply.detail)
         if isinstance(reply, Unavailable):
             raise ChildUnavailable(reply.detail)
-        if isinstance(reply, Refused):
-            raise EntryRefused(reply.kind, reply.detail, reply.violations)
+        if isinstance(reply, Rejected):
+            raise EntryRejected(reply.kind, reply.detail, reply.violations)
         reduction = Reduction()
         if reply.joined:
             reduction.outcomes[entry.id] = RowOutcomes()
@@ -263,7 +263,7 @@ def reply_to(entry: IngestEntry, config: ModelConfig, numerics: Numerics) -> Rep
         return Unavailable(f"{type(error).__name__}: {error}"[:500])
     except Exception as error:
         violations = list(getattr(error, "violations", []))
-        return Refused(type(error).__name__, str(error)[:500], violations)
+        return Rejected(type(error).__name__, str(error)[:500], violations)
 
 
 def serve(connection: Connection, numerics_path: str, memory_bytes: int) -> None:

@@ -35,7 +35,7 @@ def read_pane(
     reads.hgetall(keys.tail(key))
     fields, tail = reads.run(node)
     parts, sources = divided(fields)
-    return whole_pane(numerics, config, key.slice, parts, tail), sources
+    return complete_pane(numerics, config, key.slice, parts, tail), sources
 
 
 def divided(fields: Mapping[bytes, bytes]) -> tuple[dict[str, bytes], dict[str, bytes]]:
@@ -45,7 +45,7 @@ def divided(fields: Mapping[bytes, bytes]) -> tuple[dict[str, bytes], dict[str, 
     return {name: value for name, value in named.items() if name not in sources}, sources
 
 
-def whole_pane(
+def complete_pane(
     numerics: Numerics,
     config: ModelConfig,
     slice_: str,

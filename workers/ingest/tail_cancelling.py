@@ -59,12 +59,13 @@ def _content(rows: TailRows) -> U64:
         [rows.scores, rows.weights, rows.logits, rows.source, rows.named, rows.delays]
     ).astype(np.float64)
     state = mix(mix(hash_rows(numbers) ^ rows.hashes) ^ rows.unit_hashes)
-    votes = rows.votes
+    ratings = rows.ratings
     each = mix(
-        votes.class_index.astype(np.uint64) * np.uint64(0x1F123BB5) + votes.count.astype(np.uint64)
+        ratings.class_index.astype(np.uint64) * np.uint64(0x1F123BB5)
+        + ratings.count.astype(np.uint64)
     )
     total = np.zeros(len(rows), np.uint64)
-    np.add.at(total, votes.row, each)
+    np.add.at(total, ratings.row, each)
     state = mix(state ^ total)
     state = mix(state ^ _names(rows.cases))
     for key, values in sorted(rows.slices.items()):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch import TASKS, Batch, Votes
+from calibrant.core.batch import TASKS, Batch, Ratings
 from calibrant.core.float32 import narrow_scores, pack_scores, unpack_scores
 from calibrant.core.packing import PackingError, pack, unpack
 
@@ -35,12 +35,12 @@ _PLAIN: dict[str, type] = {
 def pack_rows(rows: TailRows) -> bytes:
     """Return rows as bytes."""
     about: dict[str, Any] = {"rows": FORMAT, "task": rows.task, "n": len(rows)}
-    votes = rows.votes
+    ratings = rows.ratings
     arrays: dict[str, NDArray[Any]] = pack_scores(
         rows.scores, narrow_scores(rows.scores, rows.logits)
     )
-    arrays |= {"vote_class": votes.class_index, "vote_count": votes.count}
-    arrays["n_votes"] = np.bincount(votes.row, minlength=len(rows))
+    arrays |= {"vote_class": ratings.class_index, "vote_count": ratings.count}
+    arrays["n_votes"] = np.bincount(ratings.row, minlength=len(rows))
     same: dict[str, Any] = {}
     for name in _PLAIN:
         column = getattr(rows, name)
@@ -76,8 +76,8 @@ def unpack_rows(data: bytes) -> dict[str, Any]:
         )
     try:
         columns = _columns(arrays, about)
-    except (KeyError, TypeError, IndexError, ValueError, OverflowError) as fault:
-        raise PackingError(f"not packed rows: {fault!r}") from fault
+    except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
+        raise PackingError(f"not packed rows: {error!r}") from error
     return columns
 
 
@@ -90,9 +90,9 @@ def _columns(arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> dict[str
     scores = unpack_scores(arrays, n)[0]
     n_votes = arrays["n_votes"]
     row = np.repeat(np.arange(n), n_votes)
-    votes = Votes(row, arrays["vote_class"], arrays["vote_count"])
-    columns |= {"scores": scores, "votes": votes}
-    batch = Batch(task, scores, False, votes)
+    ratings = Ratings(row, arrays["vote_class"], arrays["vote_count"])
+    columns |= {"scores": scores, "ratings": ratings}
+    batch = Batch(task, scores, False, ratings)
     named, grouped = columns["named"], columns["source"] >= 2
     hashes = np.zeros(n, np.uint64) if named.all() else batch.prediction_hash.copy()
     if named.any():
@@ -112,17 +112,19 @@ def _columns(arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> dict[str
 
 def _check(columns: dict[str, Any], n: int, task: str) -> None:
     """Raise PackingError unless every column has n valid values."""
-    scores, votes = columns["scores"], columns["votes"]
+    scores, ratings = columns["scores"], columns["ratings"]
     lengths = {len(columns[name]) for name in (*_PLAIN, "hashes", "unit_hashes", "cases")}
     lengths |= {len(values) for values in columns["slices"].values()}
-    place = votes.row * scores.shape[1] + votes.class_index
+    place = ratings.row * scores.shape[1] + ratings.class_index
     is_sound = (
         task in TASKS
         and lengths == {n}
-        and votes.row.shape == votes.class_index.shape == votes.count.shape
+        and ratings.row.shape == ratings.class_index.shape == ratings.count.shape
         and bool(
             (
-                (votes.class_index >= 0) & (votes.class_index < scores.shape[1]) & (votes.count > 0)
+                (ratings.class_index >= 0)
+                & (ratings.class_index < scores.shape[1])
+                & (ratings.count > 0)
             ).all()
         )
         and bool((np.diff(place) > 0).all())

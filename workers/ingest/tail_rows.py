@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN
-from calibrant.core.batch import Batch, Votes
+from calibrant.core.batch import Batch, Ratings
 from calibrant.core.hashing import U64, hash_names
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, ROWS_TOGETHER
@@ -54,7 +54,7 @@ class TailRows:
     ----------
     task : of the model
     scores : float64 (n, n_classes), as filled
-    votes : ratings, counted
+    ratings : ratings, counted
     logits : bool (n,); scores are logits, not probabilities
     sign : int64 (n,), +1 or -1
     part : int64 (n,), number of the batch
@@ -69,7 +69,7 @@ class TailRows:
 
     task: str
     scores: NDArray[np.float64]
-    votes: Votes
+    ratings: Ratings
     logits: Mask
     sign: Ints
     part: Ints
@@ -92,7 +92,7 @@ class TailRows:
         return cls(
             batch.task,
             batch.scores,
-            batch.votes,
+            batch.ratings,
             np.full(n, batch.is_logits),
             np.ones(n, np.int64),
             np.full(n, part),
@@ -119,7 +119,7 @@ class TailRows:
             for class_index, count in sorted(each.totals.items())
             if count
         ]
-        votes = np.array(entries, np.int64).reshape(-1, 3).T
+        ratings = np.array(entries, np.int64).reshape(-1, 3).T
         units = [one.unit if one.unit is not None else one.case for _, _, one in rows]
         ids = hash_names([name for name, _, _ in rows])
         unit_hashes = ids.copy()
@@ -132,7 +132,7 @@ class TailRows:
         return cls(
             task,
             np.stack([one.scores for _, _, one in rows]),
-            Votes(*(np.ascontiguousarray(column) for column in votes)),
+            Ratings(*(np.ascontiguousarray(column) for column in ratings)),
             np.array([one.is_logits for _, _, one in rows]),
             np.full(n, sign),
             np.full(n, part),
@@ -152,10 +152,10 @@ class TailRows:
         if len(parts) == 1:
             return parts[0]
         starts = np.cumsum([0, *(len(part) for part in parts)])
-        votes = Votes(
-            np.concatenate([p.votes.row + at for p, at in zip(parts, starts, strict=False)]),
-            np.concatenate([p.votes.class_index for p in parts]),
-            np.concatenate([p.votes.count for p in parts]),
+        ratings = Ratings(
+            np.concatenate([p.ratings.row + at for p, at in zip(parts, starts, strict=False)]),
+            np.concatenate([p.ratings.class_index for p in parts]),
+            np.concatenate([p.ratings.count for p in parts]),
         )
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in parts])
@@ -168,17 +168,17 @@ class TailRows:
             )
             for key in keys
         }
-        return cls(task=parts[0].task, votes=votes, slices=slices, **columns)
+        return cls(task=parts[0].task, ratings=ratings, slices=slices, **columns)
 
     def take(self, index: Ints | Mask) -> TailRows:
         """Select rows, keeping their order."""
         rows = np.arange(len(self))[index]
-        votes = Batch(self.task, self.scores, False, self.votes).take(rows).votes
+        ratings = Batch(self.task, self.scores, False, self.ratings).take(rows).ratings
         columns: dict[str, Any] = {
             name: getattr(self, name)[rows] for name in (*COLUMNS, "scores", "cases")
         }
         slices = {key: values[rows] for key, values in self.slices.items()}
-        return replace(self, votes=votes, slices=slices, **columns)
+        return replace(self, ratings=ratings, slices=slices, **columns)
 
     def pack(self) -> bytes:
         """Return the rows as bytes, exactly."""
@@ -209,7 +209,7 @@ class TailRows:
     @property
     def least_bytes(self) -> int:
         """Lower estimate of the packed size, without packing."""
-        return 4 * self.scores.size + len(self.votes.row) // 8
+        return 4 * self.scores.size + len(self.ratings.row) // 8
 
     @cached_property
     def net(self) -> TailRows:
@@ -250,7 +250,7 @@ class TailRows:
         some = self.take(index)
         cases = some.cases if any(case is not None for case in some.cases) else None
         return StoredBatch(
-            self.task, some.scores, is_logits, some.votes,
+            self.task, some.scores, is_logits, some.ratings,
             None if (some.weights == 1.0).all() else some.weights,
             cases=cases, delays=some.delays,
             hashes=some.hashes, unit_hashes=some.unit_hashes, source=source, parts=some.part,
@@ -277,7 +277,7 @@ class TailRows:
             none = np.zeros(0, np.int64)
             logits[rows] = False
             scores[rows] = Batch(
-                self.task, self.scores[rows], True, Votes(none, none, none)
+                self.task, self.scores[rows], True, Ratings(none, none, none)
             ).probabilities
         return replace(self, logits=logits, scores=scores)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES, Sample
 from calibrant_server.workers.ingest.baseline_samples import START_S
-from calibrant_server.workers.ingest.commit_group import Item, set_aside
+from calibrant_server.workers.ingest.commit_group import Item, dead_letter
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day, merged_sample
@@ -41,34 +41,34 @@ class Baselines:
         """Write the effects of an entry into a commit and its outcome into the item."""
         assert item.entry is not None and item.config is not None
         try:
-            asked = json.loads(item.entry.payload)
-            name, op = str(asked["name"]), asked["op"]
+            requested = json.loads(item.entry.payload)
+            name, op = str(requested["name"]), requested["op"]
         except (ValueError, KeyError, TypeError) as error:
             raise EntryError(f"the entry of a baseline cannot be read: {error}") from error
         existing = self._node.hgetall(self._keys.baselines(item.config.key, item.config.generation))
         if op == "remove":
             self._remove(item.config, name, commit)
         elif name.encode() in existing:
-            self._repeat(item, asked, json.loads(existing[name.encode()]))
+            self._repeat(item, requested, json.loads(existing[name.encode()]))
         elif len(existing) >= MAX_BASELINES:
-            item.refuse(
+            item.reject(
                 "too_many_baselines", f"a model has at most {MAX_BASELINES} baselines", "/name"
             )
         else:
-            self._freeze(item, name, asked, commit, token)
+            self._freeze(item, name, requested, commit, token)
 
-    def _repeat(self, item: Item, asked: dict[str, Any], known: dict[str, Any]) -> None:
-        if any(asked[each] != known[each] for each in _DEFINITION):
+    def _repeat(self, item: Item, requested: dict[str, Any], known: dict[str, Any]) -> None:
+        if any(requested[each] != known[each] for each in _DEFINITION):
             detail = "a baseline of this name holds another window; a baseline does not change"
-            item.refuse("baseline_exists", detail, "/name")
+            item.reject("baseline_exists", detail, "/name")
 
     def _freeze(
-        self, item: Item, name: str, asked: dict[str, Any], commit: Commit, token: bytes
+        self, item: Item, name: str, requested: dict[str, Any], commit: Commit, token: bytes
     ) -> None:
         config = item.config
         assert config is not None and item.entry is not None
         model = (config.key, config.generation)
-        pane = self._merged(config, asked["stored"], Window(*asked["window"]))
+        pane = self._merged(config, requested["stored"], Window(*requested["window"]))
         slice_ = baseline_slice(name)
         parts = pane.parts()
         if parts:
@@ -78,7 +78,7 @@ class Baselines:
         )
         commit.add_member(self._keys.slices(*model), slice_)
         counts = getattr(pane, "counts", {})
-        stored = {each: asked[each] for each in _DEFINITION}
+        stored = {each: requested[each] for each in _DEFINITION}
         stored |= {"created_ms": item.entry.received_ms, "counts": counts}
         commit.set_fields(self._keys.baselines(*model), {name: json.dumps(stored).encode()})
 
@@ -114,7 +114,7 @@ def write_outcome(item: Item, commit: Commit, keys: PartitionKeys, ttl_s: int) -
     """Write the outcome of an entry that is alone in its commit into that commit."""
     if item.entry is None or item.status is None:
         return
-    set_aside(item, commit)
+    dead_letter(item, commit)
     entry = item.entry
     key = keys.record(entry.model, entry.generation, entry.batch_id)
     commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))

@@ -133,7 +133,7 @@ class Housekeeping:
     ) -> int:
         """Do the same for each model; return the sum.
 
-        A rejection by the store that lasts, such as a key of another type, belongs to one model: the others go on.
+        A rejection by the store that lasts, such as a key of another type, belongs to one model: work on the others continues.
         """
         total = 0
         for config in self._configs() if configs is None else configs:

@@ -35,12 +35,12 @@ class ImportedSamples:
         self._samples = SampleCache(node, keys, sample_bytes)
 
     @property
-    def _are_kept(self) -> bool:
+    def _are_stored(self) -> bool:
         return bool(self._numerics.keeps_samples and self._samples.most_bytes)
 
     def line(self, line: Mapping[str, Any]) -> None:
         """Add a `sample` line; raise PackingError where it is damaged."""
-        if not self._are_kept:
+        if not self._are_stored:
             return
         model = (self._config.key, self._config.generation)
         held = self._samples[SampleKey(*model, line["day"], line["sealed"])]
@@ -61,7 +61,7 @@ class ImportedSamples:
         The pane of all rows comes before those of its slices, which only say in which slices its rows are.
         """
         sample = Sample.unpack(self._numerics.spec(self._config), packed)
-        if not self._are_kept:
+        if not self._are_stored:
             return
         held = self._samples[SampleKey.of(key)]
         name = plain_slice(key.slice)
@@ -75,5 +75,5 @@ class ImportedSamples:
 
     def write(self, commit: Commit, token: bytes) -> None:
         """Write all changes into a commit."""
-        if self._are_kept:
+        if self._are_stored:
             self._samples.commit_with(commit, token)

@@ -25,7 +25,7 @@ from calibrant_server.workers.ingest.sample_reading import (
     SampleSteps,
     by_day,
 )
-from calibrant_server.workers.ingest.stored_panes import divided, whole_pane
+from calibrant_server.workers.ingest.stored_panes import complete_pane, divided
 from calibrant_server.workers.store.frozen_maps import CurrentMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
@@ -145,7 +145,9 @@ class _Source:
         fields, tail = await reads.run_async(self.client)
         parts, sources = divided(fields)
         if tail and is_live(key.slice):
-            pane = await to_thread(whole_pane, self.numerics, self.config, key.slice, parts, tail)
+            pane = await to_thread(
+                complete_pane, self.numerics, self.config, key.slice, parts, tail
+            )
             parts = await to_thread(pane.parts)
         return parts | sources
 

@@ -80,7 +80,7 @@ class Restoring:
         try:
             lines = [shaped(json.loads(line)) for line in item.entry.payload.split(b"\n")]
             if item.config.importing is None or not self._finds_room(lines):
-                item.refuse("not_empty", "something else has been merged into the model meanwhile")
+                item.reject("not_empty", "something else has been merged into the model meanwhile")
                 return
             marks = next((line["marks"] for line in lines if line["type"] == MARKS), None)
             sealed_to = (

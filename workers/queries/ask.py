@@ -37,20 +37,20 @@ log = logging.getLogger(__name__)
 # A query lost with its worker is sent again after this time; most results take less.
 REASK_S = 3.0
 # Number of waiting queries above which reads respond 503: by then the first ones have waited for seconds.
-MAX_QUESTIONS = 512
-# Of them, queries of one tenant from one process: the others of the tenant wait in the process, and delay nobody else's.
+MAX_QUERIES = 512
+# Of them, queries of one tenant from one process: the others of the tenant wait in the process, and do not delay other tenants.
 MAX_QUEUED_OF_TENANT = 16
-OK, REFUSED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
+OK, REJECTED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
 DAMAGED = "damaged"
 
 
-class AnswerTimeout(RuntimeError):
+class ResultTimeoutError(RuntimeError):
     """No worker replied in time, or too many queries wait (503)."""
 
     retry_after_s = 2
 
 
-class AnswerFailed(RuntimeError):
+class ResultFailedError(RuntimeError):
     """The result could not be computed (500)."""
 
 
@@ -66,7 +66,7 @@ class SubjectGone(LookupError):
     """A model of the query was deleted before the result (404)."""
 
 
-class UnknownQuestion(LookupError):
+class UnknownQueryError(LookupError):
     """No file in `workers/queries/kinds` declares this kind."""
 
 
@@ -208,7 +208,7 @@ class QueryClient:
         if stored is not None:
             reply = Reply.from_bytes(stored)
         else:
-            question = QueryRequest(
+            pane_query = QueryRequest(
                 digest,
                 query.kind,
                 fields,
@@ -218,19 +218,19 @@ class QueryClient:
                 against,
                 None if other is None else _side(other.model, other.slice, other.window),
             )
-            reply = await self._join(question, deadline_s)
+            reply = await self._join(pane_query, deadline_s)
         return _read(reply, result_digest(reply.state_version, query.kind, fields, against), window)
 
-    async def _join(self, question: QueryRequest, deadline_s: float) -> Reply:
+    async def _join(self, pane_query: QueryRequest, deadline_s: float) -> Reply:
         """Share the task of an identical waiting query; leaving does not cancel it for the others."""
-        task = self._shared.get(question.digest)
+        task = self._shared.get(pane_query.digest)
         if task is None:
-            task = asyncio.create_task(self._until_answered(question))
-            self._shared[question.digest] = task
-            task.add_done_callback(lambda done: self._ended(question.digest, done))
+            task = asyncio.create_task(self._until_computed(pane_query))
+            self._shared[pane_query.digest] = task
+            task.add_done_callback(lambda done: self._ended(pane_query.digest, done))
         done, _ = await asyncio.wait([task], timeout=deadline_s)
         if not done:
-            raise AnswerTimeout("no worker replied in time")
+            raise ResultTimeoutError("no worker replied in time")
         return task.result()
 
     def _ended(self, digest: str, task: asyncio.Task[Reply]) -> None:
@@ -240,47 +240,47 @@ class QueryClient:
             task.exception()
 
     @asynccontextmanager
-    async def _turn(self, question: QueryRequest) -> AsyncIterator[QueryRequest]:
+    async def _turn(self, pane_query: QueryRequest) -> AsyncIterator[QueryRequest]:
         """Wait until fewer than `MAX_QUEUED_OF_TENANT` queries of the tenant are in the workers' queues; yield the query with their number."""
-        tenant = tenant_of(question.side.model)
+        tenant = tenant_of(pane_query.side.model)
         turns = self._turns.setdefault(tenant, asyncio.Semaphore(MAX_QUEUED_OF_TENANT))
         try:
-            async with asyncio.timeout(question.until_s - time.time()):
+            async with asyncio.timeout(pane_query.until_s - time.time()):
                 await turns.acquire()
         except TimeoutError as error:
-            raise AnswerTimeout("too many queries of the tenant wait for workers") from error
+            raise ResultTimeoutError("too many queries of the tenant wait for workers") from error
         earlier, self._n_queued[tenant] = self._n_queued[tenant], self._n_queued[tenant] + 1
         try:
-            yield replace(question, earlier=earlier)
+            yield replace(pane_query, earlier=earlier)
         finally:
             turns.release()
             self._n_queued[tenant] -= 1
             if not self._n_queued[tenant]:
                 del self._n_queued[tenant]
 
-    async def _until_answered(self, question: QueryRequest) -> Reply:
-        async with self._turn(question) as placed:
+    async def _until_computed(self, pane_query: QueryRequest) -> Reply:
+        async with self._turn(pane_query) as placed:
             return await self._queued(placed)
 
-    async def _queued(self, question: QueryRequest) -> Reply:
+    async def _queued(self, pane_query: QueryRequest) -> Reply:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting[question.digest] = replied
+        self._waiting[pane_query.digest] = replied
         try:
-            while (left_s := question.until_s - time.time()) > 0:
-                await self._send(question)
+            while (left_s := pane_query.until_s - time.time()) > 0:
+                await self._send(pane_query)
                 self._read_replies()
                 done, _ = await asyncio.wait([replied], timeout=min(left_s, REASK_S))
                 if done:
                     return replied.result()
-            raise AnswerTimeout("no worker replied in time")
+            raise ResultTimeoutError("no worker replied in time")
         finally:
-            self._waiting.pop(question.digest, None)
+            self._waiting.pop(pane_query.digest, None)
 
-    async def _send(self, question: QueryRequest) -> None:
-        queue = self._keys.more_questions if question.earlier else self._keys.first_questions
-        arguments = [question.to_json(), MAX_QUESTIONS, question.earlier]
+    async def _send(self, pane_query: QueryRequest) -> None:
+        queue = self._keys.more_questions if pane_query.earlier else self._keys.first_questions
+        arguments = [pane_query.to_json(), MAX_QUERIES, pane_query.earlier]
         if not await run_async(self._client, "push_query", [queue], arguments):
-            raise AnswerTimeout("too many queries wait for workers")
+            raise ResultTimeoutError("too many queries wait for workers")
 
     def _read_replies(self) -> None:
         if self._reader is None or self._reader.done():
@@ -310,14 +310,14 @@ def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
     if reply.status == OK:
         return QueryResult(reply.body, etag, window, reply.state_version)
     reported = json.loads(reply.body)
-    if reply.status == REFUSED:
+    if reply.status == REJECTED:
         raise CalibrationInputError(
             [Violation(**violation) for violation in reported["violations"]]
         )
     if reply.status == UNKNOWN:
-        raise UnknownQuestion(reported["detail"])
+        raise UnknownQueryError(reported["detail"])
     if reply.status == GONE:
         raise SubjectGone(reported["detail"])
     if reply.status == DAMAGED:
         raise WindowDamaged(reported["detail"], reported["panes"])
-    raise AnswerFailed(reported["detail"])
+    raise ResultFailedError(reported["detail"])

@@ -53,7 +53,7 @@ def change_advice(inputs: Inputs) -> dict[str, Any] | None:
     if windows is None or alarm.changed is None or not state:
         return None
     settings = AlarmSettings.of(config)
-    first, later = since_change(alarm.looks, *alarm.change)
+    first, later = since_change(alarm.cohort_results, *alarm.change)
     if settings.rater is not None or rater_in(alarm.name) is not None:
         return recommendation("collect_more", ONE_RATER, {"update": None, "tried": []})
     calls = _Calls(config, settings, windows[0], alarm)
@@ -146,8 +146,8 @@ class _Calls:
         return dict(temperature.compute(query, self._inputs))
 
     def _platt(self) -> dict[str, float] | None:
-        asked = {"method": "platt", "raters": self._policy, "weights": "unit"}
-        query = CalibrationMapQuery.model_validate(asked).resolved(self._config)
+        requested = {"method": "platt", "raters": self._policy, "weights": "unit"}
+        query = CalibrationMapQuery.model_validate(requested).resolved(self._config)
         assert isinstance(query, CalibrationMapQuery)
         found = calibration_map.compute(query, self._inputs)["parameters"]
         return found if isinstance(found, dict) else None

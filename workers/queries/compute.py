@@ -25,7 +25,7 @@ from calibrant_server.workers.queries.ask import (
     FAILED,
     GONE,
     OK,
-    REFUSED,
+    REJECTED,
     UNKNOWN,
     QueryRequest,
     Reply,
@@ -60,40 +60,40 @@ class Compute:
         self._kinds = KINDS if kinds is None else kinds
         self._panes = WindowPanes(store, numerics)
 
-    def is_slow(self, question: QueryRequest) -> bool:
+    def is_slow(self, pane_query: QueryRequest) -> bool:
         """Return whether a result of this kind may take seconds."""
-        kind = self._kinds.get(question.kind)
+        kind = self._kinds.get(pane_query.kind)
         if kind is None:
             return False
         try:
-            return kind.is_slow(kind.query.model_validate(question.query))
+            return kind.is_slow(kind.query.model_validate(pane_query.query))
         except ValidationError:
             return False
 
-    def reply(self, question: QueryRequest) -> Reply:
+    def reply(self, pane_query: QueryRequest) -> Reply:
         """Compute a result; errors are results too."""
-        kind = self._kinds.get(question.kind)
+        kind = self._kinds.get(pane_query.kind)
         if kind is None:
-            return _failed(UNKNOWN, "", f"there is no result kind {question.kind}")
+            return _failed(UNKNOWN, "", f"there is no result kind {pane_query.kind}")
         version = ""
         try:
-            query = kind.query.model_validate(question.query)
-            config = self._config(question.side.model)
+            query = kind.query.model_validate(pane_query.query)
+            config = self._config(pane_query.side.model)
             if config is None:
                 return _failed(GONE, "", "the model is gone")
-            state, inputs = self._inputs(kind, query, config, question)
+            state, inputs = self._inputs(kind, query, config, pane_query)
             version = state.version
-            if question.against is None:
+            if pane_query.against is None:
                 found = kind.compute(query, inputs)
             else:
-                other = self._other(kind, query, question)
+                other = self._other(kind, query, pane_query)
                 version = joined(version, other.version)
-                found = _compared(kind, query, inputs, other.inputs, question.against)
+                found = _compared(kind, query, inputs, other.inputs, pane_query.against)
             if kind.query.needs.records:
                 # Records are read piece by piece while others continue to be written.
-                now = self._state(kind, query, config, question.side, inputs.of_alarm, False)
+                now = self._state(kind, query, config, pane_query.side, inputs.of_alarm, False)
                 found["consistent"] = now.version == state.version
-            head = _head(config, question.side.slice, state)
+            head = _head(config, pane_query.side.slice, state)
             found = _with_next(found, head, config)
             body = json.dumps(
                 {**head, "state_version": version, **found},
@@ -110,23 +110,23 @@ class Compute:
             violations = getattr(error, "violations", None)
             if violations:
                 body = json.dumps({"violations": [asdict(each) for each in violations]}).encode()
-                return Reply(REFUSED, version, body)
-            log.exception("query_not_computed kind=%s", question.kind)
+                return Reply(REJECTED, version, body)
+            log.exception("query_not_computed kind=%s", pane_query.kind)
             return _failed(FAILED, version, f"{type(error).__name__}: {error}")
 
     def _inputs(
-        self, kind: ResultKind[Any], query: Query, config: ModelConfig, question: QueryRequest
+        self, kind: ResultKind[Any], query: Query, config: ModelConfig, pane_query: QueryRequest
     ) -> tuple[WindowState, Inputs]:
         """Return the window's state and the inputs of the kind."""
-        needs, side = kind.query.needs, question.side
+        needs, side = kind.query.needs, pane_query.side
         alarm = self._alarm(config, side, query) if needs.alarm else None
-        state = self._state(kind, query, config, side, alarm, question.against is not None)
+        state = self._state(kind, query, config, side, alarm, pane_query.against is not None)
         records = self._records(config, side.slice, state) if needs.records else None
         return state, Inputs(config, state.window, state.merged, state.panes, alarm, records)
 
-    def _other(self, kind: ResultKind[Any], query: Query, question: QueryRequest) -> _Other:
+    def _other(self, kind: ResultKind[Any], query: Query, pane_query: QueryRequest) -> _Other:
         """Return the state of the other side of a comparison."""
-        side = question.other
+        side = pane_query.other
         if side is None:
             raise ValueError("this result compares two windows")
         config = self._config(side.model)

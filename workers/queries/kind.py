@@ -147,7 +147,7 @@ def side_name(against: Against, other: Inputs) -> Result:
     return {against.by: other.window.to_dict()}
 
 
-def refuse_other_classes(config: ModelConfig, other: ModelConfig) -> None:
+def reject_other_classes(config: ModelConfig, other: ModelConfig) -> None:
     """Reject a comparison of models with different tasks or classes."""
     if (config.task, config.n_classes) != (other.task, other.n_classes):
         detail = "models of another task or other classes cannot be compared"

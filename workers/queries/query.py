@@ -16,7 +16,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.metrics import MetricRequest, requested
-from calibrant.metrics.requests import SHARED, refuse_without_effect, shared_options, takes
+from calibrant.metrics.requests import SHARED, reject_without_effect, shared_options, takes
 from calibrant.segmentation.case_options import MEMBERSHIP
 from calibrant_server.workers.alarm.cohorts import RATER
 from calibrant_server.workers.store.registry import ModelConfig
@@ -25,7 +25,7 @@ Raters = Literal["pooled", "mean", "majority", "single"]
 Binning = Literal["equal_width", "equal_mass"]
 MetricBinning = Literal["equal_width", "equal_mass", "hard", "soft", "spline", "gaussian"]
 Edges = Literal["right", "left"]
-QUESTION = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
+PANE_QUERY = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
 
 CI = Field(0.95, ge=0.5, lt=1, description="Level of the intervals.")
 SCOPE = Field(
@@ -150,14 +150,14 @@ class BinnedQuery(Query):
         """Return `scope` and `bins` for the model, after checking that its panes support them."""
         scope = scope_by_index(self.scope, config)
         bins = self.bins if "bins" in self.model_fields_set else bins_of(config, scope)
-        question = self.question(bins=bins, scope=scope)
-        question.check(config.spec())
-        return {"bins": bins, "scope": question.scope_for(config.spec())}
+        pane_query = self.pane_query(bins=bins, scope=scope)
+        pane_query.check(config.spec())
+        return {"bins": bins, "scope": pane_query.scope_for(config.spec())}
 
-    def question(self, **changed: Any) -> PaneQuery:
+    def pane_query(self, **changed: Any) -> PaneQuery:
         """Return the query of a pane's view."""
         known = type(self).model_fields
-        fields: dict[str, Any] = {name: getattr(self, name) for name in QUESTION if name in known}
+        fields: dict[str, Any] = {name: getattr(self, name) for name in PANE_QUERY if name in known}
         if fields["binning"] in MEMBERSHIP.allowed:
             fields |= {"binning": "equal_width", "options": {MEMBERSHIP.name: fields["binning"]}}
         return PaneQuery(**(fields | changed))
@@ -194,7 +194,7 @@ class MetricQuery(BinnedQuery):
         if len(requests) != 1:
             detail = f"Received {len(requests)} metrics; expected one."
             raise CalibrationInputError.at("/metric", "range", detail)
-        refuse_untaken(self, requests)
+        reject_untaken(self, requests)
         return self.own(metric=requests[0].key, **self.in_model(config))
 
     @property
@@ -207,9 +207,9 @@ class MetricQuery(BinnedQuery):
         """The requested metric's slug."""
         return self.request.metric.slug
 
-    def asked(self) -> PaneQuery:
+    def requested(self) -> PaneQuery:
         """Return the query of the view, options in brackets included."""
-        return self.request.question(self.question())
+        return self.request.pane_query(self.pane_query())
 
 
 def bins_of(config: ModelConfig, scope: str | None) -> int:
@@ -264,12 +264,12 @@ def requests_in(
             each = each.with_option("scope", scope_of(str(scope), config))
         if each.options:
             plain = PaneQuery(bins=bins_of(config, None))
-            each.question(plain).check(config.spec())
+            each.pane_query(plain).check(config.spec())
         found.append(each)
     return found
 
 
-def refuse_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
+def reject_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
     """Reject a shared parameter that none of the requested metrics takes, and options without effect.
 
     Raises
@@ -279,7 +279,7 @@ def refuse_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
     """
     binning = getattr(query, "binning", "equal_width")
     for each in requests:
-        refuse_without_effect(each, binning, "/metric" if "metric" in vars(query) else "/metrics")
+        reject_without_effect(each, binning, "/metric" if "metric" in vars(query) else "/metrics")
     for name in query.model_fields_set & set(SHARED):
         value = getattr(query, name)
         if value is None or any(_takes(each, name, value, binning) for each in requests):

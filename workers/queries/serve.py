@@ -20,9 +20,9 @@ from typing import Any
 from redis.exceptions import NoScriptError, RedisError
 
 from calibrant_server.workers.queries.ask import (
-    MAX_QUESTIONS,
+    MAX_QUERIES,
     OK,
-    REFUSED,
+    REJECTED,
     QueryRequest,
     Reply,
     result_digest,
@@ -38,7 +38,7 @@ _CLAIM_S = 30
 # Results are cached under the version of their state and never become wrong: the time only bounds the memory.
 _CACHE_TTL_S = 900
 _MAX_CACHED_BYTES = 4 << 20
-_CACHED = (OK, REFUSED)
+_CACHED = (OK, REJECTED)
 
 
 class QueryServer:
@@ -71,7 +71,7 @@ class QueryServer:
 
     def run_slow(self, stop: threading.Event) -> None:
         """Serve slow queries until stopped."""
-        self._work_off([self._keys.slow_questions], self._slow, stop)
+        self._work_off([self._keys.slow_queries], self._slow, stop)
 
     def _work_off(
         self,
@@ -92,39 +92,39 @@ class QueryServer:
 
     def _serve(self, raw: bytes, serve: Callable[[QueryRequest, bytes], None]) -> None:
         """Serve one query, unless its result exists or no client waits for it."""
-        question = QueryRequest.from_json(raw)
-        if time.time() > question.until_s:
+        pane_query = QueryRequest.from_json(raw)
+        if time.time() > pane_query.until_s:
             return
-        stored = self._store.client.get(self._keys.cached_result(question.digest))
+        stored = self._store.client.get(self._keys.cached_result(pane_query.digest))
         if stored is not None:
-            self._send(question, Reply.from_bytes(stored), is_new=False)
+            self._send(pane_query, Reply.from_bytes(stored), is_new=False)
         else:
-            serve(question, raw)
+            serve(pane_query, raw)
 
-    def _quick(self, question: QueryRequest, raw: bytes) -> None:
-        if not self._compute.is_slow(question):
-            self._send(question, self._compute.reply(question))
-        elif self._is_claimed(question):
-            log.debug("query_claimed digest=%s", question.digest)
+    def _quick(self, pane_query: QueryRequest, raw: bytes) -> None:
+        if not self._compute.is_slow(pane_query):
+            self._send(pane_query, self._compute.reply(pane_query))
+        elif self._is_claimed(pane_query):
+            log.debug("query_claimed digest=%s", pane_query.digest)
         else:
-            arguments = [raw, MAX_QUESTIONS, question.earlier]
-            queue = [self._keys.slow_questions]
+            arguments = [raw, MAX_QUERIES, pane_query.earlier]
+            queue = [self._keys.slow_queries]
             self._store.run_on(self._store.client, "push_query", queue, arguments)
 
-    def _slow(self, question: QueryRequest, raw: bytes) -> None:
-        claim = self._keys.claim(question.digest)
+    def _slow(self, pane_query: QueryRequest, raw: bytes) -> None:
+        claim = self._keys.claim(pane_query.digest)
         if self._store.run_on(self._store.client, "claim", [claim], [_CLAIM_S]):
             try:
-                self._send(question, self._compute.reply(question))
+                self._send(pane_query, self._compute.reply(pane_query))
             finally:
                 self._store.client.delete(claim)
 
-    def _send(self, question: QueryRequest, reply: Reply, is_new: bool = True) -> None:
-        element = question.digest.encode() + b" " + reply.to_bytes()
-        call = ("push", [question.reply_to], [element, MAX_QUESTIONS, _REPLY_KEPT_S])
+    def _send(self, pane_query: QueryRequest, reply: Reply, is_new: bool = True) -> None:
+        element = pane_query.digest.encode() + b" " + reply.to_bytes()
+        call = ("push", [pane_query.reply_to], [element, MAX_QUERIES, _REPLY_KEPT_S])
         with self._store.client.pipeline(transaction=False) as pipe:
             if is_new and reply.status in _CACHED:
-                self._keep(pipe, question, reply)
+                self._keep(pipe, pane_query, reply)
             self._store.queue(pipe, *call)
             # A full store has no room for a cache; the result is sent all the same.
             sent = pipe.execute(raise_on_error=False)[-1]
@@ -133,16 +133,16 @@ class QueryServer:
         elif isinstance(sent, Exception):
             raise sent
 
-    def _is_claimed(self, question: QueryRequest) -> bool:
+    def _is_claimed(self, pane_query: QueryRequest) -> bool:
         """Whether a worker computes the result; a claim that lasts longer than two claims has no owner."""
-        left_ms: int = self._store.client.pttl(self._keys.claim(question.digest))
+        left_ms: int = self._store.client.pttl(self._keys.claim(pane_query.digest))
         return 0 <= left_ms <= 2000 * _CLAIM_S
 
-    def _keep(self, pipe: Any, question: QueryRequest, reply: Reply) -> None:
+    def _keep(self, pipe: Any, pane_query: QueryRequest, reply: Reply) -> None:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
         raw = reply.to_bytes()
         if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
             digest = result_digest(
-                reply.state_version, question.kind, question.query, question.against
+                reply.state_version, pane_query.kind, pane_query.query, pane_query.against
             )
             pipe.set(self._keys.cached_result(digest), raw, ex=_CACHE_TTL_S)

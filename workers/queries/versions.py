@@ -23,7 +23,7 @@ from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Window
 
-_SLICES_KEPT = 256
+_MAX_SLICES = 256
 PANES = Needs()
 
 
@@ -126,7 +126,7 @@ class Versions:
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
-        self._kept: LRUCache[str, dict[bytes, bytes]] = LRUCache(_SLICES_KEPT)
+        self._kept: LRUCache[str, dict[bytes, bytes]] = LRUCache(_MAX_SLICES)
 
     async def state_version(
         self, config: ModelConfig, slice_: str, window: Window, needs: Needs = PANES

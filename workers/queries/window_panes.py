@@ -20,7 +20,7 @@ from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
-from calibrant_server.workers.ingest.stored_panes import divided, whole_pane
+from calibrant_server.workers.ingest.stored_panes import complete_pane, divided
 from calibrant_server.workers.queries.stored_merges import StoredMerges
 from calibrant_server.workers.queries.versions import name_state, panes_in
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 _TRIES = 20
 # Merged windows in the memory cache: a dashboard requests about 12 windows repeatedly.
-_WINDOWS_KEPT = 16
+_MAX_WINDOWS = 16
 # Each pane comes with its tail, of at most `MAX_TAIL_BYTES`, or twice that while sums are damaged: 128 MiB in one reply.
 _PANES_A_RUN = 16
 
@@ -81,8 +81,8 @@ class WindowPanes:
             store.settings.pane_cache_bytes, lambda each: int(each.size_of())
         )
         self._samples = WindowSamples(store, numerics, self._kept)
-        self._windows: LruCache[Any, Any] = LruCache(_WINDOWS_KEPT)
-        self._changing: LruCache[Any, bytes] = LruCache(64 * _WINDOWS_KEPT)
+        self._windows: LruCache[Any, Any] = LruCache(_MAX_WINDOWS)
+        self._changing: LruCache[Any, bytes] = LruCache(64 * _MAX_WINDOWS)
         self._stored = StoredMerges(store, numerics)
 
     def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
@@ -136,7 +136,7 @@ class WindowPanes:
     def _whole(self, place: Place, seen: Seen, parts: list[Any]) -> Any:
         """Return the merge of panes with its sample; None if the window changed while the sample was read."""
         whole = self._merge(place.config, parts)
-        if not (place.wants_sample and self._samples.are_kept(place.config)):
+        if not (place.wants_sample and self._samples.are_stored(place.config)):
             return whole
         if place.leaves_sample_out(whole.counts["n_labelled"]):
             return whole
@@ -151,7 +151,7 @@ class WindowPanes:
 
     def _with_samples(self, place: Place, seen: Seen, state: WindowState) -> bool:
         """Give each pane of a state its sample; return False if the window changed meanwhile."""
-        if not (place.wants_sample and self._samples.are_kept(place.config)):
+        if not (place.wants_sample and self._samples.are_stored(place.config)):
             return True
         try:
             found = self._samples.panes(place.config, place.slice, seen.marks, seen.versions)
@@ -314,7 +314,7 @@ class WindowPanes:
                 for name, value in zip(place.parts, reply, strict=True)
                 if value is not None
             }
-        pane = whole_pane(self._numerics, place.config, place.slice, parts, tail, place.wanted)
+        pane = complete_pane(self._numerics, place.config, place.slice, parts, tail, place.wanted)
         # A pane is stored sparsely: a window has many. A merge stays dense, to which others are added faster.
         return LoadedPane.of(pane.compact())
 

@@ -17,7 +17,7 @@ from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window
 
 # A scan of this many records takes about 10 s of a worker.
-MAX_HELD = 1_000_000
+MAX_STORED_RECORDS = 1_000_000
 # This many rows take some hundreds of megabytes while they are scored; fewer of them with many classes.
 MAX_ROWS = 100_000
 MAX_SCORES = 4_000_000
@@ -52,8 +52,8 @@ class WindowRecords:
         """
         name = (self.config.key, self.config.generation)
         n_records = int(self.node.hget(self.keys.tallies(*name), "records") or 0)
-        if n_records > MAX_HELD:
-            detail = f"the model retains {n_records} records; at most {MAX_HELD} can be scanned. Set a shorter retention."
+        if n_records > MAX_STORED_RECORDS:
+            detail = f"the model retains {n_records} records; at most {MAX_STORED_RECORDS} can be scanned. Set a shorter retention."
             raise CalibrationInputError.at("/model", "too_many_records", detail)
         found: dict[str, RetainedRecord] = {}
         n_ratings = 0
@@ -62,8 +62,8 @@ class WindowRecords:
             if facts.counts and facts.is_labelled and self._holds(facts):
                 n_ratings += len(facts.ratings) * (field.decode() not in found)
                 found[field.decode()] = facts
-                _refuse_more(len(found), self.most_rows, "labelled records")
-                _refuse_more(n_ratings, MAX_RATINGS, "ratings by named raters")
+                _reject_more(len(found), self.most_rows, "labelled records")
+                _reject_more(n_ratings, MAX_RATINGS, "ratings by named raters")
         return CohortRows(sorted(found.items()), True)
 
     def _walk(self) -> Iterator[tuple[bytes, bytes]]:
@@ -84,7 +84,7 @@ class WindowRecords:
         }
 
 
-def _refuse_more(n: int, most: int, what: str) -> None:
+def _reject_more(n: int, most: int, what: str) -> None:
     if n > most:
         detail = f"the window holds more than {most} {what}, the maximum for one request: request a shorter window"
         raise CalibrationInputError.at("/window", "too_many_records", detail)

@@ -54,7 +54,7 @@ class WindowSamples:
         self._numerics = numerics
         self._days = cache
 
-    def are_kept(self, config: ModelConfig) -> bool:
+    def are_stored(self, config: ModelConfig) -> bool:
         """Return whether panes of a model have samples."""
         return self._numerics.keeps_samples and Sample.applies(self._numerics.spec(config))
 

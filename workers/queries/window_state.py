@@ -124,8 +124,8 @@ class Place:
     @property
     def wants_sample(self) -> bool:
         """Whether a sample is requested that is stored by model and day; a baseline has its own."""
-        asked = self.wanted is None or SAMPLE in self.wanted or SAMPLE_OF_FEW in self.wanted
-        return asked and not is_baseline(self.slice)
+        requested = self.wanted is None or SAMPLE in self.wanted or SAMPLE_OF_FEW in self.wanted
+        return requested and not is_baseline(self.slice)
 
     def leaves_sample_out(self, n_labelled: float) -> bool:
         """Whether these are too many labelled rows for the sample that is requested."""
@@ -165,7 +165,7 @@ class Part:
 
     Attributes
     ----------
-    level : the length of the interval of fixed start that they lie in, in `LEVELS_S`
+    level : the length of the interval of fixed start that they are in, in `LEVELS_S`
     start_s : of the interval
     panes : those of the window, without the newest
     """
@@ -213,7 +213,7 @@ def parts_of(versions: Mapping[int, bytes]) -> list[Part]:
         return []
     newest, found, rest = panes[-1][0], [], panes[:-1]
     for level in reversed(range(len(LEVELS_S))):
-        # What lies before the newest pane's interval of the next lower level.
+        # Everything before the newest pane's interval of the next lower level.
         below = newest - newest % LEVELS_S[level - 1] if level else newest
         found += _parts(level, [pane for pane in rest if pane[0] < below])
         rest = tuple(pane for pane in rest if pane[0] >= below)

@@ -16,7 +16,7 @@ from calibrant_server.workers.store.keys import Keys
 MAX_KEYS = 1000  # per tenant
 CHANGES = "*"
 
-KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class TooManyKeys(RuntimeError):
@@ -24,20 +24,20 @@ class TooManyKeys(RuntimeError):
 
 
 class AccessKeys:
-    """Keys of callers, for the event loop. `kept_up` repeats a call after transient errors."""
+    """Keys of callers, for the event loop. `store_retries` repeats a call after transient errors."""
 
-    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
-        self._client, self._kept_up = client, kept_up
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._retried = client, store_retries
         self._name = keys.access_keys
         self._add = AsyncScript(client, scripts()["add_key"])
 
     async def changes(self) -> int:
         """Return the number of changes so far."""
-        return int(await self._kept_up(lambda: self._client.hget(self._name, CHANGES)) or 0)
+        return int(await self._retried(lambda: self._client.hget(self._name, CHANGES)) or 0)
 
     async def all(self) -> tuple[int, dict[str, dict[str, Any]]]:
         """Return the number of changes so far, and every key by its id."""
-        found = await self._kept_up(lambda: self._client.hgetall(self._name))
+        found = await self._retried(lambda: self._client.hgetall(self._name))
         n_changes = int(found.pop(CHANGES.encode(), 0))
         return n_changes, {name.decode(): json.loads(text) for name, text in found.items()}
 
@@ -50,7 +50,7 @@ class AccessKeys:
         """
         mark = f'"tenant":{json.dumps(tenant)}'
         text = json.dumps(entry, separators=(",", ":"))
-        added = await self._kept_up(
+        added = await self._retried(
             lambda: self._add(keys=[self._name], args=[key_id, text, mark, MAX_KEYS])
         )
         if not added:
@@ -58,7 +58,7 @@ class AccessKeys:
 
     async def revoke(self, tenant: str, key_id: str) -> bool:
         """Remove a key of a tenant; tell whether there was one."""
-        text = await self._kept_up(lambda: self._client.hget(self._name, key_id))
+        text = await self._retried(lambda: self._client.hget(self._name, key_id))
         if text is None or key_id == CHANGES or json.loads(text)["tenant"] != tenant:
             return False
 
@@ -68,5 +68,5 @@ class AccessKeys:
                 pipe.hincrby(self._name, CHANGES, 1)
                 await pipe.execute()
 
-        await self._kept_up(once)
+        await self._retried(once)
         return True

@@ -16,30 +16,30 @@ from calibrant_server.workers.store.keys import Keys
 MAX_ENTRIES = 100_000  # per tenant
 _BLOCK = 500
 
-KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 Entry = dict[str, Any]
 
 
 class AuditLog:
-    """Audit logs of all tenants, for the event loop. `kept_up` repeats a call after transient errors.
+    """Audit logs of all tenants, for the event loop. `store_retries` repeats a call after transient errors.
 
     An entry whose reply is lost is appended again: the log then has it twice, with the same request id.
     """
 
-    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
-        self._client, self._keys, self._kept_up = client, keys, kept_up
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def append(self, tenant: str, entry: Entry) -> None:
         """Append one entry."""
         name, text = self._keys.audit(tenant), json.dumps(entry, separators=(",", ":"))
-        await self._kept_up(
+        await self._retried(
             lambda: run_async(self._client, "append_audit", [name], [MAX_ENTRIES, text])
         )
 
     async def newest(self, tenant: str, before: str | None, limit: int) -> list[Entry]:
         """Return at most `limit` entries, newest first, from before the entry with the id `before`."""
         name, end = self._keys.audit(tenant), "+" if before is None else f"({before}"
-        found = await self._kept_up(
+        found = await self._retried(
             lambda: self._client.xrevrange(name, max=end, min="-", count=limit)
         )
         return [_entry(each) for each in found]
@@ -53,7 +53,7 @@ class AuditLog:
             start = f"({found[-1][0].decode()}"
 
     async def _block(self, name: str, start: str) -> list[Any]:
-        found: list[Any] = await self._kept_up(
+        found: list[Any] = await self._retried(
             lambda: self._client.xrange(name, min=start, max="+", count=_BLOCK)
         )
         return found

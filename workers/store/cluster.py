@@ -1,7 +1,7 @@
 """Clients of a Redis or Valkey Cluster: each command goes to the node of its key.
 
 The clients are those of one server, one per node, with retries off. The cluster clients of redis-py repeat writes
-silently and refuse transactions over a few of our keys, so they are not used.
+silently and reject transactions over a few of our keys, so they are not used.
 
 A map from slots to nodes says where a key is. It is read again after an error that a change of the cluster explains. The
 command itself is not repeated here: callers repeat what is safe to repeat. A key that moves to another node (ASK) is
@@ -40,7 +40,7 @@ class SlotMap:
     def __init__(self, hosts: Sequence[Node]):
         self._hosts = tuple(hosts)
         self._nodes: list[Node | None] = []
-        self._told_by: Node | None = None
+        self._reported_by: Node | None = None
         self._read_at = 0.0
         self._failed_at = 0.0
 
@@ -52,7 +52,7 @@ class SlotMap:
     @property
     def candidates(self) -> list[Node]:
         """Nodes to ask for the map. The one that responded last comes first: another may hang."""
-        first = [] if self._told_by is None else [self._told_by]
+        first = [] if self._reported_by is None else [self._reported_by]
         return list(dict.fromkeys([*first, *self.masters, *self._hosts]))
 
     @property
@@ -69,14 +69,14 @@ class SlotMap:
         ):
             self._failed_at = time.monotonic()
 
-    def learn(self, reply: Iterable[Sequence[Any]], asked: Node) -> None:
-        """Take over the reply to CLUSTER SLOTS. A node that does not know its own address leaves it empty."""
+    def learn(self, reply: Iterable[Sequence[Any]], requested: Node) -> None:
+        """Read the reply to CLUSTER SLOTS. A node that does not know its own address leaves it empty."""
         nodes: list[Node | None] = [None] * N_SLOTS
         for low, high, master, *_ in reply:
             name = master[0].decode() if isinstance(master[0], bytes) else master[0]
-            node = (name or asked[0], int(master[1]))
+            node = (name or requested[0], int(master[1]))
             nodes[int(low) : int(high) + 1] = [node] * (int(high) + 1 - int(low))
-        self._nodes, self._told_by, self._read_at = nodes, asked, time.monotonic()
+        self._nodes, self._reported_by, self._read_at = nodes, requested, time.monotonic()
 
     def node_of(self, command: Sequence[Any]) -> Node:
         """Return the node that a command belongs to; any node for a command without a key."""

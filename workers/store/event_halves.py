@@ -15,7 +15,7 @@ MAX_HALF_BYTES = 256 * 1024
 MAX_WAITING_BYTES = 32 * 1024 * 1024  # of one partition
 REQUEST, RESPONSE = "q", "a"
 
-KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class HalvesFull(RuntimeError):
@@ -27,8 +27,8 @@ class HalvesFull(RuntimeError):
 class EventHalves:
     """The halves of a store, for the event loop. They expire by themselves, joined or not."""
 
-    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
-        self._keys, self._kept_up = keys, kept_up
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._keys, self._retried = keys, store_retries
         self._script = AsyncScript(client, scripts()["join_event"])
 
     async def exchange(
@@ -45,7 +45,7 @@ class EventHalves:
         names = [
             keys.event_half(config.key, config.generation, name, side) for side in (other, own)
         ]
-        reply = await self._kept_up(
+        reply = await self._retried(
             lambda: self._script(
                 keys=[*names, keys.event_bytes],
                 args=[half, WAIT_S, int(time.time()) // 60, MAX_WAITING_BYTES],

@@ -35,7 +35,7 @@ T:h:G|detector        hash    cohort start -> what it said to the detector      
 T:hr:G                hash    cohort start -> JSON: who rated how much, agreement       commit
 T:ag                  hash    G -> the cohort of which not everything is sealed yet     commit
 T:e                   hash    alarm id -> JSON of the episode; `*` -> number of the last change  commit
-T:as                  hash    tenant/model -> JSON: evidence, status, sums, for meters  commit
+T:as                  hash    tenant/model -> JSON: evidence, status, sums, for metrics  commit
 T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
 T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
 T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
@@ -204,10 +204,10 @@ class PartitionKeys:
     def detectors(self, model: str, generation: str) -> str:
         return f"{self.tag}:a:{model}|{generation}"
 
-    def looks(self, model: str, generation: str, detector: str) -> str:
+    def cohort_results(self, model: str, generation: str, detector: str) -> str:
         return f"{self.tag}:h:{model}|{generation}|{detector}"
 
-    def rater_looks(self, model: str, generation: str) -> str:
+    def rater_results(self, model: str, generation: str) -> str:
         return f"{self.tag}:hr:{model}|{generation}"
 
     @cached_property
@@ -321,7 +321,7 @@ class Keys:
         return f"{{{self.namespace}.ask}}:more"
 
     @property
-    def slow_questions(self) -> str:
+    def slow_queries(self) -> str:
         return f"{{{self.namespace}.ask}}:slow"
 
     def claim(self, digest: str) -> str:

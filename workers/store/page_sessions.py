@@ -19,23 +19,23 @@ TOKEN_BYTES = 32
 # Sessions of one key. A team that shares a key has fewer browsers; each costs about 0.4 kB of the store for SESSION_S.
 MAX_SESSIONS = 100
 
-KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class PageSessions:
-    """Sessions, for the event loop. `kept_up` repeats a call after transient errors."""
+    """Sessions, for the event loop. `store_retries` repeats a call after transient errors."""
 
-    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
-        self._client, self._keys, self._kept_up = client, keys, kept_up
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def begin(self, key_digest: str) -> str:
         """Return the cookie of a new session of the key with this SHA-256; its oldest session ends if it has too many."""
         token = secrets.token_urlsafe(TOKEN_BYTES)
         name = self._name(token)
         # First listed, then opened: no session is open that is not listed.
-        for oldest in await self._kept_up(lambda: self._listed(key_digest, name)):
-            await self._kept_up(partial(self._client.delete, oldest))
-        await self._kept_up(lambda: self._client.set(name, key_digest, ex=SESSION_S))
+        for oldest in await self._retried(lambda: self._listed(key_digest, name)):
+            await self._retried(partial(self._client.delete, oldest))
+        await self._retried(lambda: self._client.set(name, key_digest, ex=SESSION_S))
         return token
 
     async def _listed(self, key_digest: str, name: str) -> list[bytes]:
@@ -52,16 +52,16 @@ class PageSessions:
 
     async def key_digest(self, token: str) -> str | None:
         """Return the SHA-256 of the key that a cookie stands for; None if there is no such session."""
-        found = await self._kept_up(lambda: self._client.get(self._name(token)))
+        found = await self._retried(lambda: self._client.get(self._name(token)))
         return None if found is None else found.decode()
 
     async def end(self, token: str) -> None:
         """End a session."""
         name, digest = self._name(token), await self.key_digest(token)
-        await self._kept_up(lambda: self._client.delete(name))
+        await self._retried(lambda: self._client.delete(name))
         if digest is not None:
             of_key = self._keys.page_sessions_of(digest)
-            await self._kept_up(lambda: self._client.lrem(of_key, 0, name))
+            await self._retried(lambda: self._client.lrem(of_key, 0, name))
 
     def _name(self, token: str) -> str:
         return self._keys.page_session(hashlib.sha256(token.encode()).hexdigest())

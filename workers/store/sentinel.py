@@ -32,22 +32,22 @@ class _Master:
 
     def get_master_address(self) -> Any:
         """Return host and port of the master."""
-        asked = redis.sentinel.Sentinel(self.hosts, sentinel_kwargs=self.options)
+        requested = redis.sentinel.Sentinel(self.hosts, sentinel_kwargs=self.options)
         try:
-            return asked.discover_master(self.name)
+            return requested.discover_master(self.name)
         finally:
-            for each in asked.sentinels:
+            for each in requested.sentinels:
                 each.close()
 
 
 class _AsyncMaster(_Master):
     async def get_master_address(self) -> Any:
         """Return host and port of the master."""
-        asked = redis.asyncio.sentinel.Sentinel(self.hosts, sentinel_kwargs=self.options)
+        requested = redis.asyncio.sentinel.Sentinel(self.hosts, sentinel_kwargs=self.options)
         try:
-            return await asked.discover_master(self.name)
+            return await requested.discover_master(self.name)
         finally:
-            for each in asked.sentinels:
+            for each in requested.sentinels:
                 await each.aclose()
 
 

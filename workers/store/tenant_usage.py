@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrant_server.workers.store.keys import Keys
 
-KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class PartitionUsage:
 class TenantUsage:
     """Use of the store by tenant, for the event loop."""
 
-    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
-        self._client, self._keys, self._kept_up = client, keys, kept_up
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def by_partition(self, tenant: str) -> list[PartitionUsage]:
         """Return what the tenant uses of each partition."""
@@ -38,7 +38,7 @@ class TenantUsage:
                 found: list[Any] = await pipe.execute()
             return found
 
-        return [_usage([max(0, int(n or 0)) for n in each]) for each in await self._kept_up(once)]
+        return [_usage([max(0, int(n or 0)) for n in each]) for each in await self._retried(once)]
 
 
 def _usage(numbers: list[int]) -> PartitionUsage:

@@ -1,6 +1,6 @@
 """Errors that say nothing about an entry's content, in one place.
 
-A store that is away, read-only or full, a disk or a machine that refuses an operation: each ends by itself or by the
+A store that is away, read-only or full, a disk or a machine that rejects an operation: each ends by itself or by the
 hand of an operator, and the same entry then succeeds. Code that decides the outcome of data re-raises `NO_VERDICT`.
 The partition loop alone catches them: it discards what is in memory, reads the cursor again and retries.
 """

@@ -10,14 +10,14 @@ from calibrant_server.workers.store.keys import Keys, tenant_of
 PERIOD_S = 60
 MAX_OF_TENANT = 10  # tests of all models of a tenant in one period; of one model: one
 
-KeptUp = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class WebhookTests:
     """Turns to send a test, for the event loop."""
 
-    def __init__(self, client: Any, keys: Keys, kept_up: KeptUp):
-        self._client, self._keys, self._kept_up = client, keys, kept_up
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._keys, self._retried = client, keys, store_retries
 
     async def wait_s(self, model: str) -> int:
         """Take a turn for a model (`tenant/model`); return 0, or the seconds after which there is one."""
@@ -33,7 +33,7 @@ class WebhookTests:
                 found: list[Any] = await pipe.execute()
             return found
 
-        is_first, ttl_s, _, n_of_tenant, tenant_ttl_s = await self._kept_up(once)
+        is_first, ttl_s, _, n_of_tenant, tenant_ttl_s = await self._retried(once)
         if not is_first:
             return max(1, int(ttl_s))
         return max(1, int(tenant_ttl_s)) if n_of_tenant > MAX_OF_TENANT else 0

@@ -25,7 +25,7 @@ from calibrant.accumulators.temperature import (
     UNIT_COUNTS,
     TemperatureProfile,
 )
-from calibrant.calibrators.temperature.ece_interpolation import kept_ece, moved_eces
+from calibrant.calibrators.temperature.ece_interpolation import moved_eces, stored_ece
 from calibrant.calibrators.temperature.hermite import LOG_BETAS, NODES, Hermite, Root, window
 from calibrant.core.label_policies import N_POLICIES, POLICIES
 
@@ -76,8 +76,8 @@ class Curve:
         self.weight_all = float(self.kept["weight_all"][0])
         table = profile.blocks["tables"].sums.reshape(len(TABLE_SUMS), N_BETAS, TABLE_BINS)
         pooled = policy == 0
-        hits = TABLE_SUMS.index(f"correct_{POLICIES[policy]}")
-        self.tables = table[[0 if pooled else 1, 2 if pooled else 3, hits]]
+        correct_ratings = TABLE_SUMS.index(f"correct_{POLICIES[policy]}")
+        self.tables = table[[0 if pooled else 1, 2 if pooled else 3, correct_ratings]]
 
     @cached_property
     def nll_points(self) -> Floats:
@@ -135,7 +135,7 @@ class Curve:
     def ece_points(self) -> Floats:
         """ECE at the stored points, (betas,); nan where no bin has the minimum count."""
         table = self.tables.reshape(3, N_BETAS, self.bins, -1).sum(axis=3)
-        return kept_ece(table[0], table[2] - table[1], self.min_count)
+        return stored_ece(table[0], table[2] - table[1], self.min_count)
 
     def ece_error(self, beta: float) -> float:
         """Estimate how far the interpolated table may be off.

@@ -54,10 +54,10 @@ def moved_eces(
         summed = np.bincount(place.ravel(), whole, len(betas) * bins)
         return np.asarray(total * summed.reshape(-1, bins), np.float64)
 
-    return kept_ece(by_bin(size), by_bin(gap), min_count)
+    return stored_ece(by_bin(size), by_bin(gap), min_count)
 
 
-def kept_ece(count: Floats, gap: Floats, min_count: float) -> Floats:
+def stored_ece(count: Floats, gap: Floats, min_count: float) -> Floats:
     """Return the ECE of bins that have at least the minimum count; (..., bins) to (...), nan where there are none.
 
     Examples

@@ -24,7 +24,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 Floats = NDArray[np.float64]
 OBJECTIVES = ("nll", "brier", "ece")
@@ -95,10 +95,10 @@ def fit_temperature(
     view = View(pane, PaneQuery(bins=1, raters=raters, ci=ci, scope=pane.spec.default_scope))
     about = _about(pane.spec, pane.counts, objective, raters, ci, bins, min_count, "profile")
     try:
-        view.refuse_histograms()
-    except NotAnswerable as fault:
-        reason = {"reason": fault.reason, "verdict": fault.reason, "detail": fault.detail}
-        return about | _nothing() | reason | {"n_excluded": fault.n_excluded}
+        view.reject_histograms()
+    except NoResultError as error:
+        reason = {"reason": error.reason, "verdict": error.reason, "detail": error.detail}
+        return about | _nothing() | reason | {"n_excluded": error.n_excluded}
     if rows_if_complete and _is_complete(pane):
         exact = fit_temperature_exact(
             pane.sample.batch(),
@@ -185,12 +185,12 @@ def fit_temperature_exact(
     """
     _check(objective, bins, None)
     spec = PaneSpec(batch.task, batch.n_classes)
-    question = PaneQuery(raters=raters, ci=ci).check(spec)
+    pane_query = PaneQuery(raters=raters, ci=ci).check(spec)
     filling = Filling(batch)
     profile, counts = TemperatureProfile(spec), Counts(spec)
     profile.fill(filling)
     counts.fill(filling)
-    policy = View(Pane(spec), question).policy
+    policy = View(Pane(spec), pane_query).policy
     about = _about(spec, counts.named(), objective, raters, ci, bins, min_count, "raw")
     return _answer(
         about, lambda: RowCurve(profile, filling, policy, bins, min_count), profile, policy

@@ -104,8 +104,8 @@ class LogitCellLosses(TwoClassLosses):
         score = np.concatenate([margin.score(), sure.astype(np.float64)])
         mass = np.concatenate([cells.weight, self.mass])
         right = np.concatenate([cells.right, self.right])
-        hits = np.where(score > 0.5, right, mass - right)
-        return self.options.error(np.maximum(score, 1.0 - score), mass, hits)
+        correct_ratings = np.where(score > 0.5, right, mass - right)
+        return self.options.error(np.maximum(score, 1.0 - score), mass, correct_ratings)
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,11 @@ class EceOptions:
                 f"Received denominator {self.denominator!r}; expected one of {', '.join(DENOMINATORS)}.",
             )
 
-    def error(self, confidence: Floats, mass: Floats, hits: Floats) -> float:
+    def error(self, confidence: Floats, mass: Floats, correct_ratings: Floats) -> float:
         """Return the calibration error of samples with masses; nan if no bin remains."""
         place = np.minimum((confidence * self.bins).astype(np.int64), self.bins - 1)
         total, expected, found = (
-            np.bincount(place, v, self.bins) for v in (mass, mass * confidence, hits)
+            np.bincount(place, v, self.bins) for v in (mass, mass * confidence, correct_ratings)
         )
         kept = (total >= self.least) & (total > 0)
         under = total.sum() if self.denominator == "full" else total[kept].sum()
@@ -114,9 +114,9 @@ class TwoClassLosses:
         CalibrationInputError
             Another number of classes.
         """
-        refuse_other_than_two(rows.n_classes)
+        reject_other_than_two(rows.n_classes)
         right = rows.right[:, 1]
-        return cls(rows.zed.T, np.maximum(rows.mass - right, 0.0), right, rows.options)
+        return cls(rows.logit.T, np.maximum(rows.mass - right, 0.0), right, rows.options)
 
     def at(self, temperatures: Floats) -> Losses:
         """Return losses at one temperature per class, float64 (2,)."""
@@ -133,8 +133,8 @@ class TwoClassLosses:
         score = sigmoid(margin)
         if objective == "brier":
             return 2.0 * (dot(self.right, (1.0 - score) ** 2) + dot(self.wrong, score**2)) / total
-        hits = np.where(margin > 0, self.right, self.wrong)
-        return self.options.error(np.maximum(score, 1.0 - score), self.mass, hits)
+        correct_ratings = np.where(margin > 0, self.right, self.wrong)
+        return self.options.error(np.maximum(score, 1.0 - score), self.mass, correct_ratings)
 
     def slope(self, objective: str, beta: float) -> float:
         """Return the derivative of NLL or Brier by the inverse temperature."""
@@ -187,22 +187,24 @@ class RowLosses:
     def __init__(self, batch: Batch, options: EceOptions, raters: str = "pooled") -> None:
         policy, filling = policy_index(raters), Filling(batch)
         self.options, self.n_classes, self.n = options, batch.n_classes, filling.n
-        hits = filling.hits
+        correct_ratings = filling.correct_ratings
         self.mass = filling.weights * (filling.n_ratings if policy == 0 else 1)
         self.right = np.zeros((filling.n, batch.n_classes))
-        self.right[hits.row, hits.class_index] = filling.policy_weights[policy]
+        self.right[correct_ratings.row, correct_ratings.class_index] = filling.policy_weights[
+            policy
+        ]
         with np.errstate(divide="ignore"):
             scores = filling.batch.scores
             # As sent: a temperature per class distinguishes logits that a common temperature does not.
-            self.zed = _masked(scores) if batch.is_logits else np.log(scores)
+            self.logit = _masked(scores) if batch.is_logits else np.log(scores)
 
     def at(self, temperatures: Floats) -> Losses:
         """Return losses at one temperature per class, float64 (n_classes,)."""
         total = float(self.mass.sum())
         if not total:
             return Losses(np.nan, np.nan, np.nan)
-        zed = self.zed / temperatures
-        log_p = zed - zed.max(axis=1, keepdims=True)
+        logit = self.logit / temperatures
+        log_p = logit - logit.max(axis=1, keepdims=True)
         log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
         p = np.exp(log_p)
         finite = np.isfinite(log_p)
@@ -219,7 +221,7 @@ class RowLosses:
         )
 
 
-def refuse_other_than_two(n_classes: int) -> None:
+def reject_other_than_two(n_classes: int) -> None:
     """Raise unless there are two classes, so two temperatures."""
     if n_classes != 2:
         detail = "a surface is of two temperatures, so of two classes"

@@ -19,11 +19,11 @@ from calibrant.calibrators.temperature.losses import (
     EceOptions,
     RowLosses,
     TwoClassLosses,
-    refuse_other_than_two,
+    reject_other_than_two,
 )
 from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.batch import Batch
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 
 LOWEST, HIGHEST, POINTS = 0.25, 10.0, 20
 # Points per class at which errors are estimated.
@@ -32,7 +32,7 @@ NO_LOGITS = "logits_not_kept"
 Floats = NDArray[np.float64]
 
 
-def surface_answer(
+def surface_report(
     view: View, *, points: int = POINTS, least: float = 0.0, case: str | None = None
 ) -> dict[str, Any]:
     """Return NLL, Brier and ECE over a temperature for class 0 and one for class 1.
@@ -54,18 +54,18 @@ def surface_answer(
     ------
     CalibrationInputError
         Another number of classes.
-    NotAnswerable
+    NoResultError
         No labelled prediction, plain histograms, predictions without logits (`logits_not_kept`), or an unknown case.
     """
-    refuse_other_than_two(view.spec.n_classes)
-    question = view.question
-    options = EceOptions(question.bins, least)
+    reject_other_than_two(view.spec.n_classes)
+    pane_query = view.pane_query
+    options = EceOptions(pane_query.bins, least)
     if not view.counts["n_labelled"]:
-        raise NotAnswerable("no_data", "no labelled prediction is in the window")
+        raise NoResultError("no_data", "no labelled prediction is in the window")
     grid = np.geomspace(LOWEST, HIGHEST, points)
     about = {
-        "raters": question.raters,
-        "bins": question.bins,
+        "raters": pane_query.raters,
+        "bins": pane_query.bins,
         "n": view.counts["n_labelled"],
         "n_ratings": view.counts["n_ratings"],
         "nll_error_bound": None,
@@ -74,7 +74,7 @@ def surface_answer(
     if view.filling is not None:
         batch = view.filling.whole
         return about | _of_rows(batch, "rows", view.counts["n_labelled"], grid, options, view)
-    view.refuse_histograms()
+    view.reject_histograms()
     part = view.pane["logits"]
     assert isinstance(part, Logits)
     if case is not None:
@@ -83,7 +83,7 @@ def surface_answer(
     sample = view.pane.sample.batch() if view.pane.keeps("sample") else None
     if sample is not None and sample.n == view.counts["n_labelled"] and sample.is_logits:
         return about | _of_rows(sample, "sample", sample.n, grid, options, view)
-    _refuse_missing(view, part)
+    _reject_missing(view, part)
     return about | _of_cells(merged(part.tables.values()), "cells", grid, options, view)
 
 
@@ -92,8 +92,8 @@ def _of_rows(
 ) -> dict[str, Any]:
     if not batch.is_logits:
         detail = "the rows are probabilities; two temperatures need the logits of both classes"
-        raise NotAnswerable(NO_LOGITS, detail)
-    losses = TwoClassLosses.of_rows(RowLosses(batch, options, view.question.raters))
+        raise NoResultError(NO_LOGITS, detail)
+    losses = TwoClassLosses.of_rows(RowLosses(batch, options, view.pane_query.raters))
     return {"source": source, "n_used": n, **loss_surface(losses, grid, grid)}
 
 
@@ -113,12 +113,12 @@ def _of_cells(
     }
 
 
-def _refuse_missing(view: View, part: Logits) -> None:
+def _reject_missing(view: View, part: Logits) -> None:
     """Reject a window of which some labelled predictions have no logits.
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         As described.
     """
     rows, n = part.n_rows(), view.counts["n_labelled"]
@@ -130,7 +130,7 @@ def _refuse_missing(view: View, part: Logits) -> None:
         detail = f"{rows['outside']} of {n} labelled predictions have a logit beyond 2^20"
     else:
         detail = f"panes of an older format hold {n - rows['cells']} of {n} labelled predictions"
-    raise NotAnswerable(NO_LOGITS, f"{detail}; two temperatures need the logits of all")
+    raise NoResultError(NO_LOGITS, f"{detail}; two temperatures need the logits of all")
 
 
 def _table_of_case(view: View, part: Logits, case: str) -> LogitCells:
@@ -138,7 +138,7 @@ def _table_of_case(view: View, part: Logits, case: str) -> LogitCells:
 
     Raises
     ------
-    NotAnswerable
+    NoResultError
         No such case is stored, or not with the logits of all of its predictions.
     """
     cases = view.pane["cases"]
@@ -146,12 +146,12 @@ def _table_of_case(view: View, part: Logits, case: str) -> LogitCells:
     known = cases.tables.get(case) if case else None
     table = part.tables.get(case) if case else None
     if known is None:
-        raise NotAnswerable("unknown_case", f"no table is stored for case {case[:60]!r}")
+        raise NoResultError("unknown_case", f"no table is stored for case {case[:60]!r}")
     places, counts, _ = known.filled()
     top = places - cases.layout.top_place(0)
     n = int(counts[0, (top >= 0) & (top < view.spec.n_classes)].sum())
     held = 0 if table is None else int(table.counts[0].sum())
     if table is None or held != n:
         detail = f"logits of {held} of the {n} predictions of case {case[:60]!r} are stored; two temperatures need all"
-        raise NotAnswerable(NO_LOGITS, detail)
+        raise NoResultError(NO_LOGITS, detail)
     return table

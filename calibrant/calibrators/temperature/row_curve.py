@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.calibrators.temperature.curve import Curve, Minimum
-from calibrant.calibrators.temperature.ece_interpolation import kept_ece
+from calibrant.calibrators.temperature.ece_interpolation import stored_ece
 from calibrant.calibrators.temperature.hermite import LOG_BETAS, Root, quintic, root
 from calibrant.calibrators.temperature.tempered_rows import (
     brier,
@@ -132,7 +132,7 @@ class RowCurve(Curve):
 
         For many betas, each row's log normaliser is interpolated between closely spaced points.
         """
-        weight, hits = self._row_weights
+        weight, correct_ratings = self._row_weights
         result = np.empty(len(betas))
         for chosen, scores in self._scores(betas):
             place = equal_width_bin(scores, self.bins) + self.bins * np.arange(len(scores))[:, None]
@@ -140,9 +140,12 @@ class RowCurve(Curve):
                 np.bincount(place.ravel(), values.ravel(), len(scores) * self.bins)
                 .reshape(-1, self.bins)
                 .astype(np.float64)
-                for values in (hits - weight * scores, np.broadcast_to(weight, scores.shape))
+                for values in (
+                    correct_ratings - weight * scores,
+                    np.broadcast_to(weight, scores.shape),
+                )
             )
-            result[chosen] = kept_ece(count, gap, self.min_count)
+            result[chosen] = stored_ece(count, gap, self.min_count)
         return result
 
     @cached_property
@@ -150,7 +153,7 @@ class RowCurve(Curve):
         """Weight and weighted correct ratings of each row's score under the policy."""
         weights = [part.table_weights[0 if self.policy == 0 else 1] for part in self.parts]
         return np.concatenate(weights), np.concatenate(
-            [part.table_hits[self.policy] for part in self.parts]
+            [part.table_correct[self.policy] for part in self.parts]
         )
 
     def _scores(self, betas: Floats) -> Iterator[tuple[slice | Ints, Floats]]:
@@ -158,7 +161,9 @@ class RowCurve(Curve):
         few = max(1, MAX_SCORES // max(self.filling.n, self.bins))
         if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
             for i, beta in enumerate(betas):
-                total = np.concatenate([np.exp(beta * part.zed).sum(axis=0) for part in self.parts])
+                total = np.concatenate(
+                    [np.exp(beta * part.logit).sum(axis=0) for part in self.parts]
+                )
                 yield slice(i, i + 1), self._score(betas[i : i + 1], np.log(total)[None])
             return
         first, last = np.log(betas[0]), np.log(betas[-1])
@@ -178,7 +183,7 @@ class RowCurve(Curve):
         """Return scores at each beta. At beta 1 they are the scores as sent, so that a score on an edge stays there."""
         log_score = -log_total
         if self.filling.batch.task == "binary":
-            log_score += betas[:, None] * np.concatenate([part.zed[1] for part in self.parts])
+            log_score += betas[:, None] * np.concatenate([part.logit[1] for part in self.parts])
         score = np.minimum(np.exp(log_score), 1.0)
         score[betas == 1.0] = self.filling.score
         return score

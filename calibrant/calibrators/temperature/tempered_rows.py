@@ -20,11 +20,11 @@ class Rows:
     """Some rows: relative logits by class, their ratings with each policy's weights, and the terms of their tables."""
 
     n: int
-    zed: Floats  # (n_classes, n), at most 0; minus infinity for probability 0
+    logit: Floats  # (n_classes, n), at most 0; minus infinity for probability 0
     finite: Floats  # the same with 0 for minus infinity
     score: Floats  # (n,), as sent: the score at beta 1
     row: Ints  # entries
-    entry_zed: Floats
+    entry_logit: Floats
     weight: Floats  # (policies, entries), 0 where the probability is 0
     weight_all: Floats
     n_zero: Ints  # (policies,)
@@ -32,7 +32,7 @@ class Rows:
     is_binary: bool
     constant: int | None
     table_weights: tuple[Floats, Floats]
-    table_hits: list[Floats]
+    table_correct: list[Floats]
 
     def by_row(self, values: Floats) -> Floats:
         return np.stack([np.bincount(self.row, column, self.n) for column in values])
@@ -47,47 +47,60 @@ class Rows:
         return self.by_row(self.weight_all) if self.n_zero.any() else self.row_weight
 
     @cached_property
-    def row_zed(self) -> Floats:
+    def row_logit(self) -> Floats:
         """Weighted sum of z over each row's ratings, (policies, n)."""
-        return self.by_row(self.weight * self.entry_zed)
+        return self.by_row(self.weight * self.entry_logit)
 
 
 def rows_of(filling: Filling, rows: slice) -> Rows:
     """Return the terms of the losses of some rows, at any temperature."""
-    batch, hits = filling.batch, filling.hits
-    first, last = np.searchsorted(hits.row, [rows.start, rows.stop])
-    row, class_index = hits.row[first:last] - rows.start, hits.class_index[first:last]
+    batch, correct_ratings = filling.batch, filling.correct_ratings
+    first, last = np.searchsorted(correct_ratings.row, [rows.start, rows.stop])
+    row, class_index = (
+        correct_ratings.row[first:last] - rows.start,
+        correct_ratings.class_index[first:last],
+    )
     scores = np.ascontiguousarray(batch.scores[rows].T)
     weight_all = filling.policy_weights[:, first:last]
     if batch.is_logits:
-        zed = relative_logits(scores, axis=0)
+        logit = relative_logits(scores, axis=0)
     else:
         with np.errstate(divide="ignore"):
-            zed = np.log(scores / scores.max(axis=0))
-    finite = np.where(np.isfinite(zed), zed, 0.0)
-    zero = zed[class_index, row] == -np.inf
-    chosen = (hits.votes, hits.votes, hits.majority, hits.single)
-    score_hits = filling.score_hits
-    begin, end = np.searchsorted(score_hits.row, [rows.start, rows.stop])
-    at = score_hits.row[begin:end] - rows.start
+            logit = np.log(scores / scores.max(axis=0))
+    finite = np.where(np.isfinite(logit), logit, 0.0)
+    zero = logit[class_index, row] == -np.inf
+    chosen = (
+        correct_ratings.ratings,
+        correct_ratings.ratings,
+        correct_ratings.majority,
+        correct_ratings.single,
+    )
+    score_correct = filling.score_correct
+    begin, end = np.searchsorted(score_correct.row, [rows.start, rows.stop])
+    at = score_correct.row[begin:end] - rows.start
     weights = filling.weights[rows]
     n = rows.stop - rows.start
-    columns = (score_hits.votes, score_hits.share, score_hits.majority, score_hits.single)
+    columns = (
+        score_correct.ratings,
+        score_correct.share,
+        score_correct.majority,
+        score_correct.single,
+    )
     return Rows(
         n=n,
-        zed=zed,
+        logit=logit,
         finite=finite,
         score=filling.score[rows],
         row=row,
-        entry_zed=finite[class_index, row],
+        entry_logit=finite[class_index, row],
         weight=np.where(zero, 0.0, weight_all) if zero.any() else weight_all,
         weight_all=weight_all,
-        n_zero=np.array([int((zero * votes[first:last]).sum()) for votes in chosen], np.int64),
+        n_zero=np.array([int((zero * ratings[first:last]).sum()) for ratings in chosen], np.int64),
         unit=filling.unit_index[rows],
         is_binary=batch.task == "binary",
         constant=filling.constant_ratings,
         table_weights=(weights * filling.n_ratings[rows], weights),
-        table_hits=[
+        table_correct=[
             np.bincount(at, weights[at] * column[begin:end], n).astype(np.float64)
             for column in columns
         ],
@@ -96,7 +109,7 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
 
 def spread(part: Rows, beta: float) -> tuple[Floats, Floats, Floats]:
     """Return normaliser, mean and variance of z under softmax(beta z), by row."""
-    power = np.exp(beta * part.zed)
+    power = np.exp(beta * part.logit)
     total = power.sum(axis=0)
     mean = np.einsum("kn,kn->n", power, part.finite) / total
     centred = part.finite - mean
@@ -107,42 +120,46 @@ def nll(part: Rows, policy: int, beta: float) -> tuple[float, float, float]:
     """Return the sum of NLL and its two derivatives in beta."""
     total, mean, variance = spread(part, beta)
     weight = part.by_row(part.weight[policy : policy + 1])[0]
-    zed = float(part.weight[policy] @ part.entry_zed)
+    logit = float(part.weight[policy] @ part.entry_logit)
     return (
-        float(weight @ np.log(total)) - beta * zed,
-        float(weight @ mean) - zed,
+        float(weight @ np.log(total)) - beta * logit,
+        float(weight @ mean) - logit,
         float(weight @ variance),
     )
 
 
 def nll_by_row(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
     """Return the sum of NLL over each row's ratings, and their weight."""
-    weight, zed = part.by_row(np.stack([part.weight[policy], part.weight[policy] * part.entry_zed]))
-    return weight * np.log(spread(part, beta)[0]) - beta * zed, weight
+    weight, logit = part.by_row(
+        np.stack([part.weight[policy], part.weight[policy] * part.entry_logit])
+    )
+    return weight * np.log(spread(part, beta)[0]) - beta * logit, weight
 
 
 def nll_slopes(part: Rows, policy: int, beta: float) -> Floats:
     mean = spread(part, beta)[1]
-    weight, zed = part.by_row(np.stack([part.weight[policy], part.weight[policy] * part.entry_zed]))
-    return np.asarray(weight * mean - zed)
+    weight, logit = part.by_row(
+        np.stack([part.weight[policy], part.weight[policy] * part.entry_logit])
+    )
+    return np.asarray(weight * mean - logit)
 
 
 def brier_parts(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
     """Return Brier and its derivative in beta, by row."""
-    power = np.exp(beta * part.zed)
+    power = np.exp(beta * part.logit)
     total = power.sum(axis=0)
     mean = np.einsum("kn,kn->n", power, part.finite) / total
     squares = np.einsum("kn,kn->n", power, power) / total**2
-    squares_zed = np.einsum("kn,kn,kn->n", power, power, part.finite) / total**2
-    entry = np.exp(beta * part.entry_zed) / total[part.row]
+    squares_logit = np.einsum("kn,kn,kn->n", power, power, part.finite) / total**2
+    entry = np.exp(beta * part.entry_logit) / total[part.row]
     entry[(part.weight_all > part.weight).any(axis=0)] = 0.0
     weight_all = part.weight_all[policy]
     columns = np.stack(
-        [weight_all, weight_all * entry, weight_all * entry * (part.entry_zed - mean[part.row])]
+        [weight_all, weight_all * entry, weight_all * entry * (part.entry_logit - mean[part.row])]
     )
     weight, chosen, slope = part.by_row(columns)
     value = weight * (1.0 + squares) - 2.0 * chosen
-    return value, 2.0 * (weight * (squares_zed - squares * mean) - slope)
+    return value, 2.0 * (weight * (squares_logit - squares * mean) - slope)
 
 
 def brier(part: Rows, policy: int, beta: float) -> tuple[float, float]:

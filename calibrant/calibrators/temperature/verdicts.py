@@ -25,21 +25,21 @@ VERDICTS = {
 }
 
 
-def without_temperature(word: str) -> dict[str, Any]:
+def without_temperature(code: str) -> dict[str, Any]:
     """Return verdict and reason of a fit without a temperature."""
-    return {"verdict": word, "reason": word, "detail": VERDICTS[word]}
+    return {"verdict": code, "reason": code, "detail": VERDICTS[code]}
 
 
 def verdict_of(result: dict[str, Any]) -> dict[str, Any]:
     """Return the verdict of a fit with a temperature."""
-    word = "ok"
+    code = "ok"
     low, high = result["range"]
     if result["at_bound"]:
-        word = f"at_{result['bound']}_bound"
+        code = f"at_{result['bound']}_bound"
     elif result["interval"] and result["interval"][0] <= low and result["interval"][1] >= high:
-        word = "unsettled"
+        code = "unsettled"
     elif result["objective"] != "ece" and (reason := why_none(result)) is not None:
-        word = reason.removeprefix("too_")
+        code = reason.removeprefix("too_")
     elif result["n_units"] < MIN_UNITS:
-        word = "few_units"
-    return {"verdict": word, "reason": None, "detail": VERDICTS[word]}
+        code = "few_units"
+    return {"verdict": code, "reason": None, "detail": VERDICTS[code]}

@@ -131,7 +131,7 @@ class Files:
             if found is None:
                 raise InputFileError(table.path, self._no_label(table), "no_label")
             name = found
-        self._refuse_wide(table, name)
+        self._reject_wide(table, name)
         return [self._in_order(table.texts(name), order)], name, []
 
     def _ratings(
@@ -168,7 +168,7 @@ class Files:
             advice += " Or pass the file of the labels as the second argument."
         return f"No column is known to hold labels; the columns are {listed(table.names)}. {advice}"
 
-    def _refuse_wide(self, table: Table, name: str) -> None:
+    def _reject_wide(self, table: Table, name: str) -> None:
         columns = getattr(table, "columns", {})
         column = columns.get(name)
         if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] > 1:

@@ -1,4 +1,4 @@
-/* Four rows side by side. The compiler's vector types split into what the processor has: one AVX2, two SSE2 or NEON registers. */
+/* Four rows at once. The compiler's vector types split into what the processor has: one AVX2, two SSE2 or NEON registers. */
 #ifndef CALIBRANT_LANES_H
 #define CALIBRANT_LANES_H
 

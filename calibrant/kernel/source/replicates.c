@@ -82,7 +82,7 @@ static void add_to_unit_bin(UnitBin *bin, const Row *row)
     bin->plain += row->weight;
 }
 
-/* A row that is a unit by itself. */
+/* A row that is its own unit. */
 static void add_square(Table *table, int64_t start, int64_t bin, int n_bins, const Row *row)
 {
     double *record = record_at(table, start + bin * n_bins - bin * (bin - 1) / 2), pooled = row->weight * row->n_ratings;

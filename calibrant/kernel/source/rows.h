@@ -1,7 +1,7 @@
 /*
  * Statistics of labelled rows that several accumulators read; `calibrant/core/batch_sums.py`.
  *
- * Rows are taken four at a time: what needs exponentials or sums over classes is computed side by side, in lanes; what depends
+ * Rows are taken four at a time: what needs exponentials or sums over classes is computed at once, in lanes; what depends
  * on ratings is computed row by row.
  */
 #ifndef CALIBRANT_ROWS_H

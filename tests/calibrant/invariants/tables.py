@@ -113,7 +113,7 @@ def of_positive(pane: Pane) -> Invariants:
 
 def of_classes(pane: Pane) -> Invariants:
     yield from of_table(
-        pane, "classes", pane["classes"].blocks["cells"], len(pane.spec.kept_classes)
+        pane, "classes", pane["classes"].blocks["cells"], len(pane.spec.stored_classes)
     )
     if pane.spec.keeps_all_classes:
         yield from of_every_class(pane, "classes")

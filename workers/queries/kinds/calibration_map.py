@@ -22,7 +22,7 @@ from calibrant_server.workers.queries.kind import (
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import (
     CI,
@@ -122,7 +122,7 @@ class MapFitQuery(Including):
         given = dict(read_method(self.method)[1])
         scope = None if self.class_ is None else f"class:{self.class_}"
         bins = default_bins(pane.spec, scope)
-        question = PaneQuery(bins=bins, raters=self.raters, scope=scope, ci=self.ci)
+        pane_query = PaneQuery(bins=bins, raters=self.raters, scope=scope, ci=self.ci)
         options = Options(
             bins=self.bins or bins,
             binning=self.binning,
@@ -131,7 +131,7 @@ class MapFitQuery(Including):
             knots=int(given.get("knots", Options.knots)),
             shrunk=given.get("shrunk", "true") == "true",
         )
-        return View(pane, question), options
+        return View(pane, pane_query), options
 
 
 class CalibrationMapQuery(MapFitQuery):
@@ -163,7 +163,7 @@ def read_method(text: str) -> tuple[str, dict[str, Value]]:
 
 
 def accumulators(query: CalibrationMapQuery) -> Iterable[str]:
-    """Everything that some map reads, as far as the model's panes store it."""
+    """Everything that some map reads, where the model's panes store it."""
     return _READ
 
 
@@ -177,7 +177,7 @@ def compute(query: CalibrationMapQuery, inputs: Inputs) -> Result:
     return _fitted(query, weighted(inputs, query))
 
 
-def _refuse_too_small(found: Result) -> None:
+def _reject_too_small(found: Result) -> None:
     """Reject a map with more parameters than the sample can determine, with the numbers needed."""
     method, reason = found["method"], found["reason"]
     if reason == "too_many_classes":
@@ -195,7 +195,7 @@ def _refuse_too_small(found: Result) -> None:
 def _fitted(query: CalibrationMapQuery, inputs: Weighted) -> Result:
     view, options = query.view_of(inputs.pane)
     found = fit(query.slug, view, options, evaluate="heldout" in query.included)
-    _refuse_too_small(found)
+    _reject_too_small(found)
     found |= inputs.about
     if "heldout" not in query.included:
         del found["heldout"], found["heldout_reason"]
@@ -204,7 +204,7 @@ def _fitted(query: CalibrationMapQuery, inputs: Weighted) -> Result:
 
 def compare(query: CalibrationMapQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the other side's map and the gain over it on this window's labels."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     own, others = weighted(inputs, query), weighted(other, query)
     theirs = fit(query.slug, *query.view_of(others.pane), evaluate=False)
     view, options = query.view_of(own.pane)

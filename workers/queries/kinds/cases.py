@@ -10,7 +10,7 @@ from pydantic import Field
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.metrics import MetricRequest, requested
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.segmentation.case_comparison import compare_case_errors
@@ -23,7 +23,7 @@ from calibrant_server.workers.queries.kind import (
     Inputs,
     Result,
     ResultKind,
-    refuse_other_classes,
+    reject_other_classes,
     side_name,
 )
 from calibrant_server.workers.queries.query import (
@@ -85,10 +85,10 @@ class CaseParameters(Including):
         """Whether class 0 counts."""
         return dict(self.request.options).get(BACKGROUND.name, BACKGROUND.default) == "in"
 
-    def question(self) -> PaneQuery:
+    def pane_query(self) -> PaneQuery:
         """Return the query of the tables of cases."""
         shared = PaneQuery(bins=self.bins, raters=self.raters, own_bins=True)
-        return self.request.question(shared)
+        return self.request.pane_query(shared)
 
 
 class CasesQuery(CaseParameters):
@@ -99,8 +99,8 @@ class CasesQuery(CaseParameters):
     frequency_bins: int | None = Field(None, ge=1, le=MAX_BINS)
     min_count: float = MIN_COUNT
 
-    def question(self) -> PaneQuery:
-        return replace(super().question(), min_count=self.min_count)
+    def pane_query(self) -> PaneQuery:
+        return replace(super().pane_query(), min_count=self.min_count)
 
 
 def accumulators(query: CasesQuery) -> Iterable[str]:
@@ -116,7 +116,7 @@ def compute(query: CasesQuery, inputs: Inputs) -> Result:
     CalibrationInputError
         Bins that stored cases cannot give exactly, or a case of which no table is stored.
     """
-    view = View(inputs.pane, query.question())
+    view = View(inputs.pane, query.pane_query())
     found = cases_of(view, query.frequency_bins)
     if found.get("reason") == "bins_not_exact":
         raise CalibrationInputError.at("/bins", "bins_not_exact", found["detail"])
@@ -138,13 +138,13 @@ def compare(query: CasesQuery, inputs: Inputs, other: Inputs, against: Against) 
     CalibrationInputError
         As `compute`, or models that cannot be compared.
     """
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     found = compute(query, inputs) | {"against": side_name(against, other)}
-    question = query.question()
+    pane_query = query.pane_query()
     try:
-        mine, theirs = (case_errors(View(each.pane, question)) for each in (inputs, other))
-    except NotAnswerable as refusal:
-        return found | {"comparison": None, "comparison_reason": refusal.reason}
+        mine, theirs = (case_errors(View(each.pane, pane_query)) for each in (inputs, other))
+    except NoResultError as rejection:
+        return found | {"comparison": None, "comparison_reason": rejection.reason}
     compared = compare_case_errors(mine, theirs, inputs.seed)
     for measure in compared.values():
         measure["by_class"] = [
@@ -157,8 +157,8 @@ def compare(query: CasesQuery, inputs: Inputs, other: Inputs, against: Against) 
 def _one_case(view: View, case: str, names: list[str] | None) -> dict[str, Any]:
     try:
         found = case_reliability(view, case)
-    except NotAnswerable as refusal:
-        raise CalibrationInputError.at("/case", refusal.reason, refusal.detail) from refusal
+    except NoResultError as rejection:
+        raise CalibrationInputError.at("/case", rejection.reason, rejection.detail) from rejection
     return found | {
         "classes": [each | {"class": named(each["class"], names)} for each in found["classes"]]
     }

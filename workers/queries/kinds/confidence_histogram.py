@@ -11,7 +11,7 @@ from pydantic import Field
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import default_bins
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.histogram_smoothing import WIDEST
 from calibrant.segmentation.histogram_state import complete_rows, confidence_of, left
 from calibrant_server.workers.queries.kind import (
@@ -19,13 +19,13 @@ from calibrant_server.workers.queries.kind import (
     Inputs,
     Result,
     ResultKind,
-    refuse_other_classes,
+    reject_other_classes,
     side_name,
 )
 from calibrant_server.workers.queries.query import Query, Raters
 from calibrant_server.workers.store.registry import ModelConfig
 
-REFUSED = {"bins_not_exact": "/bins", "unknown_case": "/case"}
+REJECTED = {"bins_not_exact": "/bins", "unknown_case": "/case"}
 WANTED = 120
 MAX_BINS = 1 << 14
 MAX_STATE_BINS = 1200
@@ -86,9 +86,9 @@ def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
     _refuse_large(pane.spec.n_classes, bins)
     rows = None if case is not None else complete_rows(pane, bins)
     # A case has cells of its own, whatever the model's grid.
-    question = replace(left(bins, query.raters), scope="class:0", own_bins=case is not None)
+    pane_query = replace(left(bins, query.raters), scope="class:0", own_bins=case is not None)
     try:
-        view = View(pane, question, rows)
+        view = View(pane, pane_query, rows)
     except CalibrationInputError as error:
         detail = (
             f"{error.violations[0].detail}; other numbers need a complete stored sample, or the rows: "
@@ -99,13 +99,15 @@ def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
     about: Result = {"classes": classes, "case": case, "reason": None}
     try:
         return about | confidence_of(view, case=case, smoothing=query.smoothing)
-    except NotAnswerable as refusal:
-        if refusal.reason in REFUSED:
+    except NoResultError as rejection:
+        if rejection.reason in REJECTED:
             raise CalibrationInputError.at(
-                REFUSED[refusal.reason], refusal.reason, refusal.detail
-            ) from refusal
-        empty: Result = {"raters": view.question.raters, "bins": bins, "edges": "left", "n": 0}
-        return about | empty | {"label": None, "reason": refusal.reason, "detail": refusal.detail}
+                REJECTED[rejection.reason], rejection.reason, rejection.detail
+            ) from rejection
+        empty: Result = {"raters": view.pane_query.raters, "bins": bins, "edges": "left", "n": 0}
+        return (
+            about | empty | {"label": None, "reason": rejection.reason, "detail": rejection.detail}
+        )
 
 
 def _refuse_large(n_classes: int, bins: int) -> None:
@@ -123,7 +125,7 @@ def compare(
 
     `distance` is None where one side has no mass. A case that the other side lacks is a reason there.
     """
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     mine = compute(query, inputs)
     try:
         theirs = compute(query, other)

@@ -11,17 +11,17 @@ from calibrant.calibrators.rows import about_sample
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant.inference.disagreement_differences import disagreement_difference
 from calibrant.raters.alpha_calibration import compared
-from calibrant.raters.disagreement_report import NEEDS, disagreement_answer
+from calibrant.raters.disagreement_report import NEEDS, disagreement_report
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import CI, EDGES, Edges, Query
 
@@ -62,7 +62,7 @@ class DisagreementQuery(Query):
         "disagreement_loss", description="Loss on the validation part that selects the best."
     )
 
-    def question(self) -> PaneQuery:
+    def pane_query(self) -> PaneQuery:
         """Return the query of the view."""
         options = {
             "loss_weight": self.loss_weight,
@@ -99,12 +99,12 @@ def compute(query: DisagreementQuery, inputs: Inputs) -> Result:
     try:
         return (
             {"reason": None}
-            | disagreement_answer(View(pane, query.question()), inputs.seed)
+            | disagreement_report(View(pane, query.pane_query()), inputs.seed)
             | calibrations
         )
-    except NotAnswerable as fault:
-        if fault.reason == "bins_not_exact":
-            raise CalibrationInputError.at("/bins", fault.reason, fault.detail) from fault
+    except NoResultError as error:
+        if error.reason == "bins_not_exact":
+            raise CalibrationInputError.at("/bins", error.reason, error.detail) from error
         return {
             **dict.fromkeys(NUMBERS),
             "n": 0,
@@ -113,18 +113,18 @@ def compute(query: DisagreementQuery, inputs: Inputs) -> Result:
             "bins": query.bins,
             "reliability": [],
             "warnings": [],
-            "reason": fault.reason,
-            "detail": fault.detail,
-            "n_excluded": fault.n_excluded,
+            "reason": error.reason,
+            "detail": error.detail,
+            "n_excluded": error.n_excluded,
             **calibrations,
         }
 
 
 def compare(query: DisagreementQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with `differences` from the other side by number."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     mine, theirs = compute(query, inputs), compute(query.own(compare=False), other)
-    view, twin = (View(each.pane, query.question()) for each in (inputs, other))
+    view, twin = (View(each.pane, query.pane_query()) for each in (inputs, other))
     found = disagreement_difference(view, twin, mine, theirs, inputs.seed)
     return mine | {"differences": found, "against": other_side(against, inputs.pane, other)}
 

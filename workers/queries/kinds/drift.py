@@ -10,7 +10,7 @@ from calibrant.core.pane import Pane
 from calibrant.drift.comparison import compare as compare_sides
 from calibrant.drift.recommendation import reported
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
-from calibrant_server.workers.alarm.detectors import Detector, n_asked
+from calibrant_server.workers.alarm.detectors import Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
     interval_of,
     others_of,
@@ -24,7 +24,7 @@ from calibrant_server.workers.queries.kind import (
     Inputs,
     Result,
     ResultKind,
-    refuse_other_classes,
+    reject_other_classes,
     side_name,
 )
 from calibrant_server.workers.queries.query import DetectorQuery, Needs
@@ -60,7 +60,7 @@ def compute(query: DriftQuery, inputs: Inputs) -> Result:
 
 def compare(query: DriftQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, compared with the other side: all of it, or of another model the same days."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     others = other.panes
     if against.by == "model":
         cut = start_of_current(inputs.panes)
@@ -114,7 +114,7 @@ def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
             "against": settings.against,
             "bucket": settings.bucket,
             "label_horizon_s": config.label_horizon_s,
-            "n_detectors": n_asked(alarm.detectors, settings),
+            "n_detectors": n_requested(alarm.detectors, settings),
             "last_cohort": interval_of(detector.last, settings),
             "alarm": detector.episode,
         },

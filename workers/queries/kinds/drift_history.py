@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from calibrant_server.workers.alarm.cohort_evidence import RaterLook
+from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
@@ -27,14 +27,14 @@ def compute(query: DriftHistoryQuery, inputs: Inputs) -> Result:
         "bucket": settings.bucket,
         "kept_cohorts": kept_cohorts(alarm.name),
         "cohorts": [
-            _row(look, settings.bucket_s, alarm.rater_looks.get(look.cohort))
-            for look in alarm.looks
+            _row(look, settings.bucket_s, alarm.rater_results.get(look.cohort))
+            for look in alarm.cohort_results
             if look.cohort in alarm.window
         ],
     }
 
 
-def _row(look: CohortResult, bucket_s: int, raters: RaterLook | None) -> dict[str, Any]:
+def _row(look: CohortResult, bucket_s: int, raters: RaterResult | None) -> dict[str, Any]:
     table = look.table
     n = table.n_units
     predictions, labelled = look.coverage.sum(axis=1).tolist()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from calibrant.drift.expected_delay import ASKED, expected_delay
+from calibrant.drift.expected_delay import PREDICTED_CHANGES, expected_delay
 from calibrant.drift.mapped_scores import OWN_SCORE
-from calibrant_server.workers.alarm.detectors import n_asked
+from calibrant_server.workers.alarm.detectors import n_requested
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.typical_cohort import (
     band_of,
@@ -55,7 +55,7 @@ def compute(query: ExpectedDelayQuery, inputs: Inputs) -> Result:
     last_s = max(each.start_s + each.length_s for each in panes)
     length_s = last_s - min(each.start_s for each in panes)
     rate = sealed_rate(alarm, settings)
-    threshold = settings.threshold(n_asked(alarm.detectors, settings))
+    threshold = settings.threshold(n_requested(alarm.detectors, settings))
     changes: list[dict[str, Any]] = []
     for scope, table in tables.items():
         per_s = rate or table.n_units / max(length_s, settings.bucket_s)
@@ -63,7 +63,8 @@ def compute(query: ExpectedDelayQuery, inputs: Inputs) -> Result:
         band = band_of(alarm, settings, scope, a_cohort)
         named = {} if scope == OWN_SCORE else {"scope": scope}
         changes += [
-            named | expected_delay(a_cohort, 1, change, band, threshold) for change in ASKED
+            named | expected_delay(a_cohort, 1, change, band, threshold)
+            for change in PREDICTED_CHANGES
         ]
     return {"bucket": settings.bucket, "threshold": threshold, "changes": changes, "reason": None}
 

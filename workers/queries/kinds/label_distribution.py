@@ -16,7 +16,7 @@ from calibrant_server.workers.queries.kind import (
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import CI, Query
 
@@ -51,7 +51,7 @@ def compare(
     query: LabelDistributionQuery, inputs: Inputs, other: Inputs, against: Against
 ) -> Result:
     """The same; each measure with the other side's value, the difference and its interval."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     compared = differences(_view(query, inputs.pane), _view(query, other.pane), SLUGS, inputs.seed)
     return compute(query, inputs) | compared | {"against": other_side(against, inputs.pane, other)}
 

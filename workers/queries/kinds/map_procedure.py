@@ -35,9 +35,9 @@ def is_slow(query: MapProcedureQuery) -> bool:
 def compute(query: MapProcedureQuery, inputs: Inputs) -> Result:
     """Whether maps of the procedure beat `current`, with the gain and its interval."""
     # The rule of a promotion is one level, whatever the intervals of the fit were asked for.
-    asked = CalibrationMapQuery.model_validate(query.fit).model_copy(update={"ci": LEVEL})
-    view, options = asked.view_of(inputs.pane)
-    return procedure_gain(query.current, asked.slug, options, view)
+    requested = CalibrationMapQuery.model_validate(query.fit).model_copy(update={"ci": LEVEL})
+    view, options = requested.view_of(inputs.pane)
+    return procedure_gain(query.current, requested.slug, options, view)
 
 
 KIND = ResultKind(MapProcedureQuery, compute, accumulators, is_slow=is_slow)

@@ -25,7 +25,7 @@ from calibrant_server.workers.queries.kind import (
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import (
     CI,
@@ -33,7 +33,7 @@ from calibrant_server.workers.queries.query import (
     MetricBinning,
     Query,
     Raters,
-    refuse_untaken,
+    reject_untaken,
     requests_in,
 )
 from calibrant_server.workers.store.registry import ModelConfig
@@ -70,7 +70,7 @@ class MetricsQuery(BinnedQuery):
 
     def resolved(self, config: ModelConfig) -> Query:
         requests = requests_in(self.metrics, config, shared=shared_options(self.binning))
-        refuse_untaken(self, requests)
+        reject_untaken(self, requests)
         return self.own(metrics=",".join(each.key for each in requests), **self.in_model(config))
 
     @property
@@ -93,7 +93,7 @@ def is_slow(query: MetricsQuery) -> bool:
 def compute(query: MetricsQuery, inputs: Inputs) -> Result:
     """Counts of the window, and each metric by its key."""
     pane = inputs.pane
-    view = View(pane, query.question())
+    view = View(pane, query.pane_query())
     found = judged(compute_metrics(view, query.listed, inputs.seed), query.tolerance)
     return (
         _around(pane, view)
@@ -107,10 +107,10 @@ def compute(query: MetricsQuery, inputs: Inputs) -> Result:
 
 def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the other side's value, the difference and its interval in each metric."""
-    refuse_other_classes(inputs.config, other.config)
-    pane, question = inputs.pane, query.question()
-    view = View(pane, question)
-    found = differences(view, View(other.pane, question), query.listed, inputs.seed)
+    reject_other_classes(inputs.config, other.config)
+    pane, pane_query = inputs.pane, query.pane_query()
+    view = View(pane, pane_query)
+    found = differences(view, View(other.pane, pane_query), query.listed, inputs.seed)
     found = judged(found, query.tolerance)
     return (
         _around(pane, view)
@@ -154,7 +154,7 @@ def _around(pane: Pane, view: View) -> Result:
         **_histograms(pane, counts),
         "weight": pane.weight,
         **_units(pane),
-        "raters": view.question.raters,
+        "raters": view.pane_query.raters,
         "scope": view.scope,
     }
 

@@ -34,7 +34,7 @@ def compute(query: MetricsSeriesQuery, inputs: Inputs) -> Result:
 
 
 def compare(query: MetricsSeriesQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
-    """The same, each part beside the other model's same part, or beside all of another window."""
+    """Compare each part with the same part of the other model, or with the complete other window."""
     theirs = in_parts(other.panes, query.every_s)
     whole = None if against.by == "model" else merged(other.panes, other.config)
 

@@ -63,7 +63,7 @@ def compute(query: RatersQuery, inputs: Inputs) -> Result:
         return found | dict.fromkeys(_NOTHING) | _why_nothing(n_labelled)
     raw = Pane(PaneSpec(batch.task, batch.n_classes))
     raw.fill_batch(batch)
-    view = View(raw, query.asked(), batch)
+    view = View(raw, query.requested(), batch)
     compared = raters_compared(view, [query.slug], {name: classes_of(rows, name) for name in names})
     found |= {name: compared[name] for name in ("disagreement", "n_majority_ties")}
     found |= compared["metrics"][query.slug]

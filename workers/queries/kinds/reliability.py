@@ -15,7 +15,7 @@ from calibrant_server.workers.queries.kind import (
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import CI, EDGES, MIN_COUNT, BinnedQuery, Edges, Raters
 
@@ -41,15 +41,17 @@ def accumulators(query: ReliabilityQuery) -> Iterable[str]:
 
 def compute(query: ReliabilityQuery, inputs: Inputs) -> Result:
     """The table of the requested bins, with intervals."""
-    view = View(inputs.pane, query.question())
+    view = View(inputs.pane, query.pane_query())
     return reliability(view) | {"label_coverage": coverage(inputs.pane, ci=query.ci)}
 
 
 def compare(query: ReliabilityQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the other side's bins and the difference of gaps in each."""
-    refuse_other_classes(inputs.config, other.config)
-    question, pane = query.question(), inputs.pane
-    found = reliability_difference(View(pane, question), View(other.pane, question), inputs.seed)
+    reject_other_classes(inputs.config, other.config)
+    pane_query, pane = query.pane_query(), inputs.pane
+    found = reliability_difference(
+        View(pane, pane_query), View(other.pane, pane_query), inputs.seed
+    )
     about = {
         "label_coverage": coverage(pane, ci=query.ci),
         "against": other_side(against, pane, other),

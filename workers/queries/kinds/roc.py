@@ -19,7 +19,7 @@ from calibrant_server.workers.queries.kind import (
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import CI, Edges, Query, Raters, scope_of
 from calibrant_server.workers.store.registry import ModelConfig
@@ -61,7 +61,7 @@ def compute(query: RocQuery, inputs: Inputs) -> Result:
 
 def compare(query: RocQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same; `area` with the other side's value, the difference and its interval."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     area = differences(_view(query, inputs.pane), _view(query, other.pane), ["auc"], inputs.seed)[
         "auc"
     ]
@@ -74,10 +74,10 @@ def compare(query: RocQuery, inputs: Inputs, other: Inputs, against: Against) ->
 def _view(query: RocQuery, pane: Pane) -> View:
     """A curve has no bins, but every view has some, which must be exact on the grid."""
     bins = default_bins(pane.spec, query.scope)
-    question = PaneQuery(
+    pane_query = PaneQuery(
         bins=bins, edges=query.edges, raters=query.raters, scope=query.scope, ci=query.ci
     )
-    return View(pane, question)
+    return View(pane, pane_query)
 
 
 KIND = ResultKind(RocQuery, compute, accumulators, compare, compared_accumulators=("sample",))

@@ -14,14 +14,14 @@ from calibrant.core.view import View
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import METRICS, accumulators_for
 from calibrant.stability.replicate_curves import is_binned
-from calibrant.stability.report import stability_answer
+from calibrant.stability.report import stability_report
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import CI, MetricQuery, Raters
 
@@ -52,13 +52,13 @@ def accumulators(query: StabilityQuery) -> Iterable[str]:
 
 def is_slow(query: StabilityQuery) -> bool:
     """Curves of equal-width bins of replicates take a tenth of a second, all others seconds."""
-    return query.source == "sample" or not is_binned(METRICS[query.slug], query.asked())
+    return query.source == "sample" or not is_binned(METRICS[query.slug], query.requested())
 
 
 def compute(query: StabilityQuery, inputs: Inputs) -> Result:
     """Curves, total variation and its ratios; `raters` is None, with a `reason`, where there are none."""
-    view = View(inputs.pane, query.asked())
-    found = stability_answer(
+    view = View(inputs.pane, query.requested())
+    found = stability_report(
         view, query.slug, subsets=query.subsets, source=query.source, seed=inputs.seed
     )
     return found | {"metric": query.metric}
@@ -66,12 +66,12 @@ def compute(query: StabilityQuery, inputs: Inputs) -> Result:
 
 def compare(query: StabilityQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same; each of `baselines` with the other side's value, the difference and its interval."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     mine, theirs = compute(query, inputs), compute(query, other)
     compared: dict[str, Any] = {}
     for policy in POLICIES:
-        question: PaneQuery = replace(query.asked(), raters=policy)
-        views = View(inputs.pane, question), View(other.pane, question)
+        pane_query: PaneQuery = replace(query.requested(), raters=policy)
+        views = View(inputs.pane, pane_query), View(other.pane, pane_query)
         compared[policy] = differences(*views, [query.slug], inputs.seed)[query.slug]
     about = {"raters": theirs["raters"], "ratio": theirs["ratio"]}
     return mine | {

@@ -18,7 +18,7 @@ from calibrant_server.workers.queries.kind import (
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import (
     CI,
@@ -99,7 +99,7 @@ def _fitted(query: TemperatureQuery, inputs: Weighted) -> Result:
 
 def compare(query: TemperatureQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the other side's temperature, the difference and the ratio."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     plain = query.own(include=None)
     own, others = weighted(inputs, query), weighted(other, query)
     mine, theirs = _fitted(query, own), _fitted(plain, others)

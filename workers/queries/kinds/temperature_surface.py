@@ -7,16 +7,16 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from calibrant.calibrators.temperature.report import POINTS, surface_answer
+from calibrant.calibrators.temperature.report import POINTS, surface_report
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
-from calibrant.core.view import NotAnswerable, View
+from calibrant.core.view import NoResultError, View
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
     Result,
     ResultKind,
-    refuse_other_classes,
+    reject_other_classes,
     side_name,
 )
 from calibrant_server.workers.queries.query import Query, Raters, bins_of
@@ -64,19 +64,21 @@ def compute(query: SurfaceQuery, inputs: Inputs) -> Result:
     bins = bins_of(inputs.config, "positive")
     view = View(inputs.pane, PaneQuery(bins=bins, edges="left", raters=query.raters))
     try:
-        return {"reason": None} | surface_answer(view, points=query.points, case=query.case)
-    except NotAnswerable as refusal:
-        if refusal.reason == "unknown_case":
-            raise CalibrationInputError.at("/case", refusal.reason, refusal.detail) from refusal
+        return {"reason": None} | surface_report(view, points=query.points, case=query.case)
+    except NoResultError as rejection:
+        if rejection.reason == "unknown_case":
+            raise CalibrationInputError.at(
+                "/case", rejection.reason, rejection.detail
+            ) from rejection
         nothing: Result = dict.fromkeys(
             ("background", "foreground", "nll", "brier", "ece", "lowest")
         )
-        return nothing | {"n": 0, "reason": refusal.reason, "detail": refusal.detail}
+        return nothing | {"n": 0, "reason": rejection.reason, "detail": rejection.detail}
 
 
 def compare(query: SurfaceQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same; `against` has the other side's losses at the same temperatures. A case that it lacks is a reason there."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     mine = compute(query, inputs)
     try:
         theirs = compute(query, other)

@@ -19,7 +19,7 @@ from calibrant_server.workers.queries.kind import (
     Result,
     ResultKind,
     other_side,
-    refuse_other_classes,
+    reject_other_classes,
 )
 from calibrant_server.workers.queries.query import CI, EDGES, Edges, Query, Raters
 
@@ -34,7 +34,7 @@ class UncertaintyQuery(Query):
     raters: Raters = "pooled"
     ci: float = CI
 
-    def question(self) -> PaneQuery:
+    def pane_query(self) -> PaneQuery:
         """Return the query of the view; bins consist of the table's own cells."""
         return PaneQuery(
             bins=self.bins, edges=self.edges, raters=self.raters, ci=self.ci, own_bins=True
@@ -54,7 +54,7 @@ def compute(query: UncertaintyQuery, inputs: Inputs) -> Result:
     CalibrationInputError
         Bins that the 240 cells of uncertainty cannot give exactly.
     """
-    found = uncertainty(View(inputs.pane, query.question()), inputs.seed)
+    found = uncertainty(View(inputs.pane, query.pane_query()), inputs.seed)
     if found.get("reason") == "bins_not_exact":
         raise CalibrationInputError.at("/bins", "bins_not_exact", found["detail"])
     return found
@@ -62,11 +62,11 @@ def compute(query: UncertaintyQuery, inputs: Inputs) -> Result:
 
 def compare(query: UncertaintyQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """The same, with the difference from the other side's error and its interval; `against` has that error and its table."""
-    refuse_other_classes(inputs.config, other.config)
+    reject_other_classes(inputs.config, other.config)
     mine, theirs = compute(query, inputs), compute(query, other)
-    question = query.question()
+    pane_query = query.pane_query()
     compared = differences(
-        View(inputs.pane, question), View(other.pane, question), ["uce"], inputs.seed
+        View(inputs.pane, pane_query), View(other.pane, pane_query), ["uce"], inputs.seed
     )["uce"]
     shown = {name: value for name, value in compared.items() if name.startswith("difference")}
     about = {"value": theirs["value"], "table": theirs["table"]}

@@ -7,7 +7,7 @@
 -- Reply {millionths of tokens, processes that have reported within three leases}
 --
 -- One step, because the reports of concurrent processes would overwrite each other. The level may be negative: tokens that
--- were spent before they were reported are paid back at the rate. Allowed when memory is full: reads and deletions go on then.
+-- were spent before they were reported are paid back at the rate. Allowed when memory is full: reads and deletions continue then.
 
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1e6
