@@ -11,8 +11,8 @@ from scipy.special import expit, logit
 
 from calibrant.core.grid import equal_width_bin
 from calibrant.drift.bets import bets_of
-from calibrant.drift.detector import DetectorState, advance, fresh
-from calibrant.drift.dispersion import Dispersion, standardised
+from calibrant.drift.detector import MAX_HELD, DetectorState, advance, fresh
+from calibrant.drift.dispersion import SETTLED, Dispersion, standardised
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
 from calibrant.drift.expected_delay import Change
 from calibrant.drift.tolerance import Tolerance
@@ -34,13 +34,14 @@ class SimulatedAlarms:
     """Days of the first alarm of each run, inf without one; each float64 (n_runs,).
 
     `plain` is the change alarm without tempering and without pending labels, which is only a watch; `warned` whether the run
-    reported over-dispersion before its alarm, bool (n_runs,).
+    reported over-dispersion before its alarm, `correlated` whether it reported correlated cohorts, bool (n_runs,).
     """
 
     change: Floats
     evidence: Floats
     plain: Floats
     warned: NDArray[np.bool_]
+    correlated: NDArray[np.bool_]
 
     @property
     def watch_rate(self) -> float:
@@ -65,7 +66,9 @@ def simulate(days: Iterable[Day | Pending], n_runs: int, delta: float = 0.0) -> 
     bets, tolerance = bets_of(DRIFT_BINS), Tolerance.within(delta)
     log_sr, log_evidence = np.full((n_runs, bets.n_bets), -np.inf), np.zeros((n_runs, bets.n_bets))
     plain_sr, dispersion = log_sr, Dispersion.none((n_runs,))
+    lowest, caution = np.full(log_sr.shape, np.inf), np.ones(log_sr.shape)
     first, warned = np.full((3, n_runs), np.inf), np.zeros(n_runs, bool)
+    told, n_held = warned.copy(), np.zeros(n_runs)
     for day, (weight, confidence, correct, *more) in enumerate(days):
         plain = log_bets(weight, confidence, correct, bets, tolerance)
         gain = plain
@@ -75,16 +78,31 @@ def simulate(days: Iterable[Day | Pending], n_runs: int, delta: float = 0.0) -> 
         factor = dispersion.phi(weight.sum(axis=-1), variance)
         correlated = dispersion.is_correlated
         gain = np.where(correlated[:, None], 0.0, gain / factor[:, None])
+        caution = np.where(log_evidence <= lowest, dispersion.caution[:, None], caution)
+        lowest = np.minimum(lowest, log_evidence)
         log_sr, log_evidence = shiryaev_roberts(log_sr, gain), log_evidence + gain
         plain_sr = shiryaev_roberts(plain_sr, plain)
-        change = (log_mixture(log_sr, bets) >= np.log(RUN_LENGTH)) & ~correlated
+        needed = np.log(RUN_LENGTH) * _of_leading(caution, log_sr + bets.log_weights)
+        change = (log_mixture(log_sr, bets) >= needed) & ~correlated
         evidence = log_mixture(log_evidence, bets) >= -np.log(ALPHA)
-        over = np.stack([change, evidence, log_mixture(plain_sr, bets) >= np.log(RUN_LENGTH)])
+        doubtful = log_mixture(plain_sr, bets) >= np.log(RUN_LENGTH)
+        over = np.stack([change, evidence, doubtful])
+        held = doubtful & (log_mixture(log_sr, bets) >= np.log(RUN_LENGTH)) & ~change
         first[over & np.isinf(first)] = day
         seen = dispersion.seen(weight, confidence, correct)
-        dispersion = seen.where(np.isinf(first[0]), dispersion)
+        n_held = np.where(log_mixture(log_sr, bets) >= np.log(RUN_LENGTH), n_held + 1, 0)
+        is_learned = np.isinf(first[0]) & ~((n_held > 0) & (n_held <= MAX_HELD))
+        dispersion = seen.where(is_learned, dispersion)
         warned |= seen.is_over & np.isinf(first[0])
-    return SimulatedAlarms(first[0], first[1], first[2], warned)
+        found = seen.is_correlated & (seen.is_over | doubtful) | held & (seen.n_cohorts >= SETTLED)
+        told |= found & np.isinf(first[0])
+    return SimulatedAlarms(first[0], first[1], first[2], warned, told)
+
+
+def _of_leading(values: Floats, log_weight: Floats) -> Floats:
+    """Return the value of each run's leading bet; two float64 (n_runs, n_bets) to (n_runs,)."""
+    place = log_weight.argmax(axis=-1)[:, None]
+    return np.take_along_axis(values, place, axis=-1)[:, 0]
 
 
 def calibrated(p: Floats, day: int) -> Floats:

@@ -9,6 +9,7 @@ from benchmarks.guarantees.checks import CHECKS as CHECKS
 from benchmarks.guarantees.settings import Setting, Units
 
 ERRORS = ("ece", "rmsce", "ace")
+SOME = ("ece", "ace")
 MEANS = ("brier", "nll", "accuracy")
 MUST = ("ece", "rmsce", *MEANS)
 
@@ -26,13 +27,13 @@ def _intervals() -> Iterator[Block]:
             ("u-shaped", "calibrated", 100, ERRORS),
             ("u-shaped", "calibrated", 300, (*ERRORS, *MEANS)),
             ("u-shaped", "slope .6", 300, (*ERRORS, "adaptive_ece", "nll")),
-            ("u-shaped", "slope .8", 2000, (*ERRORS, "nll")),
-            ("confident", "calibrated", 300, (*ERRORS, "adaptive_ece", "nll")),
+            ("u-shaped", "slope .8", 2000, SOME),
+            ("confident", "calibrated", 300, (*ERRORS, "adaptive_ece")),
             ("confident", "slope .6", 300, (*ERRORS, *MEANS)),
-            ("confident", "slope .6", 2000, (*ERRORS, "debiased_ece", "nll")),
-            ("beta", "calibrated", 100, ERRORS),
-            ("beta", "calibrated", 300, ERRORS),
-            ("uniform", "slope .8", 1000, ERRORS),
+            ("confident", "slope .6", 2000, ("ece", "rmsce", "debiased_ece")),
+            ("beta", "calibrated", 100, SOME),
+            ("beta", "calibrated", 300, ("ece",)),
+            ("uniform", "slope .8", 1000, ("rmsce",)),
         )
     ):
         must = MUST if n >= 300 else ()
@@ -54,14 +55,14 @@ def _intervals() -> Iterator[Block]:
                 section,
                 "coverage",
                 dependent,
-                ("ece", "brier"),
+                ("ece",) if j == 1 else ("ece", "brier"),
                 promise,
                 140 + 10 * i + j,
                 must=must,
             )
     for i, (curve, n) in enumerate((("calibrated", 300), ("slope .6", 300), ("slope .8", 2000))):
         several = Setting(curve=curve, n=n, n_classes=10)
-        slugs = ("ece", "classwise_ece", "brier", "nll")
+        slugs = ("ece", "classwise_ece", "brier" if i == 1 else "nll")
         yield Block(section, "coverage", several, slugs, promise, 160 + i, must=MUST)
 
 
@@ -77,13 +78,13 @@ def _widths() -> Iterator[Block]:
         Setting(curve="slope .6", n=300, n_classes=10),
     )
     for i, setting in enumerate(settings):
-        some = ("ece", "classwise_ece", "nll") if setting.n_classes > 2 else slugs
+        some = ("ece", "classwise_ece") if setting.n_classes > 2 else slugs
         yield Block("1 Widths", "width", setting, some, 1.3, 200 + i, at_least=False, runs=250)
 
 
 def _differences() -> Iterator[Block]:
     """Section 1: the same coverage of the difference of two windows."""
-    slugs = ("ece", "rmsce", "nll")
+    slugs = ("ece", "nll")
     pairs = (
         (Setting("u-shaped", "slope .6", 300), Setting("u-shaped", "calibrated", 300)),
         (Setting("confident", "calibrated", 300), Setting("confident", "calibrated", 300)),
@@ -102,7 +103,7 @@ def _nulls() -> Iterator[Block]:
             section,
             "above null",
             Setting(shape, n=n),
-            (*slugs, "brier"),
+            (*slugs, "brier") if i == 1 else slugs,
             0.07,
             400 + i,
             at_least=False,
@@ -113,9 +114,14 @@ def _nulls() -> Iterator[Block]:
     )  # fmt: skip
     for i, units in enumerate(groups):
         shape = ("u-shaped", "confident")[i % 2]
+        some = slugs if i < 2 else ("ece",)
         yield Block(
-            section, "above null", Setting(shape, units=units), slugs, 0.07, 410 + i, at_least=False
+            section, "above null", Setting(shape, units=units), some, 0.07, 410 + i, at_least=False
         )
+    for i, (n_classes, n) in enumerate(((3, 1500), (10, 300))):
+        several = Setting(n=n, n_classes=n_classes, scope="all")
+        some = ("classwise_ece", "ece")
+        yield Block(section, "above null", several, some, 0.07, 416 + i, at_least=False)
     for i, shape in enumerate(("beta", "u-shaped")):
         cases = Setting(shape, "slope .6", units=Units(40, 2000, 0.05))
         yield Block("2 Power", "above null", cases, ("ece",), 0.90, 420 + i, runs=300)

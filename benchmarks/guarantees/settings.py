@@ -64,6 +64,7 @@ class Setting:
     units: Units | None = None
     n_classes: int = 2
     binning: str = "equal_width"
+    scope: str | None = None
 
     @property
     def text(self) -> str:
@@ -81,6 +82,8 @@ class Setting:
             parts.append(f"weights lognormal({self.weights})")
         if self.binning != "equal_width":
             parts.append(self.binning)
+        if self.scope is not None:
+            parts.append(f"scope {self.scope}")
         return ", ".join(parts)
 
 
@@ -140,7 +143,7 @@ def view_of(setting: Setting, rows: Rows, run: int = 0) -> View:
     for name in (*ACCUMULATORS, *tables):
         if name in pane.names:
             pane[name].fill(filling)
-    return View(pane, PaneQuery(binning=setting.binning))
+    return View(pane, PaneQuery(binning=setting.binning, scope=setting.scope))
 
 
 @lru_cache(maxsize=4)

@@ -1,6 +1,7 @@
-"""The alarm's state: five numbers per bet, advanced by one sealed cohort at a time.
+"""The alarm's state: six numbers per bet, advanced by one sealed cohort at a time.
 
 The evidence is tempered by the dispersion of earlier cohorts, and counts labels that have not arrived at their least favourable value.
+A change has to show more, the less is known of the variation of cohorts before it (`caution`).
 The plain statistic is stored with it: if it alone reaches the threshold, an assumption is in doubt, and that is a watch.
 
 Cohorts are numbered in order of time (for example start divided by length), and each counts once. The number
@@ -10,15 +11,12 @@ the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.packing import PackingError, pack, unpack
-from calibrant.drift.bets import GRID, Bets, bets_of
+from calibrant.drift.bets import Bets, bets_of
 from calibrant.drift.dispersion import Dispersion, standardised
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
 from calibrant.drift.tolerance import Tolerance
@@ -26,12 +24,8 @@ from calibrant.drift.unit_tables import UnitTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-FORMAT = 2
-_READ_FORMATS = (1, 2)
 MAX_BINS = 60
-_MAX_BYTES = 1 << 18
-_FLOATS = ("log_sr", "log_evidence", "lowest")
-_DISPERSION = ("recent", "squares", "n", "variance", "n_cohorts", "labels")
+MAX_HELD = 7
 
 
 @dataclass(frozen=True)
@@ -53,6 +47,8 @@ class DetectorState:
     map_version : active calibration map, None without
     plain_sr : float64 (n_bets,), log of the statistic of labelled units without tempering
     dispersion : of the cohorts before an alarm
+    caution : float64 (n_bets,), factor of the log evidence that an alarm needs, from the cohorts before the start of the change
+    n_held : last cohorts in a row at which the statistic reached the threshold and the caution alone withheld the alarm
     n_tempered, n_pending : cohorts since the last restart whose evidence was tempered; that had pending labels
     """
 
@@ -69,6 +65,8 @@ class DetectorState:
     map_version: str | None = None
     plain_sr: Floats = field(default_factory=lambda: np.zeros(0))
     dispersion: Dispersion = field(default_factory=Dispersion.none)
+    caution: Floats = field(default_factory=lambda: np.zeros(0))
+    n_held: int = 0
     n_tempered: int = 0
     n_pending: int = 0
 
@@ -78,7 +76,16 @@ class DetectorState:
 
     @property
     def log_mixed_sr(self) -> float:
-        """Log of the mixed Shiryaev–Roberts statistic, to be compared with the threshold."""
+        """Log of the mixed Shiryaev–Roberts statistic, to be compared with the threshold.
+
+        Evidence for a change (above 0) is divided by the caution of the leading bet.
+        """
+        found = self.log_uncautious_sr
+        return found / float(self.caution[self.heaviest_bet]) if found > 0.0 else found
+
+    @property
+    def log_uncautious_sr(self) -> float:
+        """Log of the mixed statistic before it is divided by the caution."""
         return float(log_mixture(self.log_sr, self.bets))
 
     @property
@@ -138,6 +145,7 @@ def fresh(
         map_version=map_version,
         plain_sr=nothing,
         dispersion=Dispersion.none((), bins),
+        caution=np.ones(n),
     )
 
 
@@ -196,6 +204,7 @@ def advance(
         log_evidence=state.log_evidence + gain,
         lowest=np.minimum(state.log_evidence, state.lowest),
         since=np.where(begins, cohort, state.since),
+        caution=np.where(begins, state.dispersion.caution, state.caution),
         n_cohorts=state.n_cohorts + 1,
         last=cohort,
         plain_sr=shiryaev_roberts(state.plain_sr, plain),
@@ -203,12 +212,14 @@ def advance(
         n_pending=state.n_pending + is_pending,
     )
     alarmed_at, dispersion = ahead.alarmed_at, state.dispersion
-    if alarmed_at is None:
+    n_held = state.n_held + 1 if ahead.log_uncautious_sr >= np.log(threshold) else 0
+    # The first cohorts of what may be a change are no evidence of variation between cohorts.
+    if alarmed_at is None and not 0 < n_held <= MAX_HELD:
         dispersion = dispersion.seen(table.weight, table.confidence, table.correct)
     if alarmed_at is None and ahead.log_mixed_sr >= np.log(threshold) and factor < np.inf:
         alarmed_at = cohort
     peak = max(ahead.peak, ahead.log_mixed_evidence)
-    return replace(ahead, peak=peak, alarmed_at=alarmed_at, dispersion=dispersion)
+    return replace(ahead, peak=peak, alarmed_at=alarmed_at, dispersion=dispersion, n_held=n_held)
 
 
 def _factor(dispersion: Dispersion, table: UnitTable) -> float:
@@ -243,106 +254,9 @@ def acknowledge(state: DetectorState) -> DetectorState:
 def promote(
     state: DetectorState, map_version: str | None, tolerance: Tolerance | None = None
 ) -> DetectorState:
-    """Return the reset state for a new calibration map; processed cohorts stay closed."""
-    return fresh(tolerance or state.tolerance, map_version, state.last)
+    """Return the reset state for a new calibration map; processed cohorts stay closed.
 
-
-def pack_state(state: DetectorState) -> bytes:
-    """Pack the state exactly."""
-    arrays: dict[str, NDArray[Any]] = {name: getattr(state, name) for name in (*_FLOATS, "since")}
-    arrays |= {
-        "lower": state.tolerance.lower,
-        "upper": state.tolerance.upper,
-        "peak": np.array([state.peak]),
-        "plain_sr": state.plain_sr,
-    }
-    for name in _DISPERSION:
-        arrays[f"dispersion.{name}"] = np.asarray(getattr(state.dispersion, name))
-    about = {
-        "detector": FORMAT,
-        "bets": GRID,
-        "n_cohorts": state.n_cohorts,
-        "last": state.last,
-        "alarmed_at": state.alarmed_at,
-        "acknowledged_at": state.acknowledged_at,
-        "map_version": state.map_version,
-        "n_tempered": state.n_tempered,
-        "n_pending": state.n_pending,
-    }
-    return pack(arrays, about)
-
-
-def unpack_state(data: bytes) -> DetectorState:
-    """Unpack what `pack_state` packed.
-
-    Raises
-    ------
-    PackingError
-        Damaged or other bytes, another format or another grid of bets.
+    Cohorts differ as much under another map, so that their dispersion is kept if the bins are the same.
     """
-    arrays, about = unpack(data, largest=_MAX_BYTES)
-    if about.get("detector") not in _READ_FORMATS or about.get("bets") != GRID:
-        raise PackingError(f"this is not a detector in format 1 to {FORMAT} with bets {GRID}")
-    try:
-        return _read(arrays, about)
-    except (KeyError, ValueError, IndexError, AttributeError) as error:
-        if isinstance(error, PackingError):
-            raise
-        raise PackingError(f"not a detector: {error}") from error
-
-
-def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> DetectorState:
-    start = fresh(Tolerance(arrays["lower"], arrays["upper"]))
-    log_sr, log_evidence, lowest = (arrays[name] for name in _FLOATS)
-    since, peak, n = arrays["since"], arrays["peak"], start.bets.n_bets
-    if any(c.dtype != np.float64 or c.shape != (n,) for c in (log_sr, log_evidence, lowest)):
-        raise PackingError("a column does not have one number a bet")
-    # Minus infinity is the log of R = 0, infinity a minimum over nothing; NaN fails both comparisons.
-    if not (
-        (log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()
-    ):
-        raise PackingError("a bet's numbers are beyond their range")
-    plain = arrays.get("plain_sr", log_sr)
-    if plain.dtype != np.float64 or plain.shape != (n,) or not (plain < np.inf).all():
-        raise PackingError("the plain statistic is one number a bet")
-    if since.dtype != np.int64 or since.shape != (n,):
-        raise PackingError("the starts of change are one whole number a bet")
-    if peak.shape != (1,) or not 0.0 <= peak[0] < np.inf:
-        raise PackingError("the peak is one number, not negative")
-    last, alarmed, acknowledged = about["last"], about["alarmed_at"], about["acknowledged_at"]
-    if any(type(value) not in (int, type(None)) for value in (last, alarmed, acknowledged)):
-        raise PackingError("cohorts are whole numbers")
-    version, n_cohorts = about["map_version"], about["n_cohorts"]
-    if type(version) not in (str, type(None)) or type(n_cohorts) is not int or n_cohorts < 0:
-        raise PackingError("a version is a name and a count a whole number")
-    return DetectorState(
-        tolerance=start.tolerance,
-        log_sr=log_sr,
-        log_evidence=log_evidence,
-        lowest=lowest,
-        since=since,
-        peak=float(peak[0]),
-        n_cohorts=n_cohorts,
-        last=last,
-        alarmed_at=alarmed,
-        acknowledged_at=acknowledged,
-        map_version=version,
-        plain_sr=arrays.get("plain_sr", log_sr),
-        dispersion=_dispersion(arrays, start.bets.bins),
-        n_tempered=int(about.get("n_tempered", 0)),
-        n_pending=int(about.get("n_pending", 0)),
-    )
-
-
-def _dispersion(arrays: Mapping[str, NDArray[Any]], bins: int) -> Dispersion:
-    """Read the dispersion; format 1 has none, so that its next cohorts count as one unit each."""
-    start = Dispersion.none((), bins)
-    if "dispersion.recent" not in arrays:
-        return start
-    found = {name: arrays[f"dispersion.{name}"] for name in _DISPERSION}
-    for name, values in found.items():
-        if values.dtype != np.float64 or values.shape != getattr(start, name).shape:
-            raise PackingError("the dispersion does not have the shape of this version")
-        if np.isinf(values).any() or (name != "recent" and not (values >= 0.0).all()):
-            raise PackingError("a number of the dispersion is beyond its range")
-    return Dispersion(**found)
+    begun = fresh(tolerance or state.tolerance, map_version, state.last)
+    return replace(begun, dispersion=state.dispersion) if begun.bets is state.bets else begun

@@ -5,7 +5,8 @@ factor φ, and fixed bets grow without a change. The evidence of a cohort is the
 φ ≥ 1, estimated from earlier cohorts only. (Bets λ / φ would not help: their evidence is not a supermartingale.)
 
 φ is the mean squared difference of standardised gaps, halved: of neighbouring cohorts, and of neighbouring sums of 7 cohorts. A lasting
-change moves both sides and cancels. Under correlated days the sums differ more, and tempering is not enough.
+change moves both sides and cancels. Under correlated days the sums differ more, and tempering is not enough. An alarm therefore also
+needs more evidence by `caution`: the long-run variance of the gaps before the start of its change.
 
 All functions take any leading shape, so that many detectors can be simulated together.
 """
@@ -23,11 +24,18 @@ from calibrant.drift.unit_tables import DRIFT_BINS
 Floats = NDArray[np.float64]
 SPANS = (1, 7)
 # Before so many cohorts each counts as one unit: then its evidence is valid under any dependence.
-RUN_IN = 14
+RUN_IN = 10
+MIN_CORRELATED = 14
 # Until so many differences the upper limit of the estimate is used, from then on the estimate if it is significant.
 SETTLED = 28
 MEMORY = 120.0
+# Cohorts behind the long-run variance.
+HISTORY = 120
 UPPER = 1.0
+# Lags of the long-run variance, and standard errors of its upper limit, which is used until `SETTLED` cohorts.
+LAGS, EARLY = 7, 1.0
+# The relative standard error of few cohorts counts at most so much.
+_MAX_ERROR = 3.0
 MIN_DIFFERENCES, MORE_DIFFERENCES, MANY_DIFFERENCES = 4.0, 10.0, 14.0
 # Standard errors above 1 from which an estimate corrects, and from which it is reported.
 SIGNIFICANT, WARNED = 3.0, 4.5
@@ -48,7 +56,7 @@ class Dispersion:
 
     Attributes
     ----------
-    recent : float64 (..., 2, 14), standardised gaps of the last cohorts, newest last; nan before the first
+    history : float64 (..., 2, 120), standardised gaps of the last cohorts, newest last; nan before the first
     squares : float64 (..., 2, 2), sums of half the squared differences, by direction (level, slope) and span
     n : float64 (..., 2), number of differences by span; old ones count less
     variance : float64 (...), mean binomial variance of a cohort
@@ -56,7 +64,7 @@ class Dispersion:
     labels : float64 (..., 2, n_bins), units and their labels by bin: a stable model that is not calibrated has another variance
     """
 
-    recent: Floats
+    history: Floats
     squares: Floats
     n: Floats
     variance: Floats
@@ -67,7 +75,7 @@ class Dispersion:
     def none(cls, shape: tuple[int, ...] = (), bins: int = DRIFT_BINS) -> Dispersion:
         """Return the state before the first cohort."""
         return cls(
-            np.full((*shape, 2, 2 * SPANS[-1]), np.nan),
+            np.full((*shape, 2, HISTORY), np.nan),
             np.zeros((*shape, 2, len(SPANS))),
             np.zeros((*shape, len(SPANS))),
             np.zeros(shape),
@@ -108,10 +116,31 @@ class Dispersion:
     @property
     def is_correlated(self) -> NDArray[np.bool_]:
         """Whether cohorts are over-dispersed and correlated: then the evidence raises no alarm."""
-        is_over = self._exceeds(SIGNIFICANT) & (self.n[..., 0] >= RUN_IN)
+        is_over = self._exceeds(SIGNIFICANT) & (self.n[..., 0] >= MIN_CORRELATED)
         # A lasting change makes sums differ, but not neighbours.
         is_over &= self._is_wide.any(axis=-1)
         return np.asarray(is_over & (self.correlation > MAX_CORRELATION))
+
+    @property
+    def caution(self) -> Floats:
+        """Factor by which the log evidence of a change that begins now must be larger, float64 (...), at least 1.
+
+        It is the long-run variance of the gaps so far about their mean, relative to that of independent cohorts, with Bartlett's weights
+        over 7 lags; of fewer than 28 cohorts its upper limit. Cohorts of the change itself are not part of it.
+        """
+        known = np.isfinite(self.history)
+        n = known[..., 0, :].sum(axis=-1)
+        gaps = np.nan_to_num(self.history)
+        mean = gaps.sum(axis=-1) / np.maximum(n, 1)[..., None]
+        gaps, used = np.where(known, gaps - mean[..., None], 0.0), np.maximum(n - 2 * LAGS, n / 2.0)
+        total = (gaps**2).sum(axis=-1)
+        for lag in range(1, LAGS):
+            weight = 2.0 * (1.0 - lag / LAGS)
+            total += weight * np.einsum("...t,...t->...", gaps[..., lag:], gaps[..., :-lag])
+        ratio = np.maximum(total.max(axis=-1) / np.maximum(used, 1.0), 1.0)
+        error = np.sqrt(4.0 * LAGS / (3.0 * np.where(n > 0, n, 1e-300)))
+        early = 1.0 + EARLY * np.minimum(error, _MAX_ERROR)
+        return np.asarray(ratio * np.where(n < SETTLED, early, 1.0))
 
     def phi(self, n_units: Floats, variance: Floats) -> Floats:
         """Return the factor of the next cohort, float64 (...).
@@ -144,7 +173,7 @@ class Dispersion:
         rate = (labels[..., 1, :] + 0.5) / (labels[..., 0, :] + 1.0)
         gap, variance = standardised(weight, confidence, correct, rate)
         is_new = variance > 0
-        moved = np.concatenate([self.recent[..., 1:], gap[..., None]], axis=-1)
+        moved = np.concatenate([self.history[..., 1:], gap[..., None]], axis=-1)
         steps = [_difference(moved, span) for span in SPANS]
         half = np.minimum(np.stack(steps, axis=-1), self._largest[..., None, None])
         known = np.isfinite(half) & is_new[..., None, None]
@@ -156,7 +185,7 @@ class Dispersion:
             1.0, np.minimum(n_cohorts, MEMORY), out=np.zeros_like(variance), where=n_cohorts > 0
         )
         return Dispersion(
-            np.where(is_new[..., None, None], moved, self.recent),
+            np.where(is_new[..., None, None], moved, self.history),
             squares,
             n,
             np.where(is_new, self.variance + step * (variance - self.variance), self.variance),

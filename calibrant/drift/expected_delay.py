@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 N_RUNS = 64
 N_BEFORE = 60
 LONGEST = 730
+# Typical factor of the evidence that an alarm needs after 28 independent cohorts (`Dispersion.caution`).
+CAUTION = 1.1
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def expected_delay(
     for cohort in range(-N_BEFORE, longest):
         weight, confidence, correct = played.draw(runs, bins, changed=cohort >= 0)
         log_sr = shiryaev_roberts(log_sr, log_bets(weight, confidence, correct, bets, tolerance))
-        alarm = log_mixture(log_sr, bets) >= np.log(threshold)
+        alarm = log_mixture(log_sr, bets) >= CAUTION * np.log(threshold)
         if cohort < 0:
             early |= alarm
             continue

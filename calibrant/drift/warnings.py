@@ -11,30 +11,40 @@ from typing import Any
 import numpy as np
 
 from calibrant.drift.detector import DetectorState
-from calibrant.drift.dispersion import RUN_IN
+from calibrant.drift.dispersion import RUN_IN, SETTLED
 
 TEXTS = {
     "over_dispersed": "outcomes of whole cohorts move together more than chance allows; the evidence is tempered by what earlier "
     "cohorts showed, which is approximate and finds changes later",
-    "cohorts_correlated": "neighbouring cohorts move together; tempering is not enough, so that no alarm is raised: use a longer bucket",
+    "cohorts_correlated": "neighbouring cohorts move together, or this cannot be excluded yet; no alarm is raised unless a change shows more "
+    "than such cohorts would: use a longer bucket",
     "labels_pending": "labels had not arrived when cohorts were sealed; counted at their least favourable value they are no evidence of a "
     "change: use a longer label_horizon, or wait until later labels show that at least 98 % of each class are known at sealing",
-    "run_in": f"the first {RUN_IN} cohorts count as one unit each, because the variation between cohorts is not known yet",
+    "run_in": f"the first {RUN_IN} cohorts count as one unit each, because the variation between cohorts is not known yet, and changes in "
+    f"the first {SETTLED} have to be clearer",
 }
 
 
 def warnings_of(state: DetectorState, threshold: float) -> list[dict[str, str]]:
     """Return the warnings of a detector, each with `code` and `detail`."""
     dispersion, doubtful = state.dispersion, is_doubtful(state, threshold)
-    is_early = float(dispersion.n_cohorts) <= RUN_IN
-    is_tempered = doubtful and state.n_tempered > 0 and not is_early
+    n = float(dispersion.n_cohorts)
+    is_tempered = doubtful and state.n_tempered > 0 and n > RUN_IN
+    is_held = doubtful and n >= SETTLED and state.log_uncautious_sr >= float(np.log(threshold))
     found = {
         "over_dispersed": bool(dispersion.is_over) or is_tempered,
-        "cohorts_correlated": bool(dispersion.is_correlated and (dispersion.is_over or doubtful)),
+        "cohorts_correlated": is_held
+        or bool(dispersion.is_correlated and (dispersion.is_over or doubtful)),
         "labels_pending": doubtful and state.n_pending > 0,
-        "run_in": doubtful and is_early,
+        "run_in": n < RUN_IN or (doubtful and n < SETTLED),
     }
-    return [{"code": code, "detail": TEXTS[code]} for code, holds in found.items() if holds]
+    details = TEXTS | {"run_in": f"{TEXTS['run_in']}; {_left(state)} more to come"}
+    return [{"code": code, "detail": details[code]} for code, holds in found.items() if holds]
+
+
+def _left(state: DetectorState) -> int:
+    """Return how many cohorts of the run-in are still to come."""
+    return max(0, RUN_IN - int(state.dispersion.n_cohorts))
 
 
 def is_doubtful(state: DetectorState, threshold: float) -> bool:
@@ -43,7 +53,7 @@ def is_doubtful(state: DetectorState, threshold: float) -> bool:
 
 
 def dispersion_of(state: DetectorState) -> dict[str, Any]:
-    """Return what is known of the variation between cohorts."""
+    """Return what is known of the variation between cohorts; `run_in` is the number of cohorts until the run-in ends."""
     dispersion = state.dispersion
     n = int(dispersion.n_cohorts)
     return {
@@ -52,4 +62,6 @@ def dispersion_of(state: DetectorState) -> dict[str, Any]:
         "n_tempered": state.n_tempered,
         "n_pending": state.n_pending,
         "evidence": "exact" if n <= RUN_IN else "approximate",
+        "run_in": _left(state),
+        "caution": float(state.caution[state.heaviest_bet]) if state.n_cohorts else None,
     }

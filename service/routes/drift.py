@@ -87,7 +87,8 @@ class DriftResponse(BaseModel):
         description="Assumptions that the data contradict: `code` and `detail`. They raise no alarm.",
     )
     dispersion: dict[str, Any] | None = Field(
-        None, description="Variation between cohorts: `phi` tempers the evidence."
+        None,
+        description="Variation between cohorts: `phi` tempers the evidence, `caution` divides it, `run_in_days` of the run-in are left.",
     )
     assumptions: list[str] = []
     recommendation: Recommendation

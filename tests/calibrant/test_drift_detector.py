@@ -18,14 +18,13 @@ from calibrant.drift.detector import (
     acknowledge,
     advance,
     fresh,
-    pack_state,
     promote,
-    unpack_state,
 )
-from calibrant.drift.dispersion import Dispersion
+from calibrant.drift.dispersion import RUN_IN, Dispersion
 from calibrant.drift.effect import effect, recalibration
 from calibrant.drift.evidence import log_bets
 from calibrant.drift.expected_delay import Change, expected_delay
+from calibrant.drift.packed_state import pack_state, unpack_state
 from calibrant.drift.score_shift import see, watch
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged, pack_tables
@@ -66,16 +65,18 @@ def test_state_equals_the_sums_over_all_starts():
     plain = np.array([log_bets(t.weight, t.confidence, t.correct, bets, NONE) for t in tables])
     factors = np.array([_factor(s.dispersion, t) for s, t in zip(states, tables, strict=False)])
     gains = plain / factors[:, None]
-    assert (factors[:14] == 200.0).all() and (factors >= 1.0).all()
+    assert (factors[:RUN_IN] == 200.0).all() and (factors >= 1.0).all()
     everything = np.exp(bets.log_weights) * np.exp([plain[s:].sum(axis=0) for s in range(30)])
     assert np.exp(state.log_plain_sr) == pytest.approx(everything.sum())
     weights = np.exp(bets.log_weights)
     sums = np.array([gains[s:].sum(axis=0) for s in range(len(gains))])
-    assert np.exp(state.log_mixed_sr) == pytest.approx((weights * np.exp(sums)).sum())
+    assert np.exp(state.log_uncautious_sr) == pytest.approx((weights * np.exp(sums)).sum())
     assert np.exp(state.log_mixed_evidence) == pytest.approx((weights * np.exp(sums[0])).sum())
     heaviest = int(np.argmax(weights * np.exp(sums).sum(axis=0)))
     assert state.heaviest_bet == heaviest
-    assert state.start_of_change == int(np.argmax(sums[:, heaviest]))
+    start = int(np.argmax(sums[:, heaviest]))
+    assert state.start_of_change == start
+    assert state.caution[heaviest] == states[start].dispersion.caution >= 1.0
     running = [(weights * np.exp(gains[: t + 1].sum(axis=0))).sum() for t in range(len(gains))]
     assert state.anytime_p == pytest.approx(min(1.0, 1.0 / max(running)))
 
@@ -103,7 +104,7 @@ def test_cohorts_passed_over_are_closed():
 
 def test_empty_cohorts_bring_no_evidence():
     state = watched([UnitTable.empty()] * 7)
-    assert np.exp(state.log_mixed_sr) == pytest.approx(7.0)
+    assert np.exp(state.log_uncautious_sr) == pytest.approx(7.0)
     assert state.log_mixed_evidence == pytest.approx(0.0, abs=1e-12)
     assert state.anytime_p == pytest.approx(1.0)
     assert fresh(NONE).start_of_change is None
@@ -123,6 +124,7 @@ def test_acknowledged_alarms_start_again_and_promotion_forgets():
     renewed = promote(state, "v2")
     assert (renewed.last, renewed.n_cohorts, renewed.map_version) == (state.last, 0, "v2")
     assert renewed.anytime_p == 1.0
+    assert renewed.dispersion is state.dispersion and renewed.dispersion.n_cohorts > RUN_IN
     assert advance(renewed, 39, days(n_days=1)[0], 100.0) is renewed
 
 

@@ -81,11 +81,8 @@ def test_a_factor_does_not_depend_on_the_labels_of_its_cohort():
 
 def test_day_effects_do_not_alarm_and_are_reported():
     """The defect: every such year alarmed, silently."""
-    for days in (
-        simulation.day_effects(3, 16, 200, 0.4),
-        simulation.day_effects(4, 16, 200, 0.4, 0.8),
-    ):
-        end = simulation.simulate(days, 16, 0.02)
+    for correlation, delta in ((0.0, 0.02), (0.8, 0.02), (0.8, 0.0)):
+        end = simulation.simulate(simulation.day_effects(4, 16, 200, 0.4, correlation), 16, delta)
         assert end.false_rate("plain") == 1.0
         # At most 10 % of years: 6 of 16 or more have a probability of 0.003.
         assert end.false_rate() <= 5 / 16 and end.warned.mean() >= 0.8
@@ -153,9 +150,32 @@ def test_late_labels_of_one_class_do_not_alarm_and_are_a_watch():
     assert "labels_pending" in {each["code"] for each in warnings_of(state, 3650.0)}
 
 
+def test_caution_is_the_long_run_variance_before_a_change():
+    """Independent cohorts need hardly more evidence, correlated ones several times as much, unknown ones as well."""
+    assert Dispersion.none().caution == 4.0
+    calm = seen(list(simulation.records(12, 1, 100))[:100])
+    moved = seen(list(simulation.day_effects(12, 1, 200, 0.4, 0.8))[:100])
+    assert calm.caution < 2.0 and moved.caution > 5.0
+    gaps = moved.history[:, -100:] - moved.history[:, -100:].mean(axis=1, keepdims=True)
+    weights = [1 - lag / 7 for lag in range(7)]
+    lagged = [(gaps[:, lag:] * gaps[:, : 100 - lag]).sum(axis=1) for lag in range(7)]
+    naive = sum((1 + (lag > 0)) * weights[lag] * lagged[lag] for lag in range(7)) / 86
+    assert moved.caution == pytest.approx(naive.max())
+    # A stable offset is no variation.
+    offset = seen(list(simulation.records(13, 1, 2000, lambda p, day: p + 0.02 * (1 - p)))[:100])
+    assert abs(offset.history[0, -100:].mean()) > 1.0 and offset.caution < 2.5
+
+
+def test_a_clear_change_soon_after_the_run_in_is_found():
+    """It is not taken for variation between cohorts while it is withheld."""
+    rate = simulation.changed(Change(slope=0.4), 20)
+    found = simulation.simulate(simulation.records(14, 24, 200, rate, 60), 24)
+    assert found.median_delay(since=20) <= 10
+
+
 def test_settings_of_the_estimate_are_in_order():
     assert RUN_IN < SETTLED and SPANS == (1, 7)
     z, variance = standardised(np.zeros(15), np.zeros(15), np.zeros(15))
     assert not z.any() and variance == 0.0
     empty = Dispersion.none().seen(np.zeros(15), np.zeros(15), np.zeros(15))
-    assert empty.n_cohorts == 0 and np.isnan(empty.recent).all()
+    assert empty.n_cohorts == 0 and np.isnan(empty.history).all()

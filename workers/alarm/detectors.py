@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.packing import PackingError, pack, unpack
-from calibrant.drift.detector import DetectorState, advance, fresh, pack_state, unpack_state
+from calibrant.drift.detector import DetectorState, advance, fresh
 from calibrant.drift.multiple_testing import flagged
+from calibrant.drift.packed_state import pack_state, unpack_state
 from calibrant.drift.score_shift import (
     MIN_REFERENCE,
     OccupancyState,

@@ -65,6 +65,7 @@ def report_of(
         recommendation=recommendation,
     )
     kept_from = alarm.cohort_results[0].cohort if alarm.cohort_results else None
+    found["dispersion"]["run_in_days"] = found["dispersion"]["run_in"] * settings.bucket_s / 86400
     found["start_of_change"] = None if start is None else at(start)
     found["effect_since"] = found["start_of_change"]
     if start is not None and kept_from is not None and start < kept_from:
