@@ -93,7 +93,7 @@ def _variable(field: str) -> AliasChoices:
 class EngineSettings(BaseSettings):
     """Settings of the engine. Times in seconds, sizes in bytes.
 
-    `idempotency_bytes` and `backlog_bytes` bound one partition. `cached_panes_bytes` (memory of the panes
+    `idempotency_bytes` and `backlog_bytes` bound one partition. `held_panes_bytes` (memory of the panes
     that the partition loops cache; None: a quarter of the memory limit) and `pane_cache_bytes` (memory of the panes
     that queries have read) bound one process.
 
@@ -141,7 +141,7 @@ class EngineSettings(BaseSettings):
     max_connections: int = Field(64, ge=1)
 
     lease_s: Seconds = Field(4.0, gt=0)
-    cached_panes_bytes: Bytes | None = None
+    held_panes_bytes: Bytes | None = None
     housekeeping_s: Seconds = 60.0
     compute_threads: int = Field(1, ge=1)
     pane_cache_bytes: Bytes = 128 << 20

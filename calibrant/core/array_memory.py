@@ -21,9 +21,9 @@ def stored_bytes(arrays: Iterable[NDArray[Any]]) -> int:
     Examples
     --------
     >>> base = np.zeros(1000)
-    >>> held_bytes([base[:2], base[5:6]]) - 2 * ARRAY_OBJECT_BYTES
+    >>> stored_bytes([base[:2], base[5:6]]) - 2 * ARRAY_OBJECT_BYTES
     8128
-    >>> held_bytes([base, base]) == held_bytes([base])
+    >>> stored_bytes([base, base]) == stored_bytes([base])
     True
     """
     found: dict[int, int] = {}

@@ -31,7 +31,7 @@ def rows(hour: int) -> dict[str, list[object]]:
 
 @pytest.fixture
 async def client(store_server: StoreServer) -> AsyncIterator[httpx.AsyncClient]:
-    settings = EngineSettings(redis_url=store_server.url, partitions=1, cached_panes_bytes=0)
+    settings = EngineSettings(redis_url=store_server.url, partitions=1, held_panes_bytes=0)
     async with Engine(settings, works_here=True) as engine:
         app = create_app(Settings(), Connection(engine.inbox, engine.registry, engine))
         transport = httpx.ASGITransport(app=app)

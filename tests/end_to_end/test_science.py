@@ -643,9 +643,9 @@ def test_the_library_gives_the_numbers_of_the_service(voted, scanned):
         "label_counts": scanned_batch.label_counts.tolist(),
         "cases": scanned_batch.cases.tolist(),
     }
-    answer = deployment.client.put("/v1/models/plain", json={"task": "binary", "classes": 2})
+    answer = deployment.client.put("/v1/models/plain-binary", json={"task": "binary", "classes": 2})
     assert answer.status_code == 201
-    deployment.post("/v1/models/plain/predictions", binary)
+    deployment.post("/v1/models/plain-binary/predictions", binary)
     slugs = ",".join(METRICS)
     models = {
         "votes": (voted_columns, PaneSpec("multiclass", 3)),

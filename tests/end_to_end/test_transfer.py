@@ -224,7 +224,9 @@ def watched(tmp_path_factory):
                 )
                 assert answer.status_code == 200, answer.text
         # The last cohorts are sealed a moment after their window has matured.
-        eventually(lambda: deployment.get(f"{path}/drift")["status"] == "alarm", seconds=40, pause_s=1.0)
+        eventually(
+            lambda: deployment.get(f"{path}/drift")["status"] == "alarm", seconds=40, pause_s=1.0
+        )
         yield deployment
 
 

@@ -89,7 +89,7 @@ class JoinMachine(RuleBasedStateMachine):
         self.uncommitted: list = []
         # The naive model.
         self.sent: dict[str, dict] = {}
-        self.ratings: dict[str, Counter] = {}
+        self.unnamed: dict[str, Counter] = {}
         self.ratings: dict[str, dict[str, tuple[int, int]]] = {}
         self.deleted: set[str] = set()
 
@@ -135,14 +135,14 @@ class JoinMachine(RuleBasedStateMachine):
                 "weight": weight,
                 "site": site,
             }
-            self.ratings.setdefault(name, Counter()).update(labels)
+            self.unnamed.setdefault(name, Counter()).update(labels)
 
     @rule(name=IDS, class_index=CLASSES, n=st.integers(1, 3))
     def vote(self, name, class_index, n):
         """Unnamed ratings, before or after their prediction."""
         self._label(LabelRow(name, {class_index: n}, []))
         if name not in self.deleted:
-            self.ratings.setdefault(name, Counter()).update({class_index: n})
+            self.unnamed.setdefault(name, Counter()).update({class_index: n})
 
     @rule(words=st.lists(WORDS, min_size=1, max_size=8))
     def rate(self, words):
@@ -193,7 +193,7 @@ class JoinMachine(RuleBasedStateMachine):
         self.apply(lambda join: join.deletion(CONFIG, name, now))
         self.deleted.add(name)
         self.sent.pop(name, None)
-        self.ratings.pop(name, None)
+        self.unnamed.pop(name, None)
         self.ratings.pop(name, None)
 
     @precondition(lambda self: self.uncommitted)
@@ -273,7 +273,7 @@ class JoinMachine(RuleBasedStateMachine):
         return pane
 
     def _counts(self, name):
-        counts = Counter(self.ratings.get(name, Counter()))
+        counts = Counter(self.unnamed.get(name, Counter()))
         counts.update(
             class_index
             for class_index, _ in self.ratings.get(name, {}).values()

@@ -269,6 +269,6 @@ def test_the_memory_limit_is_the_smallest_of_the_cgroups(tmp_path, files, own, e
 def test_the_default_bound_is_a_quarter_of_the_memory_limit(monkeypatch):
     settings = EngineSettings()
     assert PaneBudget.of(settings).limit_bytes == memory_limit_bytes() // 4
-    assert PaneBudget.of(settings.replace(cached_panes_bytes=123)).limit_bytes == 123
+    assert PaneBudget.of(settings.replace(held_panes_bytes=123)).limit_bytes == 123
     monkeypatch.setenv("CALIBRANT_HELD_PANES_BYTES", "0")
     assert PaneBudget.of(EngineSettings()).limit_bytes == 0

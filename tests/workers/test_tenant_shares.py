@@ -207,7 +207,8 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
     n, (first, more) = bench.run(scene())
     assert n == ask.MAX_QUEUED_OF_TENANT
     assert [b'"b/m"' in each for each in first] == [False, True], "one of each tenant"
-    assert [b'"b/m"' in each for each in more].index(True) == 1, "tenants take turns"
+    # Queries of one process go over several connections, so two of them may arrive in the other order.
+    assert [b'"b/m"' in each for each in more].index(True) in (1, 2), "tenants take turns"
     assert len(more) == n, "all of the first tenant but one, and one of the other"
     assert not any(each.locked() for each in client._turns.values())
 

@@ -61,7 +61,7 @@ class PaneBudget:
     @classmethod
     def of(cls, settings: EngineSettings) -> PaneBudget:
         """Return the configured budget. Default: a quarter of the memory limit."""
-        given = settings.cached_panes_bytes
+        given = settings.held_panes_bytes
         return cls(memory_limit_bytes() // 4 if given is None else given)
 
     @property

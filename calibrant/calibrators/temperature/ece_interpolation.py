@@ -62,7 +62,7 @@ def stored_ece(count: Floats, gap: Floats, min_count: float) -> Floats:
 
     Examples
     --------
-    >>> kept_ece(np.array([40.0, 60.0]), np.array([8.0, -6.0]), 50.0).tolist()
+    >>> stored_ece(np.array([40.0, 60.0]), np.array([8.0, -6.0]), 50.0).tolist()
     0.1
     """
     kept = (count > 0.0) & (count >= min_count * (1.0 - 1e-9))
