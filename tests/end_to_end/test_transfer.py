@@ -235,6 +235,8 @@ ABOUT_IT = (
 )  # fmt: skip
 
 
+# Whether the last week alarms depends on which days were sealed before the promotion; a busy machine seals fewer.
+@pytest.mark.slow
 def test_alarm_and_maps_move_along(watched, embedded):
     path = "/v1/models/watched"
     content = watched.client.get(f"{path}/export").content
