@@ -95,5 +95,5 @@ def map_errors() -> Iterator[None]:
         raise MapsFull() from error
     except PromotionConflict as error:
         raise PreconditionFailed(
-            "Another map was promoted meanwhile; read the current one again first."
+            "Another map was promoted meanwhile. Read the current map again, and send its ETag in If-Match."
         ) from error

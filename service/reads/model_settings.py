@@ -43,7 +43,9 @@ def lasting(text: str) -> str:
     """Return a duration unchanged; reject all but whole seconds, a century at most."""
     seconds = parse_duration(duration(text))
     if seconds != int(seconds) or seconds > MAX_S:
-        raise PydanticCustomError("whole_seconds", "a duration of whole seconds, at most P36525D")
+        raise PydanticCustomError(
+            "whole_seconds", "expected a duration of whole seconds, at most P36525D"
+        )
     return text
 
 
@@ -71,7 +73,7 @@ def named_or_numbered(value: Any) -> Any:
     )
     if not good:
         raise PydanticCustomError(
-            "classes", "a list of names of 1 to 200 characters, or the number of classes"
+            "classes", "expected a list of names of 1 to 200 characters, or the number of classes"
         )
     for place, each in enumerate(value):
         if any(category(letter) in NOT_IN_NAMES for letter in each):
@@ -198,7 +200,9 @@ class ModelSettings(BaseModel):
     @model_validator(mode="after")
     def _agree(self) -> "ModelSettings":
         if self.n_classes is None:
-            raise PydanticCustomError("missing", "classes are needed: names, or their number")
+            raise PydanticCustomError(
+                "missing", "Received no classes; expected their names or their number."
+            )
         return self
 
     @property

@@ -189,7 +189,11 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
 def drawing(query: CasesParameters, name: str, class_: str | None, config: ModelConfig) -> Draw:
     """Return the function of the requested figure; reject a class that does not count and a missing case."""
     if name == "case" and query.case is None:
-        raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
+        raise unanswerable(
+            "/case",
+            "missing",
+            "Received figure=case without a case; expected its name. Add the parameter `case`.",
+        )
     draw = FIGURES[name]
     if class_ is None:
         return draw

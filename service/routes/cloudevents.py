@@ -195,7 +195,7 @@ class _Delivery:
                 )
             except HalvesFull as error:
                 raise BacklogFull(
-                    "Too many events wait for their request or response.",
+                    "Too many events wait for their request or response. Send this event again later.",
                     retry_after_s=error.retry_after_s,
                 ) from error
         if other is None:
