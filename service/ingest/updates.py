@@ -23,7 +23,9 @@ class UpdateHead(BaseModel):
         None,
         description="Sender of the total, with `cumulative`; origin of the batch, with `offsets`.",
     )
-    epoch: int | None = Field(None, ge=0, lt=2**53, description="Raised by a restart.")
+    epoch: int | None = Field(
+        None, ge=0, lt=2**53, description="The sender increases it at each restart."
+    )
     sequence: int | None = Field(
         None, ge=0, lt=2**53, description="A total with a larger one replaces the stored total."
     )

@@ -106,14 +106,19 @@ class AlarmBody(BaseModel):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Maximum gap that is no drift.",
+        description="Maximum gap that does not count as drift.",
     )
     false_alarms: Annotated[str, AfterValidator(rare)] = Field(
-        DEFAULT_FALSE_ALARMS, description="Maximum number over all slices, on average."
+        DEFAULT_FALSE_ALARMS,
+        description="Maximum number of false alarms over all slices together, on average.",
     )
-    bucket: Duration = Field(DEFAULT_BUCKET, description="Length of a cohort, whole panes.")
+    bucket: Duration = Field(
+        DEFAULT_BUCKET, description="Length of a cohort, a multiple of the model's panes."
+    )
     against: Literal["tolerance", "reference"] = Field(
-        "tolerance", description="Is it calibrated, or did it change from the reference?"
+        "tolerance",
+        description="`tolerance`: is the model calibrated within the tolerance? "
+        "`reference`: did calibration change from the first cohorts?",
     )
     reference: Duration = Field(
         DEFAULT_REFERENCE,
@@ -126,7 +131,7 @@ class AlarmBody(BaseModel):
     )
     scores: Literal["mapped", "raw"] = Field(
         "mapped",
-        description="Bets are on scores as the current calibration map makes them, or as sent.",
+        description="`mapped`: bets use scores after the current calibration map. `raw`: scores as sent.",
     )
     raters: Annotated[str, AfterValidator(policy)] = Field(
         "mean", description="Label policy: pooled, mean, majority, single, or rater:NAME."
@@ -135,10 +140,10 @@ class AlarmBody(BaseModel):
         DEFAULT_RATERS,
         ge=0,
         le=MAX_RATERS,
-        description="Named raters with a detector of their own.",
+        description="Maximum number of named raters with a separate detector.",
     )
     false_flags: float = Field(
-        0.05, gt=0, lt=1, description="Share of flagged slices that may be so by chance."
+        0.05, gt=0, lt=1, description="Maximum expected share of false flags among flagged slices."
     )
     webhooks: list[WebhookBody] = Field([], max_length=MAX_WEBHOOKS)
 

@@ -58,7 +58,7 @@ class PromotionRecord(BaseModel):
     reason: str
     override: bool
     evidence: dict[str, Any] | None
-    warnings: list[ProblemError] = Field([], description="What the promotion costs elsewhere.")
+    warnings: list[ProblemError] = Field([], description="Side effects of the promotion.")
 
 
 async def document(request: Request, ingest: IngestService) -> dict[str, Any]:

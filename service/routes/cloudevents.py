@@ -81,7 +81,7 @@ class EventQuery(BaseModel):
 
 
 class EventResponse(BaseModel):
-    """What became of an event."""
+    """Outcome of an event."""
 
     outcome: Literal["accepted", "skipped", "waiting"] = Field(
         description="Waiting: request or response, kept for 120 s until the other comes."

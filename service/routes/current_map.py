@@ -94,7 +94,7 @@ class CurrentMapResponse(MapVersion):
         200: success(
             CurrentMapResponse,
             "The current map",
-            ETag="Its promotion.",
+            ETag="Changes with each promotion.",
             Cache_Control="How long it may be used while the service is unavailable.",
         ),
         304: {"description": "The promotion is the one that If-None-Match names"},
@@ -125,7 +125,7 @@ async def get_current_map(
     "/v1/models/{model}/maps/current",
     operation_id="promoteMap",
     responses={
-        200: success(CurrentMapResponse, "The current map", ETag="Its promotion."),
+        200: success(CurrentMapResponse, "The current map", ETag="Changes with each promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("The version and the reason", json=Promotion),

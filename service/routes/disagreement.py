@@ -93,7 +93,7 @@ class WaysBody(BaseModel):
     )
     parts: list[Literal["fit", "score"]] | None = Field(
         None,
-        description="Which rows fit and which score. Default: two halves of the units, by hash.",
+        description="Per row: `fit` or `score`. Default: two halves of the units, by hash.",
     )
     ids: list[Name] | None = None
     units: list[Name] | None = Field(None, description="Independent units; a unit is not split.")
@@ -141,7 +141,9 @@ class DisagreementResponse(BaseModel):
 
 
 DIAGRAM: dict[str, Any] = success(
-    DisagreementResponse, "The disagreement, or its diagram", ETag="State and query."
+    DisagreementResponse,
+    "The disagreement, or its diagram",
+    ETag="Changes with the state and the query.",
 )
 
 

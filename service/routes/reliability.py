@@ -39,7 +39,9 @@ class ReliabilityResponse(BaseModel):
     state_version: str
 
 
-TABLE = success(ReliabilityResponse, "The table, or the diagram", ETag="State and query.")
+TABLE = success(
+    ReliabilityResponse, "The table, or the diagram", ETag="Changes with the state and the query."
+)
 
 
 @router.get(

@@ -99,7 +99,7 @@ class SectionOptions(BaseModel):
     points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
     frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
     case: str | None = Field(
-        None, max_length=200, description="Of `cases`: one whose table is added."
+        None, max_length=200, description="For `cases`: name of a case whose table is added."
     )
     packed: bool = Field(
         False,

@@ -60,11 +60,13 @@ class MapBody(BaseModel):
     masks: dict[str, list[list[int]]] | None = Field(
         None, description="Instead: one per reader, by name; at most 9."
     )
-    image: list[list[float]] | None = Field(None, description="Drawn below the map.")
+    image: list[list[float]] | None = Field(
+        None, description="Image drawn below the map: one number per pixel."
+    )
 
 
 class MapCounts(BaseModel):
-    """Pixels of one mask."""
+    """Counts of pixels for one mask."""
 
     true_positive: int
     false_negative: int

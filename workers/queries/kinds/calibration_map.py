@@ -87,9 +87,9 @@ class MapFitQuery(Including):
         None,
         ge=1,
         le=1200,
-        description="For maps that bin. Default: 15, or the nearest exact number.",
+        description="Number of bins, for methods with bins. Default: 15, or the nearest exact number.",
     )
-    binning: Binning = Field("equal_width", description="For maps that bin.")
+    binning: Binning = Field("equal_width", description="Binning, for methods with bins.")
     ci: float = CI
     class_: str | None = Field(
         None,
