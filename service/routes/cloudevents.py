@@ -84,7 +84,7 @@ class EventResponse(BaseModel):
     """Outcome of an event."""
 
     outcome: Literal["accepted", "skipped", "waiting"] = Field(
-        description="Waiting: request or response, kept for 120 s until the other comes."
+        description="`waiting`: the request or response is stored for 120 s, until the other arrives."
     )
     reason: str | None = Field(description="Why it was skipped.")
     batch: IngestResponse | None = None

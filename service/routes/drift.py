@@ -88,7 +88,8 @@ class DriftResponse(BaseModel):
     )
     dispersion: dict[str, Any] | None = Field(
         None,
-        description="Variation between cohorts: `phi` tempers the evidence, `caution` divides it, `run_in_days` of the run-in are left.",
+        description="Variation between cohorts: `phi` divides a cohort's log evidence, `caution` the log statistic; "
+        "`run_in_days`: days left of the run-in.",
     )
     assumptions: list[str] = []
     recommendation: Recommendation

@@ -22,7 +22,8 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
     """Which metrics, over which data, and of which parts of it."""
 
     every: Duration | None = Field(
-        None, description="A series: metrics of each part of this length, whole panes (P1D)."
+        None,
+        description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D).",
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."

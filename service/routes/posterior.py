@@ -79,7 +79,7 @@ class PosteriorResponse(BaseModel):
     disagreement: list[float] = Field(description="Probability that two further raters differ.")
     prior_disagreement: list[float]
     member_weights: list[list[float]] | None = Field(
-        description="By prediction, given the ratings."
+        description="Weights of the members for each prediction, given the ratings."
     )
 
 

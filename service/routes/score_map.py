@@ -51,7 +51,7 @@ class MapQuery(BaseModel):
 
 
 class MapBody(BaseModel):
-    """Probabilities of one class over an image, and what raters marked."""
+    """Probabilities of one class over an image, and the masks of the raters."""
 
     model_config = ConfigDict(extra="forbid")
 
