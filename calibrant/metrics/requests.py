@@ -200,7 +200,9 @@ def read_option(
     """
     if name not in options:
         listed = ", ".join(options) or "none"
-        detail = f"Received the option {name[:60]!r} of {slug}; expected one of: {listed}."
+        detail = (
+            f"Received the option {name[:60]!r}, which {slug} does not take; it takes {listed}."
+        )
         raise CalibrationInputError.at(pointer, "unknown_option", detail)
     try:
         return options[name].read(value)

@@ -44,7 +44,7 @@ def read_arrays(
     """
     label = _array(fields.get("label"), f"{pointer}/label", None)
     if n_classes is not None and len(label) != n_classes:
-        detail = f"Received {len(label)} pairs of histograms; expected {n_classes}, one for each class of the model."
+        detail = f"Received {len(label)} pairs of histograms; expected one for each of the model's {n_classes} classes."
         raise CalibrationInputError.at(f"{pointer}/label", "shape", detail)
     histogram = ConfidenceHistogram.empty(len(label), label.shape[2])
     histogram.label = label

@@ -287,7 +287,9 @@ def reject_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
         taken = sorted(
             {other for each in requests for other in SHARED if takes(each.metric, other)}
         )
-        detail = f"Received {name}={value}, which none of the requested metrics takes; expected one of: {', '.join(taken)}."
+        detail = (
+            f"None of the requested metrics takes {name}={value}; they take {', '.join(taken)}."
+        )
         raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
 
 
