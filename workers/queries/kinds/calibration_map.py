@@ -105,7 +105,7 @@ class MapFitQuery(Including):
         place = None if self.class_ is None else str(class_index(self.class_, config, "/class"))
         if place is not None and "class" not in MAPS[slug].scopes:
             others = ", ".join(name for name, each in MAPS.items() if "class" in each.scopes)
-            detail = f"Received class with method {slug}, which does not map one class alone. Leave class out, or choose one of {others}."
+            detail = f"Received class, but {slug} does not map one class alone. Leave class out, or choose one of {others}."
             raise CalibrationInputError.at("/class", "one_of", detail)
         method = f"{slug}({listed})" if listed else slug
         return self.own(method=method, class_=place, include=self.canonical_include())
