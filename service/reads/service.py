@@ -259,7 +259,9 @@ class ReadService:
             else ", ".join(f"{each}:…" for each in sorted(config.slices))
         )
         raise unanswerable(
-            "/slice", "undeclared_slice", f"The model has no slice {name!r}; declared: {some}."
+            "/slice",
+            "undeclared_slice",
+            f"Received slice {name!r}; expected one that the model declares: {some}.",
         )
 
     async def _awaited(

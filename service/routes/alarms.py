@@ -63,11 +63,11 @@ class AlarmResponse(BaseModel):
     id: str
     event: str | None = Field(
         None,
-        description="Shared by the alarms of one notification: raised together, with one effect.",
+        description="Id of the notification. Alarms of one cohort with the same effect share it.",
     )
     model: str
     title: str = Field(
-        description="Subject: calibration drift, model drift, or rater shift with the raters."
+        description="`calibration drift`, `model drift`, or `rater shift` with the names of the raters."
     )
     scope: str
     slice: str | None

@@ -95,7 +95,9 @@ class ApplyResponse(BaseModel):
     errors: list[ProblemError]
 
 
-FITTED: dict[str, Any] = success(MapResponse, "The map, or its curve", ETag="State and query.")
+FITTED: dict[str, Any] = success(
+    MapResponse, "The map, or its curve", ETag="Changes with the state and the query."
+)
 
 
 @router.get(

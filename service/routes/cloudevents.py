@@ -81,10 +81,10 @@ class EventQuery(BaseModel):
 
 
 class EventResponse(BaseModel):
-    """What became of an event."""
+    """Outcome of an event."""
 
     outcome: Literal["accepted", "skipped", "waiting"] = Field(
-        description="Waiting: request or response, kept for 120 s until the other comes."
+        description="`waiting`: the request or response is stored for 120 s, until the other arrives."
     )
     reason: str | None = Field(description="Why it was skipped.")
     batch: IngestResponse | None = None
@@ -195,7 +195,7 @@ class _Delivery:
                 )
             except HalvesFull as error:
                 raise BacklogFull(
-                    "Too many events wait for their request or response.",
+                    "Too many events wait for their request or response. Send this event again later.",
                     retry_after_s=error.retry_after_s,
                 ) from error
         if other is None:

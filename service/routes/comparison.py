@@ -32,7 +32,7 @@ class ComparisonParameters(ClockQuery, MetricsQuery):
     models: str = Field(
         max_length=1000,
         pattern=f"^{PATTERN}(,{PATTERN})*$",
-        description="The others, with commas between; at most five.",
+        description="Ids of the other models, with commas between; at most five.",
     )
     figure: Literal["dots", "radar"] = Field(
         "dots", description="What an image shows: dots with intervals, or the radar of the paper."
@@ -62,7 +62,9 @@ class ComparisonResponse(BaseModel):
 
 
 COMPARED: dict[str, Any] = success(
-    ComparisonResponse, "The models compared, or a figure", ETag="States and query."
+    ComparisonResponse,
+    "The models compared, or a figure",
+    ETag="Changes with the states and the query.",
 )
 
 

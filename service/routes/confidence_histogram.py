@@ -65,7 +65,7 @@ class ConfidenceResponse(BaseModel):
 
 
 HISTOGRAM: dict[str, Any] = success(
-    ConfidenceResponse, "The histogram, or a figure", ETag="State and query."
+    ConfidenceResponse, "The histogram, or a figure", ETag="Changes with the state and the query."
 )
 
 

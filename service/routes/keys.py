@@ -65,7 +65,7 @@ class NewKey(BaseModel):
         description="Ids of the models that the key covers; `*` at the end covers every id that begins so. Default: all.",
     )
     expires_at: AwareDatetime | None = Field(
-        None, description="From then on the key is rejected. Default: never."
+        None, description="Time from which the key is rejected. Default: never."
     )
 
 

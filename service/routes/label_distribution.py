@@ -38,7 +38,9 @@ class LabelDistributionResponse(BaseModel):
 
 
 MEASURES: dict[str, Any] = success(
-    LabelDistributionResponse, "The measures, or their histograms", ETag="State and query."
+    LabelDistributionResponse,
+    "The measures, or their histograms",
+    ETag="Changes with the state and the query.",
 )
 
 

@@ -22,7 +22,8 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
     """Which metrics, over which data, and of which parts of it."""
 
     every: Duration | None = Field(
-        None, description="A series: metrics of each part of this length, whole panes (P1D)."
+        None,
+        description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D).",
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."
@@ -64,12 +65,12 @@ class MetricsResponse(BaseModel):
     )
     against: dict[str, Any] | None = Field(
         None,
-        description="The other side, its counts, and how much both sides share.",
+        description="The other side: its counts, and the amount of data that both sides share.",
     )
     clock: str | None = Field(
-        None, description="Where the model declares a label horizon: event or sealed."
+        None, description="`event` or `sealed`; present if the model declares a label horizon."
     )
-    sealed_to: str | None = Field(None, description="Where the last sealed cohort ended.")
+    sealed_to: str | None = Field(None, description="End of the last sealed cohort.")
     matured: bool | None = Field(
         None, description="Whether all of the window's cohorts are sealed."
     )
@@ -85,7 +86,7 @@ class MetricsResponse(BaseModel):
     "/v1/models/{model}/metrics",
     operation_id="getMetrics",
     responses={
-        200: success(MetricsResponse, "The metrics", ETag="State and query."),
+        200: success(MetricsResponse, "The metrics", ETag="Changes with the state and the query."),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },

@@ -39,7 +39,9 @@ class ReliabilityResponse(BaseModel):
     state_version: str
 
 
-TABLE = success(ReliabilityResponse, "The table, or the diagram", ETag="State and query.")
+TABLE = success(
+    ReliabilityResponse, "The table, or the diagram", ETag="Changes with the state and the query."
+)
 
 
 @router.get(
@@ -51,7 +53,9 @@ async def get_reliability(
     """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
     if query.binning != "equal_width" and query.against:
         raise unanswerable(
-            "/binning", "equal_width", "bins of equal mass are not the same on two sides"
+            "/binning",
+            "equal_width",
+            "Received another binning with against; expected equal_width. Bins of equal mass differ between two sides.",
         )
     ask = await read.read_query(query)
     if query.against or not read.is_drawn(query.format):

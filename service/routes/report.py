@@ -25,7 +25,12 @@ HTML = "text/html"
 REPORT: dict[str, Any] = {
     "description": "The report",
     "content": {HTML: {"schema": {"type": "string"}}},
-    "headers": {"ETag": {"description": "State and query.", "schema": {"type": "string"}}},
+    "headers": {
+        "ETag": {
+            "description": "Changes with the state and the query.",
+            "schema": {"type": "string"},
+        }
+    },
 }
 
 

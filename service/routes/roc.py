@@ -34,9 +34,9 @@ class RocResponse(BaseModel):
     raters: str
     n: int | None
     n_ratings: int
-    auc: float | None = Field(description="Ties count half.")
+    auc: float | None = Field(description="Area under the curve; ties count half.")
     error_bound: float | None = Field(None, description="Largest error that cells can cause.")
-    positives: float | None = Field(None, description="Weight.")
+    positives: float | None = Field(None, description="Total weight of the positives.")
     negatives: float | None = None
     threshold: list[float | None] = Field(
         description="This score or a higher one counts as positive."
@@ -47,7 +47,9 @@ class RocResponse(BaseModel):
     reason: str | None = None
 
 
-CURVE: dict[str, Any] = success(RocResponse, "The curve, or a figure", ETag="State and query.")
+CURVE: dict[str, Any] = success(
+    RocResponse, "The curve, or a figure", ETag="Changes with the state and the query."
+)
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))

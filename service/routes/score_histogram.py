@@ -87,7 +87,7 @@ class HistogramScores(BaseModel):
     n_bins: int
     mass: float
     nll: dict[str, Any] = Field(
-        description="From bin centres: sum and mean; `exact_mean` where it is known."
+        description="Negative log-likelihood from bin centres: sum and mean; `exact_mean` if it is known."
     )
     brier: dict[str, Any]
     errors: dict[str, Any] = Field(

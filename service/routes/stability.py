@@ -54,10 +54,10 @@ class StabilityResponse(BaseModel):
     metric: str
     subsets: str
     source: str | None = Field(
-        None, description="What subsets are taken from: replicates of units, sample, or cases."
+        None, description="Source of the subsets: replicates of units, sample, or cases."
     )
     n_drawn: int | None = Field(
-        None, description="How many replicates, units of the sample, or cases."
+        None, description="Number of replicates, units of the sample, or cases that are drawn from."
     )
     exact: bool | None = Field(
         None,
@@ -85,7 +85,9 @@ class StabilityResponse(BaseModel):
 
 
 CURVES: dict[str, Any] = success(
-    StabilityResponse, "Curves and baselines, or a figure of the curves", ETag="State and query."
+    StabilityResponse,
+    "Curves and baselines, or a figure of the curves",
+    ETag="Changes with the state and the query.",
 )
 
 

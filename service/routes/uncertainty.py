@@ -40,7 +40,7 @@ class UncertaintyResponse(Estimate):
 
 
 TABLE: dict[str, Any] = success(
-    UncertaintyResponse, "The table, or the diagram", ETag="State and query."
+    UncertaintyResponse, "The table, or the diagram", ETag="Changes with the state and the query."
 )
 
 

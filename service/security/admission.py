@@ -112,7 +112,7 @@ class ServedRequests:
             return
         if self.of[tenant] >= self.limit:
             raise Saturated(
-                f"{self.limit} requests of your tenant are open, as many as it may have at one time."
+                f"{self.limit} requests of your tenant are open, the maximum. Wait for their responses first."
             )
         self.of[tenant] += 1
         scope["served_tenant"] = tenant
