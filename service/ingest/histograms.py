@@ -27,7 +27,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     quoted,
     reject_unknown,
 )
-from calibrant_server.service.ingest.schemas import PaneQuery
+from calibrant_server.service.ingest.schemas import PackedPaneQuery
 from calibrant_server.service.ingest.service import (
     IngestContext,
     digest_of,
@@ -61,7 +61,7 @@ class BatchHead:
         return cls(batch_id_of(document), offsets_of(document))
 
 
-def load_histograms(body: Body, context: IngestContext, query: PaneQuery) -> IngestBatch:
+def load_histograms(body: Body, context: IngestContext, query: PackedPaneQuery) -> IngestBatch:
     """Return the updates that a body holds, or raise every rule that they break."""
     if body.media_type == PACKED_PANE:
         try:
@@ -78,7 +78,7 @@ def load_histograms(body: Body, context: IngestContext, query: PaneQuery) -> Ing
     return _prepared(*_updates_of(body, context), context)
 
 
-def _pane_fields(body: Body, query: PaneQuery) -> dict[str, Any]:
+def _pane_fields(body: Body, query: PackedPaneQuery) -> dict[str, Any]:
     """Return the pane that is a body as an update."""
     slices: dict[str, str] = {}
     for each in query.slice.split(",") if query.slice else ():

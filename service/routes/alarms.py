@@ -16,7 +16,7 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     Reader,
     TheConnection,
-    TheIngest,
+    TheIngestService,
 )
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
 from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
@@ -246,7 +246,7 @@ async def acknowledge_alarm(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    ingest: TheIngest,
+    ingest: TheIngestService,
     prefer: Prefer = None,
 ) -> Response:
     """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays."""

@@ -18,7 +18,7 @@ from calibrant_server.service.figures.case_reliability import draw_one_case, dra
 from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
 from calibrant_server.service.http.lists import ListPage, PageQuery, link_to, page_of
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, or_drawn
 from calibrant_server.service.reads.queries import (
@@ -164,7 +164,7 @@ CASES = success(
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
-async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) -> Response:
+async def list_cases(read: TheReadAccess, query: Annotated[CasesParameters, Query()]) -> Response:
     """Return the metrics of cases as JSON, page by page, or a figure of all cases as SVG or PNG."""
     config = await read.config()
     try:
@@ -172,7 +172,7 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     draw = drawing(query, name, options.get("class"), config)
-    ask = await read.ask(query, figure=query.figure)
+    ask = await read.read_query(query, figure=query.figure)
     if read.is_drawn(query.format):
         return await read.respond(ask, query.format, draw)
     following: list[str] = []

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.dependencies import TheIngest
+from calibrant_server.service.http.dependencies import TheIngestService
 from calibrant_server.service.http.errors import (
     BacklogFull,
     BodyTooLarge,
@@ -103,7 +103,7 @@ async def ingest_cloud_event(
     request: Request,
     caller: Annotated[Caller, Depends(needs("ingest"))],
     query: Annotated[EventQuery, Query()],
-    ingest: TheIngest,
+    ingest: TheIngestService,
 ) -> Response:
     """Accept a request, response or feedback of an inference server (KServe, Knative, Seldon) as CloudEvent 1.0.
 

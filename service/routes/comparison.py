@@ -11,7 +11,7 @@ from calibrant_server.service.figures.dots import draw_dots
 from calibrant_server.service.figures.radar import draw_radar
 from calibrant_server.service.http.parameters import PATTERN
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of, or_drawn
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
@@ -72,7 +72,7 @@ COMPARED: dict[str, Any] = success(
     "/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED)
 )
 async def compare_models(
-    read: TheRead, query: Annotated[ComparisonParameters, Query()]
+    read: TheReadAccess, query: Annotated[ComparisonParameters, Query()]
 ) -> Response:
     """Return the metrics of several models over the same window as JSON, or as a figure in SVG or PNG."""
     first = await read.config()

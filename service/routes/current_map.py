@@ -20,8 +20,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.errors import (
     MapNotBetter,
@@ -135,8 +135,8 @@ async def promote_map(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reads: TheReads,
-    ingest: TheIngest,
+    reads: TheReadService,
+    ingest: TheIngestService,
     settings: AppSettings,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,

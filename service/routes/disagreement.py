@@ -17,7 +17,7 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheIngest,
+    TheIngestService,
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import ModelId, Name
@@ -27,7 +27,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.settings import Settings
@@ -151,10 +151,10 @@ DIAGRAM: dict[str, Any] = success(
     "/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM)
 )
 async def get_disagreement(
-    read: TheRead, query: Annotated[DisagreementParameters, Query()]
+    read: TheReadAccess, query: Annotated[DisagreementParameters, Query()]
 ) -> Response:
     """Return how much raters disagree and how well the model predicts it."""
-    return await read.respond(await read.ask(query), query.format, draw_disagreement)
+    return await read.respond(await read.read_query(query), query.format, draw_disagreement)
 
 
 @router.post(
@@ -172,7 +172,7 @@ async def compare_calibrations(
     caller: MapReader,
     query: Annotated[WaysQuery, Query()],
     connection: TheConnection,
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Fit concentrations, temperature and a head on features to posted ratings and compare them; nothing is stored."""

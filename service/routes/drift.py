@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.drift import draw_drift
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.reads.recommendations import Recommendation
@@ -142,9 +142,9 @@ VERDICT = success(
 
 
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
-async def get_drift(read: TheRead, query: Annotated[DriftParameters, Query()]) -> Response:
+async def get_drift(read: TheReadAccess, query: Annotated[DriftParameters, Query()]) -> Response:
     """Return whether the model's calibration has drifted, with the evidence; as JSON, SVG or PNG."""
-    return await read.respond(await read.ask(query), query.format, draw_drift)
+    return await read.respond(await read.read_query(query), query.format, draw_drift)
 
 
 @router.get(
@@ -159,7 +159,7 @@ async def get_drift(read: TheRead, query: Annotated[DriftParameters, Query()]) -
     },
 )
 async def list_drift_history(
-    read: TheRead, query: Annotated[HistoryParameters, Query()]
+    read: TheReadAccess, query: Annotated[HistoryParameters, Query()]
 ) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
-    return await read.reads.respond(read.request, await read.ask(query))
+    return await read.reads.respond(read.request, await read.read_query(query))

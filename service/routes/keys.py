@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.dependencies import TheConnection, TheIngest
+from calibrant_server.service.http.dependencies import TheConnection, TheIngestService
 from calibrant_server.service.http.errors import (
     InvalidInput,
     KeyConfigured,
@@ -151,7 +151,7 @@ async def create_key(
     caller: KeyAdmin,
     keyring: TheKeyring,
     connection: TheConnection,
-    ingest: TheIngest,
+    ingest: TheIngestService,
 ) -> Response:
     """Create a key of your tenant; the secret is returned once."""
     wanted = valid(NewKey, await document(request, ingest))

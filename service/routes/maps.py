@@ -15,8 +15,8 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     MapReader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
@@ -86,8 +86,8 @@ async def create_map(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reads: TheReads,
-    ingest: TheIngest,
+    reads: TheReadService,
+    ingest: TheIngestService,
 ) -> Response:
     """Fit a calibration map and freeze it as a version."""
     wanted = valid(NewMap, await document(request, ingest))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
@@ -91,9 +91,11 @@ class MetricsResponse(BaseModel):
         **problems(406, 422),
     },
 )
-async def get_metrics(read: TheRead, query: Annotated[MetricsParameters, Query()]) -> Response:
+async def get_metrics(
+    read: TheReadAccess, query: Annotated[MetricsParameters, Query()]
+) -> Response:
     """Compute any set of metrics over a window."""
-    ask = await read.ask(query)
+    ask = await read.read_query(query)
     if query.by is not None:
         return await read.reads.respond_each(read.request, ask, query.by)
     return await read.reads.respond(read.request, ask)

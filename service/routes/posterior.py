@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import ModelId, Name
@@ -110,8 +110,8 @@ async def compute_posterior(
     caller: MapReader,
     query: Annotated[PosteriorParameters, Query()],
     connection: TheConnection,
-    reads: TheReads,
-    ingest: TheIngest,
+    reads: TheReadService,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Return class probabilities of posted predictions given their ratings; nothing is stored."""
@@ -129,7 +129,7 @@ async def compute_posterior(
     return Response(result, media_type=JSON)
 
 
-async def _fitted(reads: TheReads, config: ModelConfig, query: PosteriorParameters) -> float:
+async def _fitted(reads: TheReadService, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
     ask = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
     found = orjson.loads((await reads.ask(ask)).body)

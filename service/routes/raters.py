@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import WindowQuery
 from calibrant_server.workers.queries.kinds.raters import RatersQuery
@@ -72,6 +72,6 @@ RATERS: dict[str, Any] = success(
         **problems(406, 422),
     },
 )
-async def get_raters(read: TheRead, query: Annotated[RatersParameters, Query()]) -> Response:
+async def get_raters(read: TheReadAccess, query: Annotated[RatersParameters, Query()]) -> Response:
     """Return a metric of each named rater separately, from retained records; a window that is too wide is rejected."""
-    return await read.reads.respond(read.request, await read.ask(query))
+    return await read.reads.respond(read.request, await read.read_query(query))

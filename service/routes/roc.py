@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.roc import draw_roc
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
@@ -53,6 +53,6 @@ CURVE: dict[str, Any] = success(
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))
-async def get_roc(read: TheRead, query: Annotated[RocParameters, Query()]) -> Response:
+async def get_roc(read: TheReadAccess, query: Annotated[RocParameters, Query()]) -> Response:
     """Return the receiver operating characteristic of a score as JSON, SVG or PNG."""
-    return await read.respond(await read.ask(query), query.format, draw_roc)
+    return await read.respond(await read.read_query(query), query.format, draw_roc)

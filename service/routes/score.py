@@ -23,7 +23,7 @@ from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
@@ -219,7 +219,7 @@ async def score_once(
     request: Request,
     caller: Scorer,
     query: Annotated[ScoreParameters, Query()],
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Score one posted batch; nothing is stored. As SVG or PNG, the reliability diagram."""

@@ -11,7 +11,7 @@ from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.confidence import read_confidence
@@ -114,7 +114,7 @@ async def score_confidence_histogram(
     request: Request,
     caller: Scorer,
     query: Annotated[ScoreHistogramQuery, Query()],
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Score one posted confidence histogram; nothing is stored."""

@@ -15,7 +15,7 @@ from calibrant_server.service.figures.probability_map import (
     regions,
 )
 from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
@@ -99,7 +99,7 @@ async def score_map(
     request: Request,
     caller: Scorer,
     query: Annotated[MapQuery, Query()],
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Compare a probability map with reference masks, or draw it with contours of true and false positives and false negatives."""

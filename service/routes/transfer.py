@@ -20,7 +20,7 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     AppSettings,
     TheConnection,
-    TheIngest,
+    TheIngestService,
 )
 from calibrant_server.service.http.errors import (
     AnswerLate,
@@ -140,7 +140,7 @@ async def import_model(
     model: ModelId,
     request: Request,
     caller: Admin,
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Import a model that another service exported. The id must be unused. A request that was cut off can be sent again."""
