@@ -272,8 +272,8 @@ class BatchAppender:
         n_records = int(settings.retained_records * full.share)
         n_bytes = int(settings.retained_bytes * full.share)
         detail = (
-            f"{full.n_records} records of {full.n_bytes} bytes are retained by id, or wait, in the partition of this model; the "
-            f"maximum is {n_records} records and {n_bytes} bytes. None is dropped before its retention, so there is no room "
+            f"{full.n_records} records of {full.n_bytes} bytes are retained by id, or wait, in the partition of this model, "
+            f"with a limit of {n_records} records and {n_bytes} bytes. None is dropped before its retention, so there is no room "
             f"for {batch.n_accepted} new ones. Labels of stored predictions are still accepted."
         )
         return RecordsFull(detail, int(settings.housekeeping_s) + 1)
