@@ -114,7 +114,9 @@ def mean_l1_ace_loss(
     """
     if not len(probabilities) or len(probabilities) != len(labels):
         raise CalibrationInputError.at(
-            "/probabilities", "length", "at least one image, and labels for each"
+            "/probabilities",
+            "length",
+            "Received no image, or not one set of labels per image; expected both.",
         )
     losses = [
         l1_ace_loss(p, y, bins, membership=membership, edges=edges, mask_missing=mask_missing)
@@ -201,7 +203,9 @@ def checked_weights(weights: Floats | None, n: int) -> Floats:
     factors = np.asarray(weights, np.float64)
     if factors.shape != (n,) or not (np.isfinite(factors) & (factors >= 0)).all():
         raise CalibrationInputError.at(
-            "/weights", "range", f"expected {n} finite weights that are at least 0"
+            "/weights",
+            "range",
+            f"Received other weights; expected {n} finite numbers of at least 0.",
         )
     return factors
 

@@ -47,7 +47,7 @@ def check_name(name: str, pointer: str) -> str:
     if NAME.fullmatch(name):
         return name
     shown = name if len(name) <= 40 else name[:40] + "…"
-    detail = f"{shown!r} breaks the rule for ids: {NAME_RULE}"
+    detail = f"Received id {shown!r}; expected {NAME_RULE}"
     raise InvalidName(detail, errors=[Violation(pointer, "id", detail)])
 
 
@@ -145,12 +145,6 @@ def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
         if weights:
             return max(weights)
     return 0.0
-
-
-_VALID_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
-
-
-_VALID_PARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})")
 
 
 def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:

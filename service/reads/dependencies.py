@@ -30,7 +30,7 @@ class ReadAccess:
         """Return the model; reject an unknown one."""
         return await model_of(self.connection, self.caller, self.model)
 
-    async def ask(self, parameters: Query, **shown: str | None) -> ReadQuery:
+    async def read_query(self, parameters: Query, **shown: str | None) -> ReadQuery:
         """Return the query of a read's parameters, with its window and the other side of a comparison.
 
         `shown` is the part of the result that a figure shows.
@@ -82,5 +82,5 @@ async def _map_read(
 
 
 # Coroutines: FastAPI would call the class itself in another thread.
-TheRead = Annotated[ReadAccess, Depends(_read)]
+TheReadAccess = Annotated[ReadAccess, Depends(_read)]
 TheMapRead = Annotated[ReadAccess, Depends(_map_read)]

@@ -73,23 +73,23 @@ class ValidatedQuery:
     route: Any
 
 
-class ResponseCache:
-    """Cache of valid queries by caller and request; the least recently used ones are dropped."""
+class ValidatedQueries:
+    """Queries that had a response, by caller and request; the least recently used ones are dropped."""
 
     def __init__(self, most: int = 1024, longest: int = 1024) -> None:
         self.longest = longest
-        self._posed: LRUCache[tuple[Any, ...], ValidatedQuery] = LRUCache(most)
+        self._queries: LRUCache[tuple[Any, ...], ValidatedQuery] = LRUCache(most)
 
     def keep(self, request: Request, ask: ReadQuery, media_type: str) -> None:
-        """Cache a query."""
+        """Store a query whose response is sent."""
         scope = request.scope
         name = self._name(request)
         if sum(len(part) for part in name[1:]) <= self.longest:
-            self._posed[name] = ValidatedQuery(ask, media_type, scope.get("route"))
+            self._queries[name] = ValidatedQuery(ask, media_type, scope.get("route"))
 
     def find(self, request: Request) -> ValidatedQuery | None:
         """Return the query of a request, if its caller sent the same request before."""
-        return self._posed.get(self._name(request)) if self._posed else None
+        return self._queries.get(self._name(request)) if self._queries else None
 
     def _name(self, request: Request) -> tuple[Any, ...]:
         scope = request.scope
@@ -114,12 +114,12 @@ class ReadService:
 
     Attributes
     ----------
-    responses : cache of queries with earlier responses
+    validated : queries that had a response before
     """
 
     def __init__(self, connection: Connection) -> None:
         self.inbox = connection.inbox
-        self.responses = ResponseCache()
+        self.validated = ValidatedQueries()
 
     async def respond(
         self,
@@ -140,7 +140,7 @@ class ReadService:
                 await self._reject_undeclared(ask.config, ask.view.slice)
             state = await self._awaited(ask, media_type, known, wait)
             if ask.comparison is None:
-                self.responses.keep(request, ask, media_type)
+                self.validated.keep(request, ask, media_type)
             if names(known, state.etag):
                 return Response(status_code=304, headers={**headers, "ETag": state.etag})
             result = await self._ask(ask, state.window, state.other, state.version)
@@ -195,19 +195,19 @@ class ReadService:
 
     async def unchanged(self, request: Request) -> Response | None:
         """Return 304 for one read of the store if the same query had a response before and nothing has changed since."""
-        posed = self.responses.find(request)
-        if posed is None:
+        validated = self.validated.find(request)
+        if validated is None:
             return None
-        ask = posed.ask
+        ask = validated.ask
         state = await self.inbox.unchanged_state(ask.config, ask.slice_name, ask.query.needs)
         if state is None:
             return None
         window = resolved(ask, state.marks)
-        etag = etag_of(ask, posed.media_type, window, state.name(window))
+        etag = etag_of(ask, validated.media_type, window, state.name(window))
         if not names(entity_tags(request, "if-none-match"), etag):
             return None
         request.scope["route"] = (
-            posed.route
+            validated.route
         )  # the metrics count the route that would have responded
         return Response(status_code=304, headers={**HEADERS, "ETag": etag})
 
@@ -259,7 +259,9 @@ class ReadService:
             else ", ".join(f"{each}:…" for each in sorted(config.slices))
         )
         raise unanswerable(
-            "/slice", "undeclared_slice", f"The model has no slice {name!r}; declared: {some}."
+            "/slice",
+            "undeclared_slice",
+            f"Received slice {name!r}; expected one that the model declares: {some}.",
         )
 
     async def _awaited(

@@ -49,7 +49,7 @@ class PaneCache:
         self._keys = keys
         self._numerics = numerics
         self._budget = budget
-        self._held: dict[PaneKey, CachedPane] = {}
+        self._panes: dict[PaneKey, CachedPane] = {}
         self._tails: dict[PaneKey, CachedTail] = {}
         self._used: dict[CacheKey, int] = {}
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
@@ -65,11 +65,11 @@ class PaneCache:
     def forget(self) -> None:
         """Drop everything: the state of the store is unknown."""
         self._budget.begin(self)
-        dropped: list[CacheKey] = [*self._held, *map(TailKey, self._tails), *self._samples.keys()]
+        dropped: list[CacheKey] = [*self._panes, *map(TailKey, self._tails), *self._samples.keys()]
         self._samples.forget()
         self._baselines.forget()
-        for held in (self._held, self._tails, self._used, self._marks, self._slices):
-            held.clear()
+        for cached in (self._panes, self._tails, self._used, self._marks, self._slices):
+            cached.clear()
         self._budget.drop(self, dropped)
         self._forget_changes()
 
@@ -98,7 +98,7 @@ class PaneCache:
             (key.model, key.generation) for key in (*wanted, *tails)
         } - self._marks.keys():
             self._marks[model] = node.hgetall(self._keys.marks(*model))
-        missing = [key for key in dict.fromkeys(map(self.place, wanted)) if key not in self._held]
+        missing = [key for key in dict.fromkeys(map(self.place, wanted)) if key not in self._panes]
         missing_tails = [key for key in tails if key not in self._tails and not self._is_old(key)]
         if not missing and not missing_tails:
             return
@@ -109,8 +109,8 @@ class PaneCache:
                 pipe.hgetall(self._keys.tail(key))
             found = pipe.execute()
         for key, fields in zip(missing, found, strict=False):
-            held = self._read(key, fields, configs[key.model, key.generation])
-            self._held[key], self._used[key] = held, held.memory_bytes
+            pane = self._read(key, fields, configs[key.model, key.generation])
+            self._panes[key], self._used[key] = pane, pane.memory_bytes
         for key, fields in zip(missing_tails, found[len(missing) :], strict=True):
             self._tails[key] = self._read_tail(key, fields)
 
@@ -230,7 +230,7 @@ class PaneCache:
         panes = {slice_: replace(key, slice=slice_) for slice_ in rows.n_by_slice}
         self.fetch(panes.values(), (), {(config.key, config.generation): config})
         for slice_, name in panes.items():
-            pane, own = self._held[self.place(name)].pane, [rows]
+            pane, own = self._panes[self.place(name)].pane, [rows]
             if slice_ == ALL_ROWS and filled is not None:
                 pane.merge(filled)
                 own = parts[:-1]
@@ -276,7 +276,7 @@ class PaneCache:
 
     def merge(self, key: PaneKey, delta: Pane) -> None:
         """Add a delta to a fetched pane."""
-        self._held[self.place(key)].pane.merge(delta)
+        self._panes[self.place(key)].pane.merge(delta)
         self._note_posted(key)
 
     def _note_posted(self, key: PaneKey) -> None:
@@ -285,7 +285,7 @@ class PaneCache:
 
     def claim(self, claim: Claim) -> str:
         """Replace the earlier running total of a source by a newer one; return the outcome."""
-        held = self._held[self.place(claim.pane)]
+        held = self._panes[self.place(claim.pane)]
         self._note_posted(claim.pane)
         is_daily = claim.pane.start_s < self._marks_of(claim.pane).daily_to
         name = total_field(claim.name, claim.pane.start_s if is_daily else None)
@@ -305,14 +305,14 @@ class PaneCache:
         for key in sorted(self._changed, key=pane_order):
             if self._write(key, commit) and key in self._posted:
                 renewed.add(key)
-            self._held[key].pane.tighten()
-            self._used[key] = self._held[key].memory_bytes
+            self._panes[key].pane.tighten()
+            self._used[key] = self._panes[key].memory_bytes
         self._write_versions(renewed, commit, version)
         self._forget_changes()
 
     def _write(self, key: PaneKey, commit: Commit) -> bool:
         """Write the changed sums of a pane; return whether it has any content."""
-        held = self._held[key]
+        held = self._panes[key]
         parts = held.pane.parts()
         changed: dict[str, bytes] = {
             name: value for name, value in parts.items() if held.parts.get(name) != value
@@ -355,4 +355,4 @@ class PaneCache:
         elif isinstance(key, TailKey):
             self._tails.pop(key.pane, None)
         else:
-            self._held.pop(key, None)
+            self._panes.pop(key, None)
