@@ -24,12 +24,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the service running")
     parser.add_argument("--port", type=int, default=0, help="default: any free one")
+    parser.add_argument("--days", type=int, default=DAYS, help=f"default: {DAYS}")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 110)
     OUTPUT.mkdir(exist_ok=True)
     server = Server(OUTPUT / "server.log", options.port)
     try:
-        run(server, console)
+        run(server, console, options.days)
     except (DemoFailed, httpx.HTTPError) as failure:
         console.print(f"[bold red]The demo failed:[/bold red] {failure}", soft_wrap=True)
         console.print(f"The last lines of {server.log}:\n{server.last_words()}", markup=False)
@@ -41,7 +42,7 @@ def main() -> int:
     return finish(server, console, options.keep)
 
 
-def run(server: Server, console: Console) -> None:
+def run(server: Server, console: Console, days: int = DAYS) -> None:
     """Train the models, start the service, send the data, report."""
     with console.status("training two classifiers of handwritten digits"):
         deployment = play_deployment()
@@ -50,7 +51,7 @@ def run(server: Server, console: Console) -> None:
     console.print(f"The service runs on {server.url}; its log is {server.log}")
     client = Client(server.url)
     try:
-        timeline = Timeline.until(datetime.now(UTC))
+        timeline = Timeline.until(datetime.now(UTC), days)
         play(client, console, deployment, timeline)
         Report(client, console, deployment, timeline, OUTPUT).print_everything()
     finally:
@@ -58,11 +59,11 @@ def run(server: Server, console: Console) -> None:
 
 
 def play(client: Client, console: Console, deployment: Deployment, timeline: Timeline) -> None:
-    """Send 28 days of batches, with a progress bar in a terminal."""
+    """Send the batches of all days, with a progress bar in a terminal."""
     declare_models(client)
     sent = posts(deployment, timeline)
     console.print(
-        f"Playing {DAYS} days of two deployed models: {len(deployment.digit)} images each, "
+        f"Playing {timeline.days} days of two deployed models: {len(deployment.digit)} images each, "
         f"3 to 5 raters; {NETWORK} as predictions (site A) and panes filled at the edge "
         f"(site B), {LOGISTIC} as histograms"
     )

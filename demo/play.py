@@ -38,9 +38,13 @@ class Timeline:
     end: datetime
 
     @classmethod
-    def until(cls, now: datetime) -> Timeline:
+    def until(cls, now: datetime, days: int = DAYS) -> Timeline:
         end = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        return cls(end - timedelta(days=DAYS), end)
+        return cls(end - timedelta(days=days), end)
+
+    @property
+    def days(self) -> int:
+        return (self.end - self.start).days
 
     def at(self, share: float) -> datetime:
         """Return the time at a share of the timeline, to the millisecond."""
@@ -121,7 +125,7 @@ def _slots(
     deployment: Deployment, timeline: Timeline, rows: NDArray[np.int64], seconds: int
 ) -> Iterator[tuple[datetime, NDArray[np.int64]]]:
     """Group rows by time slice: its start and its rows."""
-    slot = (deployment.when[rows] * DAYS * 86400 // seconds).astype(np.int64)
+    slot = (deployment.when[rows] * timeline.days * 86400 // seconds).astype(np.int64)
     for number in np.unique(slot):
         yield timeline.start + timedelta(seconds=int(number) * seconds), rows[slot == number]
 

@@ -19,13 +19,13 @@ from calibrant.metrics import compute_metrics
 from demo.client import Client
 from demo.digits import Deployment
 from demo.late import LATE, raw, settle
-from demo.play import DAYS, LOGISTIC, NETWORK, Timeline, columns, fill, start_alarm
+from demo.play import LOGISTIC, NETWORK, Timeline, columns, fill, start_alarm
 from demo.server import DemoFailed
 from demo.truth import raw_metrics, raw_temperature, votes_of
 
 METRICS_TOLERANCE = 1e-9  # the order of summation differs
 MAP_TOLERANCE = 1e-12
-FITTED = 6 / DAYS  # share of the time that the map is fitted to
+FITTED = 3 / 14  # share of the time that the map is fitted to
 ALARM_S = 60
 TEMPERATURE_TOLERANCE = 1e-4  # relative; the service fits it without raw rows
 
@@ -195,7 +195,7 @@ class Report:
         deadline = time.monotonic() + ALARM_S
         # The verdict fits maps to the cohorts; their list is cheap to read.
         while (
-            len(self.client.get(f"{path}/history")["cohorts"]) < DAYS
+            len(self.client.get(f"{path}/history")["cohorts"]) < self.timeline.days
             and time.monotonic() < deadline
         ):
             time.sleep(0.5)

@@ -60,15 +60,16 @@ class Server:
     def _wait_until_ready(self) -> None:
         assert self.process is not None
         deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise DemoFailed(f"the service ended with code {self.process.returncode}")
-            try:
-                if httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.1)
+        with httpx.Client(timeout=2) as client:
+            while time.monotonic() < deadline:
+                if self.process.poll() is not None:
+                    raise DemoFailed(f"the service ended with code {self.process.returncode}")
+                try:
+                    if client.get(f"{self.url}/readyz").status_code == 200:
+                        return
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.1)
         raise DemoFailed(f"the service was not ready after {START_S:.0f} s")
 
     def stop(self) -> None:

@@ -55,10 +55,11 @@ def test_raw_metrics_of_a_case_done_by_hand() -> None:
     assert told["nll"] == pytest.approx(-np.log([0.7, 0.7, 0.8, 0.8, 0.1]).mean())
 
 
-def test_plays_to_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("days", [14, pytest.param(28, marks=pytest.mark.slow)])
+def test_plays_to_the_end(tmp_path: Path, days: int) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     played = subprocess.run(
-        [sys.executable, "-m", "demo"],
+        [sys.executable, "-m", "demo", "--days", str(days)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
