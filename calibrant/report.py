@@ -81,7 +81,7 @@ def raters_compared(
 ) -> dict[str, Any]:
     """Each metric under every label policy and of each named rater separately, with the rate at which raters differ."""
     assert view.filling is not None
-    batch, pane_query = view.filling.whole, view.pane_query
+    batch, pane_query = view.filling.complete_batch, view.pane_query
     differ = disagreement(batch.label_counts[batch.row_total > 1])
     found = {
         each.key: {
@@ -98,7 +98,7 @@ def raters_compared(
 
 
 def pane_query_of(params: Mapping[str, Any]) -> PaneQuery:
-    """The question that query parameters ask; those it does not know become its options.
+    """Return the query that parameters describe; parameters that are not its fields become its options.
 
     `binning` may name a membership of `ml1_*` instead of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
     """

@@ -65,9 +65,9 @@ class UnitSums(Accumulator):
 
     def fill(self, filling: Filling) -> None:
         block = self.blocks["bins"]
-        whole = _Occupancy(filling.whole)
-        block.counts[0] += np.bincount(whole.place, minlength=UNIT_BINS)
-        block.sums[0] += np.bincount(whole.place, 1.0 / whole.unit_size, UNIT_BINS)
+        every = _Occupancy(filling.complete_batch)
+        block.counts[0] += np.bincount(every.place, minlength=UNIT_BINS)
+        block.sums[0] += np.bincount(every.place, 1.0 / every.unit_size, UNIT_BINS)
         if not filling.n:
             return
         place = equal_width_bin(filling.score, UNIT_BINS)

@@ -114,8 +114,8 @@ class MapMethod:
 
 def log_odds(score: Floats, clip: float = CLIP) -> Floats:
     """Return ln p - ln(1 - p) of scores clipped to [clip, 1 - clip]."""
-    held = np.clip(score, clip, 1.0 - clip)
-    return np.asarray(np.log(held) - np.log1p(-held))
+    clipped = np.clip(score, clip, 1.0 - clip)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
 
 
 def logistic(value: Floats) -> Floats:

@@ -51,8 +51,8 @@ def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
 
 
 def _features(score: Floats, clip: float = CLIP) -> Floats:
-    held = np.clip(score, clip, 1.0 - clip)
-    return np.stack([np.log(held), -np.log1p(-held)], axis=1)
+    clipped = np.clip(score, clip, 1.0 - clip)
+    return np.stack([np.log(clipped), -np.log1p(-clipped)], axis=1)
 
 
 def _best(

@@ -14,7 +14,7 @@ from calibrant.calibrators.base import REASONS, Floats, MapMethod, Options, Solv
 from calibrant.calibrators.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
 from calibrant.calibrators.held_out_scores import held_out_scores
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
-from calibrant.calibrators.recommendation import Weighing
+from calibrant.calibrators.recommendation import CandidateComparison
 from calibrant.calibrators.registry import found
 from calibrant.calibrators.rows import LabelledRows, log_probabilities
 from calibrant.calibrators.temperature.fit import fit_temperature
@@ -46,8 +46,8 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
     wanted = dict.fromkeys(_method(method).needs)
     if kind == "class" and not keeps_class_tables(spec):
         wanted["sample"] = None
-    held = [name for name in wanted if name != "sample" or Sample.applies(spec)]
-    return ("counts", "histograms", "replicates", cells, *held)
+    available = [name for name in wanted if name != "sample" or Sample.applies(spec)]
+    return ("counts", "histograms", "replicates", cells, *available)
 
 
 def fit(
@@ -266,7 +266,7 @@ def _how(scope: str, scores: str) -> dict[str, Any]:
 
 
 def _filled(cells: Cells) -> Cells:
-    return cells.kept(cells.weight > 0.0)
+    return cells.select(cells.weight > 0.0)
 
 
 def _shown(method: MapMethod, view: View, scope: str, solved: Solved) -> dict[str, Any]:
@@ -311,7 +311,7 @@ def _held_out(
 
 def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
     """Return the held-out losses of the common temperature, on the stored sample or the raw rows, as in the recommendation."""
-    reported = Weighing(view).held_out_temperature("nll")
+    reported = CandidateComparison(view).held_out_temperature("nll")
     return reported["heldout"], reported["heldout_reason"]
 
 

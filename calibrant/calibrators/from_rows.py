@@ -51,7 +51,7 @@ def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str
     """
     view.reject_histograms()
     if view.filling is not None:
-        return labelled_rows(view.filling.whole, view.policy), None
+        return labelled_rows(view.filling.complete_batch, view.policy), None
     about = about_sample(view.pane)
     if about is None:
         raise NoResultError(

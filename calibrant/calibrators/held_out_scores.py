@@ -54,9 +54,9 @@ def held_out_scores(
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = method.at_scores(solved.parameters, before[mine])
-    correct, whole = rows.share[:, class_index], np.arange(len(rows))
+    correct, every_row = rows.share[:, class_index], np.arange(len(rows))
     reported = [
-        losses(_summed(whole, correct, rows.weight, before), each) for each in (before, after)
+        losses(_summed(every_row, correct, rows.weight, before), each) for each in (before, after)
     ]
     first, then = (event_losses(correct, rows.weight, each) for each in (before, after))
     gain: dict[str, Any] = {

@@ -45,7 +45,7 @@ def solve_view(view: View, options: Options) -> Solved:
         if not table.cells.weight.sum() > 0.0:
             return Solved(None, "no_labels")
         return _from_bins(table.cells, table.edges)
-    return solve(view.cells().kept(view.cells().weight > 0), options)
+    return solve(view.cells().select(view.cells().weight > 0), options)
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:

@@ -92,12 +92,12 @@ def solve(cells: Cells, options: Options) -> Solved:
     if options.shrunk:
         factor = _factor(cells, score, residual, correction, slope, solution, curve)
     mapped = np.clip(score + factor * correction, 0.0, 1.0)
-    kept = _corners(cells.weight, score)
-    x, y = score[kept], mapped[kept]
+    corners = _corners(cells.weight, score)
+    x, y = score[corners], mapped[corners]
     moved = float(cells.weight @ np.abs(np.interp(score, x, y) - mapped) / total)
     details = {
         "n_parameters": options.knots,
-        "n_points": len(kept),
+        "n_points": len(corners),
         "shrinkage": factor,
         "error_bound": moved + factor * _order_effect(cells, slope, solution, curve),
     }
@@ -120,7 +120,7 @@ def solve_view(view: View, options: Options) -> Solved:
         The window contains plain histograms, or the class is not stored.
     """
     cells = view.cells()
-    cells = cells.kept(cells.weight > 0.0)
+    cells = cells.select(cells.weight > 0.0)
     reason = why_not(cells)
     if reason is not None:
         return Solved(None, reason)

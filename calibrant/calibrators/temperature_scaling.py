@@ -23,7 +23,7 @@ from calibrant.calibrators.temperature.fit import PROOF, fit_temperature, fit_te
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
 
-KEPT = (
+REPORTED = (
     "standard_error",
     "interval",
     "at_most",
@@ -85,12 +85,12 @@ def solve_view(view: View, options: Options) -> Solved:
     """
     raters, ci = view.pane_query.raters, view.pane_query.ci
     if view.filling is not None:
-        result = fit_temperature_exact(view.filling.whole, raters=raters, ci=ci)
+        result = fit_temperature_exact(view.filling.complete_batch, raters=raters, ci=ci)
     else:
         result = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
     if result["reason"] == "not_in_histogram":
         raise NoResultError(result["reason"], result["detail"], result["n_excluded"])
-    details = {name: result[name] for name in KEPT}
+    details = {name: result[name] for name in REPORTED}
     if result["temperature"] is None:
         return Solved(None, result["reason"], details)
     if result["method"] == "sample":
@@ -105,8 +105,8 @@ def solve_view(view: View, options: Options) -> Solved:
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
     """Return 1 / (1 + exp(-logit(p) / T)) of two classes; 0 and 1 stay unchanged."""
     inside = (score > 0.0) & (score < 1.0)
-    held = np.where(inside, score, 0.5)
-    odds = np.log(held) - np.log1p(-held)
+    safe = np.where(inside, score, 0.5)
+    odds = np.log(safe) - np.log1p(-safe)
     return np.asarray(np.where(inside, logistic(odds / parameters["temperature"]), score))
 
 

@@ -116,10 +116,10 @@ class Pane(PaneState):
 
         The stored sample is cut to `sample_bytes`; of a sum, the largest of its panes. Everything else is exact.
         """
-        kept = self.copy()
-        if kept.keeps("sample") and "sample" in kept._parts:
-            kept.sample.shrink(self.sample_bytes)
-        return kept.pack()
+        stored = self.copy()
+        if stored.keeps("sample") and "sample" in stored._parts:
+            stored.sample.shrink(self.sample_bytes)
+        return stored.pack()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pane:

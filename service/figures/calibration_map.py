@@ -44,8 +44,8 @@ def _figure(result: dict[str, Any], n_classes: int, classes: list[str] | None) -
     figure = sheet(result, "Calibration map", lines, (6.0, 6.4))
     axes = figure.subplots()
     positive = f"probability of {class_named(1, classes)}"
-    whole = positive if n_classes == 2 else "probability"
-    of = {"full": whole, "positive": positive}
+    every_class = positive if n_classes == 2 else "probability"
+    of = {"full": every_class, "positive": positive}
     if result.get("class") is not None:
         of["class"] = f"probability of {class_named(result['class'], classes)}"
     dressed(axes, of.get(result["scope"]) or scope_of(result), "recalibrated")

@@ -30,7 +30,7 @@ class ReadAccess:
         """Return the model; reject an unknown one."""
         return await model_of(self.connection, self.caller, self.model)
 
-    async def ask(self, parameters: Query, **shown: str | None) -> ReadQuery:
+    async def read_query(self, parameters: Query, **shown: str | None) -> ReadQuery:
         """Return the query of a read's parameters, with its window and the other side of a comparison.
 
         `shown` is the part of the result that a figure shows.
@@ -53,12 +53,14 @@ class ReadAccess:
         """Tell whether a figure is requested."""
         return media_type_of(format, self.request) != JSON
 
-    async def respond(self, ask: ReadQuery, format: Format | None, draw: Draw) -> Response:
+    async def respond(self, read_query: ReadQuery, format: Format | None, draw: Draw) -> Response:
         """Respond with JSON, or with the figure that `draw` returns for it."""
         media_type = media_type_of(format, self.request)
         if media_type == JSON:
-            ask = replace(ask, shown=())
-        return await self.reads.respond(self.request, ask, media_type, drawn(draw, media_type))
+            read_query = replace(read_query, shown=())
+        return await self.reads.respond(
+            self.request, read_query, media_type, drawn(draw, media_type)
+        )
 
 
 async def _read(

@@ -178,7 +178,7 @@ async def _result(
         return {}, NOT_READY
     try:
         async with asyncio.timeout_at(until), turns:
-            found = await reads.ask(ReadQuery(resolved_query(query, config), config, view))
+            found = await reads.result(ReadQuery(resolved_query(query, config), config, view))
     except (TimeoutError, ResultTimeoutError):
         return {}, NOT_READY
     except (ResultFailedError, InvalidQuery, SubjectGone, UnknownQueryError):

@@ -168,9 +168,9 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     draw = drawing(query, name, options.get("class"), config)
-    ask = await read.ask(query, figure=query.figure)
+    read_query = await read.read_query(query, figure=query.figure)
     if read.is_drawn(query.format):
-        return await read.respond(ask, query.format, draw)
+        return await read.respond(read_query, query.format, draw)
     following: list[str] = []
 
     async def one_page(body: bytes) -> bytes:
@@ -179,8 +179,8 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
         following.extend([] if cursor is None else [cursor])
         return orjson.dumps(document | {"cases": page, "next": cursor})
 
-    ask = replace(ask, shown=(str(query.limit), query.cursor))
-    response = await read.reads.respond(read.request, ask, JSON, one_page)
+    read_query = replace(read_query, shown=(str(query.limit), query.cursor))
+    response = await read.reads.respond(read.request, read_query, JSON, one_page)
     if following:
         response.headers["Link"] = link_to(read.request, following[0])
     return response

@@ -78,4 +78,4 @@ async def get_confidence_histogram(
     read: TheRead, query: Annotated[ConfidenceParameters, Query()]
 ) -> Response:
     """Return the confidence histogram of a window or a case; it may be posted to another model's histograms."""
-    return await read.respond(await read.ask(query), query.format, draw_confidence)
+    return await read.respond(await read.read_query(query), query.format, draw_confidence)

@@ -152,7 +152,7 @@ async def get_disagreement(
     read: TheRead, query: Annotated[DisagreementParameters, Query()]
 ) -> Response:
     """Return how much raters disagree and how well the model predicts it."""
-    return await read.respond(await read.ask(query), query.format, draw_disagreement)
+    return await read.respond(await read.read_query(query), query.format, draw_disagreement)
 
 
 @router.post(

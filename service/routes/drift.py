@@ -141,7 +141,7 @@ VERDICT = success(
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
 async def get_drift(read: TheRead, query: Annotated[DriftParameters, Query()]) -> Response:
     """Return whether the model's calibration has drifted, with the evidence; as JSON, SVG or PNG."""
-    return await read.respond(await read.ask(query), query.format, draw_drift)
+    return await read.respond(await read.read_query(query), query.format, draw_drift)
 
 
 @router.get(
@@ -157,4 +157,4 @@ async def list_drift_history(
     read: TheRead, query: Annotated[HistoryParameters, Query()]
 ) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
-    return await read.reads.respond(read.request, await read.ask(query))
+    return await read.reads.respond(read.request, await read.read_query(query))

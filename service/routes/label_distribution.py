@@ -51,4 +51,4 @@ async def get_label_distribution(
     read: TheRead, query: Annotated[LabelDistributionParameters, Query()]
 ) -> Response:
     """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
-    return await read.respond(await read.ask(query), query.format, draw_label_distribution)
+    return await read.respond(await read.read_query(query), query.format, draw_label_distribution)

@@ -70,4 +70,4 @@ RATERS: dict[str, Any] = success(RatersResponse, "The raters compared", ETag="St
 )
 async def get_raters(read: TheRead, query: Annotated[RatersParameters, Query()]) -> Response:
     """Return a metric of each named rater separately, from retained records; a window that is too wide is rejected."""
-    return await read.reads.respond(read.request, await read.ask(query))
+    return await read.reads.respond(read.request, await read.read_query(query))

@@ -53,4 +53,4 @@ CURVE: dict[str, Any] = success(RocResponse, "The curve, or a figure", ETag="Sta
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))
 async def get_roc(read: TheRead, query: Annotated[RocParameters, Query()]) -> Response:
     """Return the receiver operating characteristic of a score as JSON, SVG or PNG."""
-    return await read.respond(await read.ask(query), query.format, draw_roc)
+    return await read.respond(await read.read_query(query), query.format, draw_roc)

@@ -92,4 +92,4 @@ CURVES: dict[str, Any] = success(
 @router.get("/v1/models/{model}/stability", operation_id="getStability", responses=or_drawn(CURVES))
 async def get_stability(read: TheRead, query: Annotated[StabilityParameters, Query()]) -> Response:
     """Return how stable a calibration error is as data shrink, for several raters and for one label."""
-    return await read.respond(await read.ask(query), query.format, draw_stability)
+    return await read.respond(await read.read_query(query), query.format, draw_stability)

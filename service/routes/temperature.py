@@ -36,4 +36,4 @@ async def get_temperature(
     """Fit the temperature that scales the model's logits best; as SVG or PNG the losses along it."""
     if read.is_drawn(query.format):
         query = query.model_copy(update={"include": "curve"})
-    return await read.respond(await read.ask(query), query.format, draw_losses)
+    return await read.respond(await read.read_query(query), query.format, draw_losses)

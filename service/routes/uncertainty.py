@@ -51,4 +51,4 @@ async def get_uncertainty(
     read: TheRead, query: Annotated[UncertaintyParameters, Query()]
 ) -> Response:
     """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
-    return await read.respond(await read.ask(query), query.format, draw_uncertainty)
+    return await read.respond(await read.read_query(query), query.format, draw_uncertainty)

@@ -13,7 +13,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import recommendation, scaling_maps, vector
 from calibrant.calibrators.cross_fitting import Halves
 from calibrant.calibrators.from_rows import rows_of, solve_form
-from calibrant.calibrators.recommendation import Weighing, recommend
+from calibrant.calibrators.recommendation import CandidateComparison, recommend
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
@@ -112,7 +112,7 @@ def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(
     objective: str, raw: bool
 ) -> None:
     batch, fresh = batch_of("temperature", 2000, 1), batch_of("temperature", 40_000, 2)
-    found = Weighing(view_of(batch, raw=raw)).held_out_temperature(objective)["heldout"]
+    found = CandidateComparison(view_of(batch, raw=raw)).held_out_temperature(objective)["heldout"]
     if objective == "nll":
         assert found["fitted_to"] == "window" and found["n"] == 2000
         found = found["halves"]
@@ -205,10 +205,10 @@ def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
         columns = {"logits": z, "labels": labels, "ids": [f"{day}.{i}" for i in range(4)]}
         pane["sample"].fill(Filling(Batch.from_columns(columns).batch))
         window.merge(pane)
-    weighing = Weighing(View(window, PaneQuery()))
-    gain = weighing.held_out_temperature("nll")["heldout"]["gain"]["nll"]
+    comparison = CandidateComparison(View(window, PaneQuery()))
+    gain = comparison.held_out_temperature("nll")["heldout"]["gain"]["nll"]
     assert gain["value"] > 0 and gain["interval"] is not None
-    candidates = weighing.recommended()["recommendation"]["evidence"]["candidates"]
+    candidates = comparison.recommended()["recommendation"]["evidence"]["candidates"]
     assert candidates["intercept"] == candidates["slope_intercept"] == {"reason": "few_rows"}
 
 
@@ -285,7 +285,7 @@ def test_a_small_sample_does_not_hide_what_the_window_shows() -> None:
         and evidence["whole_window"]["gain"]["nll"]["interval"][0] > 0
     )
     assert evidence["candidates"]["none"]["beaten_by"] == ["temperature"]
-    heldout = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")["heldout"]
+    heldout = CandidateComparison(View(pane, PaneQuery())).held_out_temperature("nll")["heldout"]
     halves = heldout.pop("halves")
     assert heldout == evidence["whole_window"] | {"fitted_to": "window"}
     assert halves["n"] == evidence["n"] and halves["fitted_to"] == "half_of_rows"
@@ -309,7 +309,7 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
         assert evidence["n"] == 150 and evidence["candidates"]["slope_intercept"] == {
             "reason": "few_units"
         }
-        told = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")
+        told = CandidateComparison(View(pane, PaneQuery())).held_out_temperature("nll")
         labels = {"fitted_to": "window", "halves": None}
         assert told["heldout"] == evidence["whole_window"] | labels
         assert told["heldout_reason"] is None

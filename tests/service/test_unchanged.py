@@ -113,5 +113,5 @@ async def test_what_is_remembered_is_bounded(held, app, inbox):
     for bins, etag in tags.items():
         again = await client.get(f"{URL}&bins={bins}", headers={"If-None-Match": etag})
         assert again.status_code == 304
-    assert len(app.state.reads.responses._posed) == 2
+    assert len(app.state.reads.responses._queries) == 2
     assert inbox.looks < looks + 3

@@ -146,16 +146,16 @@ def test_the_bound_of_real_bytes_holds_over_models_and_partitions(bench):
         for partition, loop in enumerate(loops):
             send(bench, rounds[partition][number], number, n=400)
             loop.step()
-            assert loop._cache._held, "a busy partition caches a pane"
-            held = [pane for each in loops for pane in each._cache._held.values()]
+            assert loop._cache._panes, "a busy partition caches a pane"
+            held = [pane for each in loops for pane in each._cache._panes.values()]
             tails = [tail for each in loops for tail in each._cache._tails.values()]
-            samples = [each for one in loops for each in one._cache._samples._held.values()]
+            samples = [each for one in loops for each in one._cache._samples._cached.values()]
             real = sum(each.memory_bytes for each in (*held, *tails, *samples))
             assert real == budget.total_bytes
             largest = max(pane.memory_bytes for pane in held)
             assert real <= max(budget.limit_bytes, 2 * largest)
             assert largest > 10 * max(sum(map(len, pane.parts.values())) for pane in held)
-    assert {model.key for model in rounds[0]} > {key.model for key in loops[0]._cache._held}
+    assert {model.key for model in rounds[0]} > {key.model for key in loops[0]._cache._panes}
 
 
 def test_the_budget_counts_what_the_allocator_does(bench):
@@ -202,7 +202,7 @@ def test_tails_are_counted_and_evicted_like_panes(bench):
         loop.step()
         assert budget.total_bytes == sum(tail.memory_bytes for tail in loop._cache._tails.values())
         assert budget.total_bytes <= budget.limit_bytes
-    assert 0 < len(loop._cache._tails) < len(models) and not loop._cache._held
+    assert 0 < len(loop._cache._tails) < len(models) and not loop._cache._panes
 
 
 def test_nothing_is_counted_once_a_partition_is_given_up(bench):

@@ -49,7 +49,7 @@ class PaneCache:
         self._keys = keys
         self._numerics = numerics
         self._budget = budget
-        self._held: dict[PaneKey, CachedPane] = {}
+        self._panes: dict[PaneKey, CachedPane] = {}
         self._tails: dict[PaneKey, CachedTail] = {}
         self._used: dict[CacheKey, int] = {}
         self._marks: dict[tuple[str, str], dict[bytes, bytes]] = {}
@@ -65,11 +65,11 @@ class PaneCache:
     def forget(self) -> None:
         """Drop everything: the state of the store is unknown."""
         self._budget.begin(self)
-        dropped: list[CacheKey] = [*self._held, *map(TailKey, self._tails), *self._samples.keys()]
+        dropped: list[CacheKey] = [*self._panes, *map(TailKey, self._tails), *self._samples.keys()]
         self._samples.forget()
         self._baselines.forget()
-        for held in (self._held, self._tails, self._used, self._marks, self._slices):
-            held.clear()
+        for cached in (self._panes, self._tails, self._used, self._marks, self._slices):
+            cached.clear()
         self._budget.drop(self, dropped)
         self._forget_changes()
 
@@ -98,7 +98,7 @@ class PaneCache:
             (key.model, key.generation) for key in (*wanted, *tails)
         } - self._marks.keys():
             self._marks[model] = node.hgetall(self._keys.marks(*model))
-        missing = [key for key in dict.fromkeys(map(self.place, wanted)) if key not in self._held]
+        missing = [key for key in dict.fromkeys(map(self.place, wanted)) if key not in self._panes]
         missing_tails = [key for key in tails if key not in self._tails and not self._is_old(key)]
         if not missing and not missing_tails:
             return
@@ -109,8 +109,8 @@ class PaneCache:
                 pipe.hgetall(self._keys.tail(key))
             found = pipe.execute()
         for key, fields in zip(missing, found, strict=False):
-            held = self._read(key, fields, configs[key.model, key.generation])
-            self._held[key], self._used[key] = held, held.memory_bytes
+            cached = self._read(key, fields, configs[key.model, key.generation])
+            self._panes[key], self._used[key] = cached, cached.memory_bytes
         for key, fields in zip(missing_tails, found[len(missing) :], strict=True):
             self._tails[key] = self._read_tail(key, fields)
 
@@ -204,9 +204,11 @@ class PaneCache:
 
         If one of the panes cannot be read, the rows stay rows, up to twice the bytes of a tail.
         """
-        held = tail.all_rows()
+        tail_rows = tail.all_rows()
         try:
-            self._fill(key, config, [rows for rows in (held, added) if rows is not None], filled)
+            self._fill(
+                key, config, [rows for rows in (tail_rows, added) if rows is not None], filled
+            )
         except UnreadablePane as error:
             if added is not None:
                 tail.append(added)
@@ -230,7 +232,7 @@ class PaneCache:
         panes = {slice_: replace(key, slice=slice_) for slice_ in rows.n_by_slice}
         self.fetch(panes.values(), (), {(config.key, config.generation): config})
         for slice_, name in panes.items():
-            pane, own = self._held[self.place(name)].pane, [rows]
+            pane, own = self._panes[self.place(name)].pane, [rows]
             if slice_ == ALL_ROWS and filled is not None:
                 pane.merge(filled)
                 own = parts[:-1]
@@ -276,7 +278,7 @@ class PaneCache:
 
     def merge(self, key: PaneKey, delta: Pane) -> None:
         """Add a delta to a fetched pane."""
-        self._held[self.place(key)].pane.merge(delta)
+        self._panes[self.place(key)].pane.merge(delta)
         self._note_posted(key)
 
     def _note_posted(self, key: PaneKey) -> None:
@@ -285,11 +287,11 @@ class PaneCache:
 
     def claim(self, claim: Claim) -> str:
         """Replace the earlier running total of a source by a newer one; return the outcome."""
-        held = self._held[self.place(claim.pane)]
+        cached = self._panes[self.place(claim.pane)]
         self._note_posted(claim.pane)
         is_daily = claim.pane.start_s < self._marks_of(claim.pane).daily_to
         name = total_field(claim.name, claim.pane.start_s if is_daily else None)
-        return held.replace_total(name, claim.update, self._numerics)
+        return cached.replace_total(name, claim.update, self._numerics)
 
     def write(self, commit: Commit, version: bytes) -> None:
         """Write all changes into a commit. Panes whose rows only became sums keep their version."""
@@ -305,27 +307,27 @@ class PaneCache:
         for key in sorted(self._changed, key=pane_order):
             if self._write(key, commit) and key in self._posted:
                 renewed.add(key)
-            self._held[key].pane.tighten()
-            self._used[key] = self._held[key].memory_bytes
+            self._panes[key].pane.tighten()
+            self._used[key] = self._panes[key].memory_bytes
         self._write_versions(renewed, commit, version)
         self._forget_changes()
 
     def _write(self, key: PaneKey, commit: Commit) -> bool:
         """Write the changed sums of a pane; return whether it has any content."""
-        held = self._held[key]
-        parts = held.pane.parts()
+        cached = self._panes[key]
+        parts = cached.pane.parts()
         changed: dict[str, bytes] = {
-            name: value for name, value in parts.items() if held.parts.get(name) != value
+            name: value for name, value in parts.items() if cached.parts.get(name) != value
         }
-        changed |= {name: held.sources[name] for name in held.changed_sources}
-        gone = [name for name in held.parts if name not in parts]
-        has_content = bool(changed or held.parts or held.sources)
+        changed |= {name: cached.sources[name] for name in cached.changed_sources}
+        gone = [name for name in cached.parts if name not in parts]
+        has_content = bool(changed or cached.parts or cached.sources)
         if changed:
             commit.set_fields(self._keys.pane(key), changed)
         if gone:
             commit.drop_fields(self._keys.pane(key), gone)
-        held.parts = dict(parts)
-        held.changed_sources = set()
+        cached.parts = dict(parts)
+        cached.changed_sources = set()
         return has_content
 
     def _write_versions(self, panes: Iterable[PaneKey], commit: Commit, version: bytes) -> None:
@@ -355,4 +357,4 @@ class PaneCache:
         elif isinstance(key, TailKey):
             self._tails.pop(key.pane, None)
         else:
-            self._held.pop(key, None)
+            self._panes.pop(key, None)

@@ -145,7 +145,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Seen:
+class WindowSnapshot:
     """Versions of the window's panes by start and the slice's marks, at one moment."""
 
     window: Window

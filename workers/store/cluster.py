@@ -31,7 +31,7 @@ _MIN_READ_INTERVAL_S = 0.1
 _CHANGED = frozenset({"ASK", "CLUSTERDOWN", "MOVED", "TRYAGAIN"})
 _WITHOUT_KEY = frozenset({"CONFIG GET", "INFO", "PING", "TIME"})
 # Two words: under one name the client library would parse the reply into another form.
-_ASK_SLOTS = ("CLUSTER", "SLOTS")
+_CLUSTER_SLOTS = ("CLUSTER", "SLOTS")
 
 
 class SlotMap:
@@ -188,7 +188,7 @@ class ClusterClient(redis.Redis):  # type: ignore[misc]
         problem: Exception | None = None
         for node in self.slots.candidates:
             try:
-                self.slots.learn(self.node(node).execute_command(*_ASK_SLOTS), node)
+                self.slots.learn(self.node(node).execute_command(*_CLUSTER_SLOTS), node)
                 return
             except (RedisError, OSError) as error:
                 problem = error
@@ -275,7 +275,7 @@ class AsyncClusterClient(redis.asyncio.Redis):  # type: ignore[misc]
         problem: Exception | None = None
         for node in self.slots.candidates:
             try:
-                reply = await self.node(node).execute_command(*_ASK_SLOTS)
+                reply = await self.node(node).execute_command(*_CLUSTER_SLOTS)
                 self.slots.learn(reply, node)
                 return
             except (RedisError, OSError) as error:

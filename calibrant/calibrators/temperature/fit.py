@@ -112,7 +112,7 @@ def fit_temperature(
         return exact | counted | {"method": "sample"}
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)
-    found = _answer(
+    found = _result(
         about, lambda: Curve(profile, view.policy, bins, min_count), profile, view.policy
     )
     return found | (_limit(view, ci) if found["at_most"] is not None else {})
@@ -192,7 +192,7 @@ def fit_temperature_exact(
     counts.fill(filling)
     policy = View(Pane(spec), pane_query).policy
     about = _about(spec, counts.named(), objective, raters, ci, bins, min_count, "raw")
-    return _answer(
+    return _result(
         about, lambda: RowCurve(profile, filling, policy, bins, min_count), profile, policy
     )
 
@@ -273,7 +273,7 @@ def _nothing() -> dict[str, Any]:
     }
 
 
-def _answer(
+def _result(
     about: dict[str, Any], make: Any, profile: TemperatureProfile, policy: int
 ) -> dict[str, Any]:
     if not about["n"]:

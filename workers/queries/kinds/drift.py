@@ -120,8 +120,8 @@ def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
         },
         "detector_reason": None,
     }
-    is_whole = not parts_of(alarm.name)[1] and rater_in(alarm.name) is None
-    slices = {"slices": others_of(alarm, settings)} if is_whole else {}
+    is_of_all_rows = not parts_of(alarm.name)[1] and rater_in(alarm.name) is None
+    slices = {"slices": others_of(alarm, settings)} if is_of_all_rows else {}
     return found | head | slices | {"comparison": comparison}
 
 

@@ -36,10 +36,10 @@ def compute(query: MetricsSeriesQuery, inputs: Inputs) -> Result:
 def compare(query: MetricsSeriesQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """Compare each part with the same part of the other model, or with the complete other window."""
     theirs = in_parts(other.panes, query.every_s)
-    whole = None if against.by == "model" else merged(other.panes, other.config)
+    merged_other = None if against.by == "model" else merged(other.panes, other.config)
 
     def compared(begin: int, part: Inputs) -> Result:
-        pane = merged(theirs.get(begin, []), other.config) if whole is None else whole
+        pane = merged(theirs.get(begin, []), other.config) if merged_other is None else merged_other
         return metrics.compare(query, part, replace(other, merged=pane), against)
 
     return _series(query, inputs, compared)
