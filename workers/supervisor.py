@@ -58,7 +58,6 @@ class Supervisor:
         self.store = Store(settings, script_texts)
         self._numerics = numbers or Numerics()
         self._stop = threading.Event()
-        self._beating = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
         self._budget = PaneBudget.of(settings)

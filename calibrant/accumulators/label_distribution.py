@@ -6,7 +6,6 @@ Each prediction counts once, whatever its number of ratings. Rater disagreement 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
@@ -34,7 +33,6 @@ RANGES = {
 }
 HISTOGRAM_BINS = 200
 _CHUNK = 1 << 17
-Floats = NDArray[np.float64]
 
 
 class LabelDistributions(Accumulator):

@@ -249,14 +249,3 @@ def acknowledge(state: DetectorState) -> DetectorState:
         n_tempered=0,
         n_pending=0,
     )
-
-
-def promote(
-    state: DetectorState, map_version: str | None, tolerance: Tolerance | None = None
-) -> DetectorState:
-    """Return the reset state for a new calibration map; processed cohorts stay closed.
-
-    Cohorts differ as much under another map, so that their dispersion is retained if the bins are the same.
-    """
-    begun = fresh(tolerance or state.tolerance, map_version, state.last)
-    return replace(begun, dispersion=state.dispersion) if begun.bets is state.bets else begun

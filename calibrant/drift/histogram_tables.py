@@ -18,7 +18,6 @@ from calibrant.core.pane import Pane
 from calibrant.drift.mapped_scores import Fitted, class_of, scalar
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 EDGES = ("right", "left")
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.core.actions import recommendation
 from calibrant.drift.bets import bets_of
@@ -24,7 +23,6 @@ from calibrant.drift.evidence import log_bets, log_mixture
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 
-Floats = NDArray[np.float64]
 MIN_UNITS = 50
 UNITS_PER_PARAMETER = 20
 MISFIT_P = 0.01

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
@@ -21,7 +20,6 @@ from calibrant.inference.null_reference import few
 POWER, LEVEL = 0.80, 0.05
 _EDGE = 1e-9
 _STEPS, _LARGEST = 60, 20.0
-Floats = NDArray[np.float64]
 
 
 def detectable(view: View, times: float = 1.0) -> dict[str, Any]:

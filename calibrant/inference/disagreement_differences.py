@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
@@ -21,7 +20,6 @@ from calibrant.inference.seeds import SEED
 from calibrant.raters.disagreement_tables import replicated
 from calibrant.raters.label_losses_by_row import Choice, rows_with_several
 
-Floats = NDArray[np.float64]
 MEANS = ("rater_disagreement", "mean_disagreement", "disagreement_loss", "epistemic_loss")
 SMOOTH = ("calibration_loss", "disagreement_ce", "concentration")
 

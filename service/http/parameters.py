@@ -147,12 +147,6 @@ def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
     return 0.0
 
 
-_VALID_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")
-
-
-_VALID_PARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})")
-
-
 def agreed_batch_id(in_body: str | None, in_header: str | None) -> str:
     """Return the id of a batch: from the body or Idempotency-Key, which must be equal, else a new one."""
     if in_header is not None:

@@ -6,7 +6,7 @@ row with -1. Rows and threshold of a day serve every window, slice and cohort, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,11 +130,6 @@ class SampleRows:
         if key not in self.slices:
             return self.take(np.zeros(0, np.int64))
         return self.take(np.asarray(self.slices[key] == value))
-
-    def starting(self, starts: Iterable[int]) -> SampleRows:
-        """Return the rows of some panes."""
-        inside = np.isin(self.starts, list(starts))
-        return self if inside.all() else self.take(inside)
 
     def without(self, hashes: U64) -> SampleRows:
         """Return the rows of other ids."""
