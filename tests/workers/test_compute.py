@@ -19,13 +19,17 @@ from calibrant_server.workers.queries import compute
 from calibrant_server.workers.queries.ask import (
     MAX_QUERIES,
     Other,
+    QueryRequest,
     ResultFailedError,
     ResultTimeoutError,
+    Side,
     UnknownQueryError,
 )
+from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import Against, ResultKind
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
 from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.windows import Window
@@ -211,6 +215,25 @@ def test_a_queue_that_is_full_is_reported_at_once(bench):
     bench.client.zadd(bench.store.keys.first_questions, queue)
     with pytest.raises(ResultTimeoutError, match="too many"):
         bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S))
+
+
+@pytest.mark.parametrize(("pushed_s_ago", "n_computed"), [(7200, 0), (-7200, 1), (0, 1)])
+def test_the_age_of_a_query_is_by_the_clock_of_the_store(
+    bench, monkeypatch, pushed_s_ago, n_computed
+):
+    """A query whose client has left is dropped. Clocks of services and workers do not count; that of the store may be set back."""
+    bench.put_model()
+    monkeypatch.setattr("time.time", lambda: 1e6)
+    n_before, side = len(calls), Side(MODEL.key, "", (0, 1 << 32))
+    query = QueryRequest("d", "sums", SumsQuery().to_dict(), side, "replies", wait_s=5.0)
+    seconds, microseconds = bench.client.time()
+    element = b"%010d%06d " % (seconds - pushed_s_ago, microseconds) + query.to_json()
+    server = QueryServer(
+        Store(bench.settings), Compute(Store(bench.settings), bench.numerics, KINDS)
+    )
+    server._serve(element, server._quick)
+    assert len(calls) - n_before == n_computed
+    assert bench.client.delete("replies") == n_computed
 
 
 def test_quick_answers_do_not_wait_behind_slow_ones(bench, asked):

@@ -187,9 +187,8 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
     client = bench.inbox._queries
 
     def pane_query(tenant: str, i: int) -> QueryRequest:
-        until_s = time.time() + 1.0
         side = Side(f"{tenant}/m", "", (0, 1))
-        return QueryRequest(f"{tenant}{i}", "metrics", {}, side, "nobody", until_s)
+        return QueryRequest(f"{tenant}{i}", "metrics", {}, side, "nobody", 1.0)
 
     queues = bench.store.keys.first_questions, bench.store.keys.more_questions
 

@@ -1,8 +1,8 @@
 """Client of queries in the event loop: any free worker takes a query, and its result returns in a list.
 
 All tasks of one inbox share one reply list and one reader of it. Identical queries that wait at the same time share one
-result. A query lost with its worker is sent again until its deadline; a result computed before
-is then found in the cache.
+result. A query lost with its worker is sent again as long as its client waits; a result computed before
+is then found in the cache. No time of this machine's clock goes to a worker: the clocks of machines differ.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ class QueryRequest:
     query : as JSON values, of the class that `kind` names
     reply_to : list that waits for the result
     against, other : the kind of comparison, and the other side
+    wait_s : how long its client waits, from the time at which the query was put into a queue
     earlier : queries of the same tenant that its process had in the queues before
     """
 
@@ -107,7 +108,7 @@ class QueryRequest:
     query: dict[str, object]
     side: Side
     reply_to: str
-    until_s: float
+    wait_s: float
     against: Against | None = None
     other: Side | None = None
     earlier: int = 0
@@ -214,7 +215,7 @@ class QueryClient:
                 fields,
                 _side(model, slice_, window),
                 self._reply_to,
-                time.time() + deadline_s,
+                deadline_s,
                 against,
                 None if other is None else _side(other.model, other.slice, other.window),
             )
@@ -245,7 +246,7 @@ class QueryClient:
         tenant = tenant_of(pane_query.side.model)
         turns = self._turns.setdefault(tenant, asyncio.Semaphore(MAX_QUEUED_OF_TENANT))
         try:
-            async with asyncio.timeout(pane_query.until_s - time.time()):
+            async with asyncio.timeout(pane_query.wait_s):
                 await turns.acquire()
         except TimeoutError as error:
             raise ResultTimeoutError("too many queries of the tenant wait for workers") from error
@@ -259,15 +260,16 @@ class QueryClient:
                 del self._n_queued[tenant]
 
     async def _until_computed(self, pane_query: QueryRequest) -> Reply:
+        until_s = time.monotonic() + pane_query.wait_s
         async with self._turn(pane_query) as placed:
-            return await self._queued(placed)
+            return await self._queued(placed, until_s)
 
-    async def _queued(self, pane_query: QueryRequest) -> Reply:
+    async def _queued(self, pane_query: QueryRequest, until_s: float) -> Reply:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[pane_query.digest] = replied
         try:
-            while (left_s := pane_query.until_s - time.time()) > 0:
-                await self._send(pane_query)
+            while (left_s := until_s - time.monotonic()) > 0:
+                await self._send(replace(pane_query, wait_s=left_s))
                 self._read_replies()
                 done, _ = await asyncio.wait([replied], timeout=min(left_s, REASK_S))
                 if done:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from redis.exceptions import NoScriptError, RedisError
@@ -76,42 +76,46 @@ class QueryServer:
     def _work_off(
         self,
         queues: list[str],
-        serve: Callable[[QueryRequest, bytes], None],
+        serve: Callable[[QueryRequest], None],
         stop: threading.Event,
     ) -> None:
         while not stop.is_set():
             try:
                 popped = self._store.client.bzpopmin(queues, timeout=_POP_S)
                 if popped is not None:
-                    self._serve(popped[1].partition(b" ")[2], serve)
+                    self._serve(popped[1], serve)
             except RedisError as error:
                 self._store.state.failed(error)
                 stop.wait(0.2)
             except Exception:
                 log.exception("query_failed")
 
-    def _serve(self, raw: bytes, serve: Callable[[QueryRequest, bytes], None]) -> None:
+    def _serve(self, element: bytes, serve: Callable[[QueryRequest], None]) -> None:
         """Serve one query, unless its result exists or no client waits for it."""
+        pushed_us, _, raw = element.partition(b" ")
         pane_query = QueryRequest.from_json(raw)
-        if time.time() > pane_query.until_s:
+        cached = [self._keys.cached_result(pane_query.digest)]
+        now_us, stored = self._store.run_on(self._store.client, "read_result", cached)
+        # Both times are the store's. Its clock may have been set back: then the query counts as new.
+        waited_s = max(0.0, (int(now_us) - int(pushed_us)) / 1e6)
+        if waited_s > pane_query.wait_s:
             return
-        stored = self._store.client.get(self._keys.cached_result(pane_query.digest))
         if stored is not None:
             self._send(pane_query, Reply.from_bytes(stored), is_new=False)
         else:
-            serve(pane_query, raw)
+            serve(replace(pane_query, wait_s=pane_query.wait_s - waited_s))
 
-    def _quick(self, pane_query: QueryRequest, raw: bytes) -> None:
+    def _quick(self, pane_query: QueryRequest) -> None:
         if not self._compute.is_slow(pane_query):
             self._send(pane_query, self._compute.reply(pane_query))
         elif self._is_claimed(pane_query):
             log.debug("query_claimed digest=%s", pane_query.digest)
         else:
-            arguments = [raw, MAX_QUERIES, pane_query.earlier]
+            arguments = [pane_query.to_json(), MAX_QUERIES, pane_query.earlier]
             queue = [self._keys.slow_queries]
             self._store.run_on(self._store.client, "push_query", queue, arguments)
 
-    def _slow(self, pane_query: QueryRequest, raw: bytes) -> None:
+    def _slow(self, pane_query: QueryRequest) -> None:
         claim = self._keys.claim(pane_query.digest)
         if self._store.run_on(self._store.client, "claim", [claim], [_CLAIM_S]):
             try:
