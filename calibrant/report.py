@@ -13,7 +13,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.metrics import DEFAULT_METRICS, compute_metrics, requested, view_for
@@ -49,7 +49,7 @@ def score_batch(
     """
     pane_query = pane_query_of(params)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    for part in apart(batch):
+    for part in split_batch(batch):
         pane.fill_batch(part)
     view = View(pane, pane_query, batch)
     slugs = params.get("metrics") or DEFAULT_METRICS

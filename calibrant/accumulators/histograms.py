@@ -1,6 +1,6 @@
 """Plain histograms as received: one table for each kind, class, policy and edge convention.
 
-They feed the equal-width binned metrics of exactly these and nothing else.
+Only equal-width binned metrics of the same kind, class, policy and edge convention read them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predictions against their label distributions: sums by replicate, and histograms of the two distances.
+"""Predictions against their label distributions: sums by replicate, and histograms of the entropy gap and the distance.
 
 Each prediction counts once, whatever its number of ratings. Rater disagreement uses only predictions with two ratings or more.
 """

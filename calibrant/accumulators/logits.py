@@ -1,4 +1,4 @@
-"""Logits of models of two classes, as cells of both, for losses at one temperature per class.
+"""Cells of the pairs of logits of two-class models, for losses at one temperature per class.
 
 A table has at most 1,024 cells for segmentation and 2,048 for other tasks. Their width is the smallest of 1/4, 1/2, 1, … with
 which they are so few; it depends only on the rows. Cases have tables of their own where the hash of their name is below a

@@ -45,7 +45,7 @@ RANGES = {
         for name in ("weight_squared", "weight_squared_pooled")
     },
 }
-RESTS_ON = (0,) + (1,) * (len(SUMS) - 1)
+DEPENDS_ON = (0,) + (1,) * (len(SUMS) - 1)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class UnitSums(Accumulator):
     name = "units"
 
     def zero(self) -> dict[str, Block]:
-        return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS, RESTS_ON)}
+        return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS, DEPENDS_ON)}
 
     def ranges(self) -> dict[str, Ranges]:
         totals = {"predictions": "n_predictions", "labelled": "n_labelled"}

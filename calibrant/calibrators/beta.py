@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved, logistic
+from calibrant.calibrators.base import CLIP, FitResult, Floats, MapMethod, Options, logistic
 from calibrant.calibrators.logistic import (
-    Logistic,
+    LogisticFit,
     cell_error,
     fit_diagnostics,
     fit_logistic,
@@ -22,7 +22,7 @@ IDENTITY = np.array([1.0, 1.0, 0.0])
 NAMES = ("a", "b", "c")
 
 
-def solve(cells: Cells, options: Options) -> Solved:
+def solve(cells: Cells, options: Options) -> FitResult:
     """Fit a, b at least 0 and c: the best of the free fit and, if that violates a bound, of those with a, b or both at 0.
 
     Parameters
@@ -32,16 +32,16 @@ def solve(cells: Cells, options: Options) -> Solved:
 
     Returns
     -------
-    Solved
+    FitResult
     """
     reason = why_no_curve(cells, falling=False)
     if reason is not None:
-        return Solved(None, reason)
+        return FitResult(None, reason)
     coefficients, fit, free = _best(cells.mean, cells.correct, cells.weight)
     details = fit_diagnostics(cells, _features(cells.mean), IDENTITY, fit, NAMES, free)
     details["error_bound"] = cell_error(cells, _features, coefficients, _refit)
     parameters = dict(zip(NAMES, coefficients.tolist(), strict=True)) | {"clip": CLIP}
-    return Solved(parameters, None, details, ["at_bound"] if details["at_bound"] else [])
+    return FitResult(parameters, None, details, ["at_bound"] if details["at_bound"] else [])
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
@@ -57,7 +57,7 @@ def _features(score: Floats, clip: float = CLIP) -> Floats:
 
 def _best(
     score: Floats, correct: Floats, weight: Floats
-) -> tuple[Floats, Logistic, tuple[int, ...]]:
+) -> tuple[Floats, LogisticFit, tuple[int, ...]]:
     """Return the constrained maximum: inside, or on the best of the faces, since the likelihood is concave.
 
     Returns

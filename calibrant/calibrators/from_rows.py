@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, Floats, Solved
+from calibrant.calibrators.base import CLIP, FitResult, Floats
 from calibrant.calibrators.form import LinearForm
 from calibrant.calibrators.rows import (
     MIN_UNITS,
@@ -28,7 +28,7 @@ from calibrant.core.view import NoResultError, View
 
 ECE_BINS = 15
 FOLDS = 5
-SolveRows = Callable[[LabelledRows], Solved]
+SolveRows = Callable[[LabelledRows], FitResult]
 AtRows = Callable[[Mapping[str, Any], Floats], Floats]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats, MapMethod, Options, why_not
+from calibrant.calibrators.base import Floats, MapMethod, Options, why_no_fit
 from calibrant.calibrators.from_rows import rows_of
 from calibrant.calibrators.map_losses import difference, losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, event_losses, mean_by_unit
@@ -45,7 +45,7 @@ def held_out_scores(
         return None, "few_units"
     class_index = int(view.scope.partition(":")[2])
     before = np.clip(rows.probabilities[:, class_index], 0.0, 1.0)
-    if reason := why_not(_cells(rows, class_index, before)):
+    if reason := why_no_fit(_cells(rows, class_index, before)):
         return None, reason
     after = np.empty_like(before)
     for side in (0, 1):

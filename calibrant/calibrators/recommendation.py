@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators import scaling_maps, vector
-from calibrant.calibrators.base import REASONS, Floats, Solved
+from calibrant.calibrators.base import REASONS, FitResult, Floats
 from calibrant.calibrators.cross_fitting import Halves
 from calibrant.calibrators.from_rows import held_out_result, held_out_rows, rows_of, scope_losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
@@ -257,13 +257,13 @@ class _Temperature:
         }
         self.batch: Batch = view.pane.sample.batch() if view.filling is None else view.filling.batch
 
-    def __call__(self, rows: LabelledRows) -> Solved:
+    def __call__(self, rows: LabelledRows) -> FitResult:
         found = fit_temperature_exact(self.batch.take(rows.place), **self.options)
         if found["temperature"] is None:
-            return Solved(None, found["reason"])
+            return FitResult(None, found["reason"])
         k = rows.n_classes
         slopes = np.full(k, found["inverse_temperature"])
-        return Solved(scaling_maps.named(np.stack([slopes, np.zeros(k)], axis=1)))
+        return FitResult(scaling_maps.named(np.stack([slopes, np.zeros(k)], axis=1)))
 
 
 def _no_update(reason: str, detail: str) -> dict[str, Any]:

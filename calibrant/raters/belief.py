@@ -17,7 +17,7 @@ from calibrant.accumulators.disagreement import DISAGREEMENT_GRID, MOMENTS
 from calibrant.calibrators.rows import log_probabilities
 from calibrant.core.pane import Pane
 from calibrant.core.query import Option
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.view import NoResultError, View
 from calibrant.raters.disagreement_tables import (
     DisagreementTable,
@@ -99,7 +99,7 @@ def tempered(view: View) -> View:
         scores = np.maximum(logs - logs.max(axis=1, keepdims=True), _IMPOSSIBLE) / temperature
         batch = replace(complete, scores=scores, is_logits=True)
         pane = Pane(view.spec)
-        for part in apart(batch):
+        for part in split_batch(batch):
             pane.fill_batch(part)
         return View(pane, view.pane_query, batch)
 

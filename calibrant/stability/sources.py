@@ -11,7 +11,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.metrics.base import Metric
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.stability.case_curves import from_cases
-from calibrant.stability.replicate_curves import replicated
+from calibrant.stability.replicate_curves import replicate_curves
 from calibrant.stability.row_curves import MAX_AT_ONCE, from_rows
 from calibrant.stability.subsets import CurveSource
 
@@ -54,7 +54,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
         return view, from_rows(view, metric, {"source": "rows"})
     if source != "sample":
         try:
-            return view, replicated(view, metric)
+            return view, replicate_curves(view, metric)
         except NoResultError as rejection:
             if source == "replicates" or rejection.reason not in _NOT_CARRIED:
                 raise

@@ -23,7 +23,7 @@ PASSED_ON = ("host", "sec-fetch-site", "origin")
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """Response of the API: its document is what was asked for, or a problem; `content` is what is not JSON."""
+    """Response of the API: its document is the requested one, or a problem; `content` is what is not JSON."""
 
     status: int
     document: dict[str, Any]

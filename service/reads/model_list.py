@@ -1,6 +1,6 @@
 """The list of models, and what `view=status` adds to each: an overview that does not wait for slow results.
 
-A page asks one cached query per field and model. Results that are not ready in time are null; the workers finish and
+A page reads one cached query per field and model. Results that are not ready in time are null; the workers finish and
 cache them, so that a later request finds them.
 """
 

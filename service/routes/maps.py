@@ -182,7 +182,7 @@ def _summary(frozen: dict[str, Any]) -> dict[str, Any]:
 
 
 def fit_of(read_query: ReadQuery) -> dict[str, object]:
-    """Return what was asked of the fit."""
+    """Return the options with which the fit was requested."""
     return {
         name: value
         for name, value in read_query.query.to_dict().items()

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class SoleEntryError(RuntimeError):
-    """An entry that is committed alone failed with an unexpected error; it is retried, then parked."""
+    """An entry in a commit of its own failed with an unexpected error; it is retried, then parked."""
 
 
 class Parking:

@@ -1,7 +1,7 @@
 """When the models of a partition need housekeeping next, so that a pass examines these alone.
 
 Panes age at known times. Between them a model is examined again if a commit has changed anything of it, if its settings have changed, or
-if another worker may have. The times are kept in memory: a worker that takes a partition over examines every model once.
+if another worker may have. The times are cached in memory: a worker that takes a partition over examines every model once.
 """
 
 from __future__ import annotations

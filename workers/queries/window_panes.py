@@ -42,7 +42,7 @@ from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, fields_of
-from calibrant_server.workers.store.windows import Dated, Window
+from calibrant_server.workers.store.windows import DatedPane, Window
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class _Gathering:
     ----------
     panes : by start, with their versions
     merges : by part
-    parts : of the window as last seen
+    parts : of the window as last read
     """
 
     place: Place
@@ -106,7 +106,7 @@ class WindowPanes:
                 for start, length in state.spans:
                     version, each = loaded[start]
                     self._cached.put((*place.name, ((start, version),)), each)
-                    state.panes.append(Dated(start, length, each.pane))
+                    state.panes.append(DatedPane(start, length, each.pane))
                 if self._with_samples(place, snapshot, state):
                     return state
             snapshot = self._look(place, missing, loaded)

@@ -51,7 +51,7 @@ class SlotMap:
 
     @property
     def candidates(self) -> list[Node]:
-        """Nodes to ask for the map. The one that responded last comes first: another may hang."""
+        """Nodes from which to request the map. The one that responded last comes first: another may hang."""
         first = [] if self._reported_by is None else [self._reported_by]
         return list(dict.fromkeys([*first, *self.masters, *self._hosts]))
 
@@ -132,7 +132,7 @@ def by_node(slots: SlotMap, commands: Sequence[Any], together: bool) -> dict[Nod
 
 
 def _no_map(problem: Exception | None) -> Exception:
-    """Return what to raise after no node told the map: a rejection as it is, for a server that is no cluster."""
+    """Return what to raise after no node returned the map: a rejection as it is, for a server that is no cluster."""
     if isinstance(problem, ResponseError) and not is_of_the_connection(problem):
         rejection: Exception = problem
         return rejection
