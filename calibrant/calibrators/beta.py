@@ -63,7 +63,7 @@ def _best(
     Returns
     -------
     coefficients : float64 (3,), a and b, 0 if fixed, and c
-    fit : Logistic of the free ones
+    fit : LogisticFit of the free ones
     free : which of a and b are free
     """
     features = _features(score)
