@@ -42,7 +42,7 @@ def scripts_of_the_tutorial() -> dict[str, str]:
 def play(url: str, folder: Path) -> None:
     """Send the tutorial's predictions and labels, and wait until the alarm has evaluated them."""
     scripts = scripts_of_the_tutorial()
-    for name in ("play.py", "alarm.py"):
+    for name in ("simulate.py", "alarm.py"):
         code = scripts[name].replace("http://127.0.0.1:8000", url)
         subprocess.run([sys.executable, "-c", code], check=True, cwd=folder, timeout=PATIENCE_S)
         httpx.patch(

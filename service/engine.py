@@ -109,9 +109,9 @@ def engine_errors() -> Iterator[None]:
         found = [Violation("/offsets", rule, detail)]
         raise OffsetConflict(detail, errors=found, watermark=error.watermark) from error
     except SourcesFull as error:
-        raise QuotaFull(f"No room: {error}.", retry_after_s=error.retry_after_s) from error
+        raise QuotaFull(f"There is no room: {error}.", retry_after_s=error.retry_after_s) from error
     except inbox.ModelMismatch as error:
-        raise ModelConflict(f"Not done: {error}.") from error
+        raise ModelConflict(f"The request was not carried out: {error}.") from error
     except HalfImported as error:
         raise ImportUnfinished() from error
     except inbox.ModelGone as error:
@@ -123,13 +123,15 @@ def engine_errors() -> Iterator[None]:
     except inbox.IdsFull as error:
         raise IdsFull(retry_after_s=error.retry_after_s) from error
     except inbox.RecordsFull as error:
-        raise RecordsFull(f"No room: {error}", retry_after_s=error.retry_after_s) from error
+        raise RecordsFull(
+            f"There is no room: {error}", retry_after_s=error.retry_after_s
+        ) from error
     except inbox.StoreFull as error:
         raise StoreUnavailable(STORE_FULL, retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailable, RedisError) as error:
         raise _unavailable(error) from error
     except ask.SubjectGone as error:
-        raise ModelUnknown(f"Not answered: {error}.") from error
+        raise ModelUnknown(f"The query has no result: {error}.") from error
     except ask.WindowDamaged as error:
         raise PaneDamaged(errors=[_damage(each) for each in error.panes]) from error
     except ask.ResultTimeoutError as error:

@@ -14,20 +14,20 @@ from benchmarks.guarantees.verdicts import Share, verdict
 INTRODUCTION = """# Guarantees
 
 What each stated number promises, and what simulations measured. `make guarantees` writes this page. Its rows are in
-`benchmarks/guarantees/rows_*.py`, with setting, runs and seed. It takes at most 45 minutes on two cores and continues where it was
+`benchmarks/guarantees/rows_*.py`, with setting, runs and seed. The command takes at most 45 minutes on two cores and continues where it was
 interrupted. The terms are those of [README.md](README.md), the metrics those of [library.md](library.md#all-names).
 
 **Promises**
 
-- **Intervals** (nominal .95): at least .93 of the intervals contain the true value: the metric's value in a very large population,
+- **Intervals** (nominal .95): at least .93 of the intervals contain the true value. This is the metric's value in a very large population:
   for binned errors with the same bins as the estimate, for `ace` over the bins with at least 5 samples. Runs without an interval do not
-  count. In some settings at least 99 % of runs must have one: for `ece`, `rmsce`, `brier`, `nll` and `accuracy` with two classes
-  from n = 300, 40 units and 200 effective samples (Kish's number: weights and dependent units lower it), and with ten classes from n = 300.
+  count. In some settings at least 99 % of runs must have one: for `ece`, `rmsce`, `brier`, `nll` and `accuracy` with two classes from
+  n = 300, 40 units and 200 effective samples (Kish's number: weights and dependent units lower it), and with ten classes from n = 300.
 - **Differences**: the same for the difference of two independent windows, written as "first minus second".
 - **Widths**: the mean width of the intervals is at most 1.3 times that of an oracle. The oracle computes its interval from the same
-  statistic, and knows the distribution of its noise from 2,000 further samples of the true model. "Range" is the mean width divided by the
-  width of the central 95 % of the estimates from these samples. Near a true error of 0 no interval with this coverage can be as short as that.
-  For means (`nll`) the oracle's width is that of the central 95 %.
+  statistic. It knows the distribution of the statistic's noise from 2,000 further samples of the true model. "Range" is the mean width
+  divided by the width of the central 95 % of the estimates from these samples. Near a true error of 0, no interval with this coverage can
+  be as short as this central range. For means (`nll`) the oracle's width is that of the central 95 %.
 - **Nulls**: at most 7 % of calibrated models are above `null_q95`, also with dependent units, if at least 20 of the 64 replicates
   contain units. Where each prediction is a unit, the reference of the errors in fixed or equal-mass bins has a closed form. With named
   units it is a bootstrap of the replicates. Errors over several classes (`classwise_ece`, and every error with the scope `all`) have a
@@ -36,30 +36,32 @@ interrupted. The terms are those of [README.md](README.md), the metrics those of
 - **Contradictions**: no interval excludes 0 if the value is below `null_q95`.
 - **Temperature**: the interval contains the true temperature in at least .93 of the runs that have one.
 - **Maps**: the map of the stored sample has at most 1.02 times the held-out NLL of the fit to all rows, in at least .95 of the windows of
-  which a tenth or more is stored. It is worse than the temperature by more than the standard error of the NLL in at most .05.
+  which a tenth or more is stored. In at most .05 of these windows, the map is worse than the temperature by more than the standard error of
+  the NLL.
 - **Promotions**: at most 2.5 % of the tests of a calibrated model promote a map.
-- **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years (the mean time between false alarms), also
-  in the traps: outcomes of a day that move together, correlated days, and labels of positives that arrive late. [drift.md](drift.md#measured)
-  has the years in which such a trap is a `watch`. Day effects of 0.1 that are correlated by 0.8 break this promise at tolerance 0
-  ([limits](drift.md#limits)).
-- **Warnings**: at most 5 % of calibrated years without a trap report each.
+- **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years (the mean time between false alarms), also in
+  the traps: outcomes of a day that move together, correlated days, and labels of positives that arrive late. [drift.md](drift.md#measured)
+  has the share of years in which such a trap causes a `watch`. Day effects of 0.1 that are correlated by 0.8 break this promise at
+  tolerance 0 ([limits](drift.md#limits)).
+- **Warnings**: each warning is reported in at most 5 % of calibrated years without a trap.
 - **Changes found**: at least .90 of the years with a slope of 0.75 from day 90 have an alarm within 60 days, also where the evidence is corrected.
 
 **Settings**: K is the number of classes, n the number of predictions.
 
 - Scores of two classes: `beta` is Beta(0.7, 2.2), `u-shaped` Beta(0.5, 0.5), `uniform` between .05 and .95, `confident` mostly near 1,
   `corner` uniform between .935 and .999. Rows of ten classes are from Dirichlet(0.4). Constants of the library were chosen with the shapes
-  marked *, but with other seeds. The other shapes only test them.
-- Labels: `calibrated`, or with the log-odds (ten classes: log-probabilities) times .6 or .8 (`slope`), or at the rate .967 for every
-  score (`flat`).
-- Units: "100 units of 10" has 10 predictions per unit, with one score for the unit or own scores. The stated share of them has one
-  common random number for their labels, so that they are dependent.
+  marked *, but with other seeds. The other shapes were used for these tests only.
+- Labels: `calibrated`, or drawn with the log-odds (ten classes: log-probabilities) multiplied by .6 or .8 (`slope`), or at the rate .967
+  for every score (`flat`).
+- Units: "100 units of 10" has 10 predictions per unit, with one score for the unit or own scores. For the stated share of predictions, the
+  labels of a unit are drawn with one common random number, so that they are dependent.
 - Weights: lognormal, with the stated standard deviation of their logarithm.
 
-**Columns**: "Measured" is the share of runs, for widths the ratio. SE is its standard error. "Runs" is the number of runs that count, of all.
-A share *fails* when its 99.9 % Clopper-Pearson interval is on the wrong side of the promise. It is *undecided* when that interval is wider than
-.03, or when the row was not simulated yet. Otherwise it *holds*. A width holds when the ratio is at most the promise. A row marked
-"earlier run" was not simulated since the cache was last emptied: its line is that of the page before.
+**Columns**: "Measured" is the share of runs; for widths, it is the ratio. SE is the standard error of this number. "Runs" is the number of
+runs that count, of all. A share *fails* when its 99.9 % Clopper-Pearson interval is on the wrong side of the promise. It is *undecided*
+when that interval is wider than .03, or when the row was not simulated yet. Otherwise it *holds*. A width holds when the ratio is at most
+the promise. A row marked "earlier run" was not simulated since the cache was last emptied: its line is copied from the previous version of
+this page.
 """
 
 

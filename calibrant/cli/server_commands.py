@@ -50,7 +50,7 @@ def create_key(given: argparse.Namespace) -> None:
 
     path = given.file or os.environ.get("CALIBRANT_KEYS_FILE")
     if not path:
-        raise SystemExit("calibrant: no keys file: give --file or set CALIBRANT_KEYS_FILE")
+        raise SystemExit("calibrant: no keys file is named: pass --file or set CALIBRANT_KEYS_FILE")
     members = {
         "name": given.name,
         "tenant": given.tenant,

@@ -276,9 +276,11 @@ class _Reader:
         cells = grid_cells(kind, self.spec)
         if type(bins) is not int or bins < 1 or bins % cells or bins > 64 * cells:
             if kind == "uncertainty":
-                self._reject("bins", "bins", f"bins is {cells}, or a multiple of it")
-            detail = f"bins is the model's grid, {cells}, or a multiple of it"
-            self._reject("bins", "bins", detail + "; declare a coarser grid for coarse histograms")
+                self._reject(
+                    "bins", "bins", f"Received other bins; expected {cells}, or a multiple of it."
+                )
+            detail = f"Received other bins; expected the model's grid, {cells}, or a multiple of it. Declare a coarser grid for coarse histograms."
+            self._reject("bins", "bins", detail)
         return int(bins or 0)
 
     def _column(self, name: str, bins: int) -> Floats:
@@ -290,11 +292,15 @@ class _Reader:
         for i, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column):
             if type(value) not in (int, float) or not abs(value) <= 2.0**53:
                 self._reject(
-                    f"{name}/{i}", "number", "every value must be a finite number of at most 2^53"
+                    f"{name}/{i}",
+                    "number",
+                    "Received another value; expected a finite number of at most 2^53.",
                 )
             if value < 0:
                 self._reject(
-                    f"{name}/{i}", "negative_count", "counts and sums must not be negative"
+                    f"{name}/{i}",
+                    "negative_count",
+                    "Received a negative value; expected counts and sums of at least 0.",
                 )
             values[i] = value
         return values
@@ -305,10 +311,14 @@ class _Reader:
         column = self._column(name, bins)
         bad = np.flatnonzero(column != np.floor(column))
         if len(bad):
-            self._reject(f"{name}/{bad[0]}", "integer", f"{name} must be integers")
+            self._reject(
+                f"{name}/{bad[0]}", "integer", f"Received a fraction; expected integers in {name}."
+            )
         if column.sum() > MAX_PREDICTIONS:
             self._reject(
-                name, "count_limit", f"an update may count at most {MAX_PREDICTIONS} predictions"
+                name,
+                "count_limit",
+                f"Received more than {MAX_PREDICTIONS} predictions in one update. Send several updates.",
             )
         return column.astype(np.int64)
 
@@ -316,7 +326,7 @@ class _Reader:
         numbers = self._whole_column("n_predictions", len(count))
         bad = np.flatnonzero((numbers == 0) & (count > 0)) if numbers is not None else np.array([])
         if len(bad):
-            detail = "a bin with a count must have at least one prediction"
+            detail = "Received a count without predictions; expected at least one prediction in a bin with a count."
             self._reject(f"n_predictions/{bad[0]}", "count_without_predictions", detail)
         return numbers
 
@@ -327,24 +337,30 @@ class _Reader:
         outside = (confidence < count * lower - slack) | (confidence > count * upper + slack)
         if outside.any():
             i = int(np.flatnonzero(outside)[0])
-            detail = f"the mean confidence of bin {i} must be in [{lower[i]:.6g}, {upper[i]:.6g}]"
+            detail = f"Received a mean confidence outside bin {i}; expected one in [{lower[i]:.6g}, {upper[i]:.6g}]."
             self._reject(f"sum_confidence/{i}", "bin_mean", detail)
         if (correct > count + slack).any():
             i = int(np.flatnonzero(correct > count + slack)[0])
             self._reject(
-                f"sum_correct/{i}", "correct_above_count", "a bin has no more correct than counted"
+                f"sum_correct/{i}",
+                "correct_above_count",
+                "Received more correct than counted; expected at most the count of the bin.",
             )
 
     def _n_units(self, n_predictions: NDArray[np.int64] | None) -> int | None:
         value = self.fields.get("n_units")
         if value is not None and (type(value) is not int or value < 1 or value > 2**53):
-            self._reject("n_units", "integer", "n_units must be an integer of at least 1")
+            self._reject(
+                "n_units",
+                "integer",
+                "Received another value for n_units; expected an integer of at least 1.",
+            )
         if (
             value is not None
             and n_predictions is not None
             and value > max(int(n_predictions.sum()), 1)
         ):
-            detail = f"every unit must have a prediction: n_units is at most the sum of n_predictions, {n_predictions.sum()}"
+            detail = f"Received n_units={value}; expected at most {n_predictions.sum()}, the sum of n_predictions: each unit has one or more."
             self._reject("n_units", "units_above_predictions", detail)
         return value
 

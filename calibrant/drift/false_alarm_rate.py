@@ -62,6 +62,6 @@ class FalseAlarms:
         length = self.period_s / (self.alarms * cohort_s)
         if length <= 1.0:
             raise ValueError(
-                "expected fewer false alarms than cohorts: else every evaluation could be an alarm"
+                "expected fewer false alarms than cohorts, because otherwise every evaluation could be an alarm"
             )
         return length

@@ -161,15 +161,15 @@ def unpack_watch(data: bytes) -> OccupancyState:
     """
     arrays, about = unpack(data, largest=_MAX_BYTES)
     if about.get("occupancy") != FORMAT:
-        raise PackingError(f"this is not a watch in format {FORMAT}")
+        raise PackingError(f"these bytes are not a score-shift state of format {FORMAT}")
     last = about.get("last")
     if set(arrays) != {"reference", "counts", "peak"} or type(last) not in (int, type(None)):
-        raise PackingError("a watch has two columns, a peak and the last cohort")
+        raise PackingError("a score-shift state has two columns, a peak and the last cohort")
     reference, counts, peak = arrays["reference"], arrays["counts"], arrays["peak"]
     if reference.shape != counts.shape or reference.ndim != 1 or peak.shape != (1,):
-        raise PackingError("the columns of a watch do not fit")
+        raise PackingError("the columns of a score-shift state do not fit each other")
     if not _sums([reference, counts, peak]):
-        raise PackingError("sums of a watch are finite and not negative")
+        raise PackingError("sums of a score-shift state are finite and not negative")
     return OccupancyState(reference, counts, float(peak[0]), last)
 
 

@@ -10,7 +10,7 @@ from calibrant.metrics.base import GapMetric
 
 
 def mce_statistic(bias: float) -> GapStatistic:
-    """Return the largest absolute gap among bins with weight."""
+    """Return the largest absolute gap among bins with weight. It has no bias to subtract: `bias` is not read."""
     return lambda weight, gap: np.where(weight > 0, np.abs(gap), 0.0).max(axis=(-1, -2))
 
 

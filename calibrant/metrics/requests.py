@@ -180,7 +180,9 @@ def parse(text: str, pointer: str = "/metrics") -> tuple[str, dict[str, str]]:
             raise CalibrationInputError.at(pointer, "metric_form", detail)
         if name in given:
             raise CalibrationInputError.at(
-                pointer, "repeated_option", f"{slug} has the option {name[:60]} twice."
+                pointer,
+                "repeated_option",
+                f"Received the option {name[:60]} of {slug} twice; expected it once.",
             )
         given[name] = value
     return slug, given
@@ -198,7 +200,9 @@ def read_option(
     """
     if name not in options:
         listed = ", ".join(options) or "none"
-        detail = f"{slug} does not take the option {name[:60]!r}; it takes {listed}."
+        detail = (
+            f"Received the option {name[:60]!r}, which {slug} does not take; it takes {listed}."
+        )
         raise CalibrationInputError.at(pointer, "unknown_option", detail)
     try:
         return options[name].read(value)

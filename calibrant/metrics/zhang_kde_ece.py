@@ -25,8 +25,8 @@ from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, scored_
 BANDWIDTH_FROM = Option(
     "bandwidth_from",
     "all",
-    "Scores whose standard deviation sets the bandwidth: all as in the paper, or the correct predictions' as in the "
-    "published code.",
+    "Scores whose standard deviation sets the bandwidth: those of all predictions (as in the paper), or of correct "
+    "predictions (as in the published code).",
     allowed=("all", "correct"),
 )
 KERNEL_SD = Option(

@@ -21,7 +21,7 @@ JACKKNIFE = "jackknife of 64 unit replicates"
 SINGLE_VOTE = Option(
     "single_vote",
     "exclude",
-    "Predictions with one rating: left out of what needs two, or kept uncorrected, which biases upwards.",
+    "Predictions with one rating: left out of statistics that need two ratings, or included without correction, which biases upwards.",
     allowed=("exclude", "keep"),
 )
 LOSS_WEIGHT = Option(

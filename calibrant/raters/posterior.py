@@ -275,7 +275,9 @@ def _matched(probabilities: ArrayLike, label_counts: ArrayLike) -> tuple[Floats,
         raise CalibrationInputError(
             [
                 Violation(
-                    f"/label_counts/{row}", "counts", "label counts must be whole and not negative"
+                    f"/label_counts/{row}",
+                    "counts",
+                    "Received a negative or fractional label count; expected integers of at least 0.",
                 )
                 for row in bad
             ]
@@ -310,7 +312,7 @@ def _reweighted(log_likelihood: Floats, weights: ArrayLike | None) -> Floats:
     total = scipy.special.logsumexp(joint, axis=0)
     bad = np.flatnonzero(~np.isfinite(total))
     if len(bad):
-        detail = "these ratings are impossible under every member"
+        detail = "Received ratings that have probability 0 under every member; expected ratings that one member allows."
         raise CalibrationInputError(
             [Violation(f"/label_counts/{row}", "impossible", detail) for row in bad]
         )

@@ -117,9 +117,7 @@ def features_of(batch: Batch, features: ArrayLike | None = None) -> Floats:
         return np.asarray(np.maximum(log_probabilities(batch), np.log(CLIP)), np.float64)
     given = np.asarray(features, np.float64)
     if given.ndim != 2 or len(given) != batch.n or not (np.abs(given) <= MAX_FEATURE).all():
-        detail = (
-            f"features are numbers up to {MAX_FEATURE:g}, one row for each of {batch.n} predictions"
-        )
+        detail = f"Received other features; expected numbers up to {MAX_FEATURE:g}, one row for each of {batch.n} predictions."
         raise CalibrationInputError.at("/features", "shape", detail)
     return given
 

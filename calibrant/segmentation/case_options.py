@@ -36,7 +36,7 @@ REGIONS = Option(
 MISSING_CLASS = Option(
     "missing",
     "include",
-    "Handling of a class without ratings in a case: kept with 0, class left out, or case left out.",
+    "Handling of a class without ratings in a case: included with frequency 0, class left out, or case left out.",
     MISSING,
 )
 CASE_OPTIONS = (AVERAGE, MEMBERSHIP, BACKGROUND, MISSING_CLASS, REGIONS)

@@ -56,7 +56,10 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any
         `needs_raw_rows`, `raters_not_named`, `no_cases`, or more than 256 cases.
     """
     if view.filling is None:
-        raise NoResultError("needs_raw_rows", "a consensus is of posted rows with named raters")
+        raise NoResultError(
+            "needs_raw_rows",
+            "a consensus is computed from rows with named raters only: post them to score them",
+        )
     if raters is None:
         raise NoResultError("raters_not_named", "name each rating's rater in the column raters")
     batch = view.filling.complete_batch

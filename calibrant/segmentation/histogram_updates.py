@@ -44,7 +44,7 @@ def read_arrays(
     """
     label = _array(fields.get("label"), f"{pointer}/label", None)
     if n_classes is not None and len(label) != n_classes:
-        detail = f"label has one pair of histograms for each of the model's {n_classes} classes"
+        detail = f"Received {len(label)} pairs of histograms; expected one for each of the model's {n_classes} classes."
         raise CalibrationInputError.at(f"{pointer}/label", "shape", detail)
     histogram = ConfidenceHistogram.empty(len(label), label.shape[2])
     histogram.label = label
@@ -78,7 +78,9 @@ def prediction_of_two(label: Floats, pointer: str = "/prediction") -> Floats:
     table[:, half:] = label[:, :, half:].sum(axis=0)
     if label.shape[2] % 2:
         raise CalibrationInputError.at(
-            pointer, "required", "prediction does not follow from label with an odd number of bins"
+            pointer,
+            "required",
+            "Received no prediction; expected it: with an odd number of bins it does not follow from label.",
         )
     _same_mass(float(table.sum()), float(label[0].sum()), pointer)
     return table
@@ -105,7 +107,10 @@ def updates_of(
     """
     finest = max(spec.top_grid.cells, spec.class_grid.cells)
     if spec.n_classes != histogram.n_classes or finest > histogram.n_bins:
-        detail = f"the model has {spec.n_classes} classes and a grid of {finest} cells, which needs as many fine bins or more"
+        detail = (
+            f"Received {histogram.n_classes} classes and {histogram.n_bins} fine bins; expected {spec.n_classes} classes and "
+            f"at least {finest} fine bins."
+        )
         raise CalibrationInputError.at("/label", "shape", detail)
     class_cells, top_cells = spec.class_grid.cells, spec.top_grid.cells
     made = [
@@ -159,10 +164,14 @@ def _array(value: Any, pointer: str, n_bins: int | None) -> Floats:
     else:
         fits = found.shape == (2, n_bins)
     if not fits:
-        detail = f"a histogram of masses has the shape {wanted}: for each of incorrect and correct one number per fine bin"
+        detail = f"Received the shape {found.shape}; expected {wanted}: for each of incorrect and correct one number per fine bin."
         raise CalibrationInputError.at(pointer, "shape", detail)
     if not (np.isfinite(found).all() and (found >= 0.0).all() and (found <= MAX_MASS).all()):
-        raise CalibrationInputError.at(pointer, "number", "every mass is a number in 0 to 2^53")
+        raise CalibrationInputError.at(
+            pointer,
+            "number",
+            "Received another value; expected a number from 0 to 2^53 for every mass.",
+        )
     return found
 
 
@@ -175,7 +184,7 @@ def _sums(value: Any, mass: float, pointer: str) -> Floats:
         found = np.zeros(0)
     if found.shape != (len(EXACT),) or not (np.isfinite(found).all() and (found >= 0.0).all()):
         raise CalibrationInputError.at(
-            pointer, "number", f"exact holds {', '.join(EXACT)}, none of them negative"
+            pointer, "number", f"Received other sums; expected {', '.join(EXACT)}, each at least 0."
         )
     _same_mass(
         float(found[EXACT.index("nll_weight")] + found[EXACT.index("zero_probability_weight")]),

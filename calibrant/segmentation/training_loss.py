@@ -171,7 +171,9 @@ def checked_weights(weights: Floats | None, n: int) -> Floats:
     factors = np.asarray(weights, np.float64)
     if factors.shape != (n,) or not (np.isfinite(factors) & (factors >= 0)).all():
         raise CalibrationInputError.at(
-            "/weights", "range", f"expected {n} finite weights that are at least 0"
+            "/weights",
+            "range",
+            f"Received other weights; expected {n} finite numbers of at least 0.",
         )
     return factors
 

@@ -63,10 +63,14 @@ class LossWeights:
         for name, value in (given or {}).items():
             if name not in known:
                 raise CalibrationInputError.at(
-                    f"/loss_weights/{name[:60]}", "unknown_field", f"expected {', '.join(known)}"
+                    f"/loss_weights/{name[:60]}",
+                    "unknown_field",
+                    f"Received an unknown weight; expected one of {', '.join(known)}.",
                 )
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise CalibrationInputError.at(f"/loss_weights/{name}", "type", "expected a number")
+                raise CalibrationInputError.at(
+                    f"/loss_weights/{name}", "type", "Received another type; expected a number."
+                )
             if not 0.0 <= value <= 1e6:
                 raise CalibrationInputError.at(
                     f"/loss_weights/{name}",

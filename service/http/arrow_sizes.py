@@ -168,7 +168,9 @@ def _batch_bytes(batch: Table, widths: list[int], body: memoryview, max_bytes: i
 
 def _bound(sizes: ArrowSizes, max_rows: int, max_bytes: int) -> None:
     if sizes.n_rows > max_rows:
-        raise BodyTooLarge(f"The batch has {sizes.n_rows} rows; the limit is {max_rows}.")
+        raise BodyTooLarge(
+            f"Received {sizes.n_rows} rows; expected at most {max_rows}. Send several batches."
+        )
     if sizes.n_bytes > max_bytes:
         raise BodyTooLarge(
             f"Received an Arrow stream that takes more than {max_bytes} bytes when decoded ({NUMBER_BYTES} a number, "

@@ -42,8 +42,8 @@ async def only_known_parameters(request: Request) -> None:
 
 AppSettings = Annotated[Settings, Depends(_settings)]
 TheConnection = Annotated[Connection, Depends(_connection)]
-TheIngest = Annotated[IngestService, Depends(_ingest)]
-TheReads = Annotated[ReadService, Depends(_reads)]
+TheIngestService = Annotated[IngestService, Depends(_ingest)]
+TheReadService = Annotated[ReadService, Depends(_reads)]
 
 Reader = Annotated[Caller, Depends(needs("read"))]
 MapReader = Annotated[Caller, Depends(needs("maps:read", "read"))]

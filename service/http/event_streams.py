@@ -23,9 +23,13 @@ class Streams:
     def place(self, limit: int, tenant: str = "", share: float = 1.0) -> Iterator[None]:
         """Count one open stream during the block, or reject it; a tenant may have a share of all streams."""
         if self.open >= limit:
-            raise Saturated("The service holds as many event streams as it has room for.")
+            raise Saturated(
+                f"{self.open} event streams are open, the maximum of this process. Close one, or try later."
+            )
         if self.of[tenant] >= max(1, int(limit * share)):
-            raise QuotaFull(f"Your tenant has {self.of[tenant]} open streams, the maximum.")
+            raise QuotaFull(
+                f"Your tenant has {self.of[tenant]} open streams, the maximum. Close one first."
+            )
         self.open += 1
         self.of[tenant] += 1
         try:

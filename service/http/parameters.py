@@ -47,7 +47,7 @@ def check_name(name: str, pointer: str) -> str:
     if NAME.fullmatch(name):
         return name
     shown = name if len(name) <= 40 else name[:40] + "…"
-    detail = f"{shown!r} breaks the rule for ids: {NAME_RULE}"
+    detail = f"Received id {shown!r}; expected {NAME_RULE}"
     raise InvalidName(detail, errors=[Violation(pointer, "id", detail)])
 
 

@@ -69,7 +69,9 @@ def read_columns(
         posted = _from_document(document, more, head)
     longest = max((len(column) for column in _lists(posted.columns)), default=0)
     if longest > settings.max_rows:
-        raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
+        raise BodyTooLarge(
+            f"Received {longest} rows; expected at most {settings.max_rows}. Send several batches."
+        )
     columns, is_flat = _unflattened(posted.columns)
     may_hold_booleans = b"true" in body.data or b"false" in body.data
     return replace(posted, columns=_arrays(columns, may_hold_booleans), is_flat=is_flat)
@@ -112,7 +114,9 @@ def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any
         _check_column(name, value)
     longest = max((len(column) for column in _lists(columns)), default=0)
     if longest > settings.max_rows:
-        raise BodyTooLarge(f"The batch has {longest} rows; the limit is {settings.max_rows}.")
+        raise BodyTooLarge(
+            f"Received {longest} rows; expected at most {settings.max_rows}. Send several batches."
+        )
     return _arrays(columns)
 
 

@@ -27,13 +27,13 @@ def read_confidence(
     if fields.get("packed") is None:
         return read_arrays(fields, n_classes, pointer)
     if written:
-        detail = f"packed holds everything; leave out {', '.join(written)}."
+        detail = f"Received packed and {', '.join(written)}; expected packed alone, which contains them. Leave the others out."
         raise CalibrationInputError([Violation(f"{pointer}/packed", "one_of", detail)])
     place = f"{pointer}/packed"
     data = decoded(fields["packed"], place)
     found, content_bytes = unpacked(ConfidenceHistogram.packed_size, data, place)
     if n_classes is not None and found != n_classes:
-        detail = f"the histogram is of {found} classes, the model has {n_classes}."
+        detail = f"Received a histogram of {found} classes; expected {n_classes}, as the model has."
         raise CalibrationInputError([Violation(place, "shape", detail)])
     (budget or UnpackingBudget()).take(data, content_bytes)
     return unpacked(ConfidenceHistogram.unpack, data, place)

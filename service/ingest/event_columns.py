@@ -79,7 +79,7 @@ def _scores(
         detail = f"Received {scores.ndim} dimensions of {scores.dtype}; expected a number, or one per class, in each row."
         raise _error(f"/outputs/{name[:60]}", "shape", detail)
     if len(scores) > settings.max_rows:
-        detail = f"The event has {len(scores)} rows; the limit is {settings.max_rows}."
+        detail = f"Received an event of {len(scores)} rows; expected at most {settings.max_rows}."
         raise BodyTooLarge(detail)
     scores = scores.astype(np.float64)
     if scores.ndim == 2 and scores.shape[1] == 1:

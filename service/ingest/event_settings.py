@@ -21,7 +21,7 @@ class CloudEventSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     scores: Literal["probabilities", "logits", "confidences"] = Field(
-        description="What the output holds."
+        description="Content of the output."
     )
     output: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None,

@@ -27,7 +27,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     quoted,
     reject_unknown,
 )
-from calibrant_server.service.ingest.schemas import PaneQuery
+from calibrant_server.service.ingest.schemas import PackedPaneQuery
 from calibrant_server.service.ingest.service import (
     IngestContext,
     digest_of,
@@ -61,7 +61,7 @@ class BatchHead:
         return cls(batch_id_of(document), offsets_of(document))
 
 
-def load_histograms(body: Body, context: IngestContext, query: PaneQuery) -> IngestBatch:
+def load_histograms(body: Body, context: IngestContext, query: PackedPaneQuery) -> IngestBatch:
     """Return the updates that a body holds, or raise every rule that they break."""
     if body.media_type == PACKED_PANE:
         try:
@@ -78,7 +78,7 @@ def load_histograms(body: Body, context: IngestContext, query: PaneQuery) -> Ing
     return _prepared(*_updates_of(body, context), context)
 
 
-def _pane_fields(body: Body, query: PaneQuery) -> dict[str, Any]:
+def _pane_fields(body: Body, query: PackedPaneQuery) -> dict[str, Any]:
     """Return the pane that is a body as an update."""
     slices: dict[str, str] = {}
     for each in query.slice.split(",") if query.slice else ():
@@ -186,7 +186,7 @@ def _from_lines(
 def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[tuple[str, dict[str, Any]]]]:
     if "histograms" not in document:
         if "kind" not in document:
-            detail = f"An update has a kind, one of {', '.join(KINDS)}; several updates stand in histograms."
+            detail = f"Received no kind; expected one of {', '.join(KINDS)}. Send several updates as a list in histograms."
             raise CalibrationInputError([Violation("/kind", "required", detail)])
         # Without offsets, the source is that of a running total.
         own = ("batch_id", *OFFSET_FIELDS) if "offsets" in document else ("batch_id",)
@@ -210,7 +210,7 @@ def _updates(
     """Return one update as the store takes it; a confidence histogram is several."""
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        detail = f"kind must be one of {', '.join(KINDS)}."
+        detail = f"Received another kind; expected one of {', '.join(KINDS)}."
         raise CalibrationInputError([Violation(f"{pointer}/kind", "unknown_value", detail)])
     reject_unknown(fields, (*NAMES[kind], *HEAD_NAMES), pointer)
     head = _head({k: v for k, v in fields.items() if k in HEAD_NAMES}, pointer)
@@ -253,10 +253,10 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
         violations.append(Violation(f"{pointer}/event_time", *OUT_OF_RANGE))
     for key in head.slice or {}:
         if ":" in key:
-            detail = "received a key with a colon; expected none: a colon separates key and value"
+            detail = "Received a key with a colon; expected none: a colon separates key and value."
             violations.append(Violation(f"{pointer}/slice/{key}", "name", detail))
     if cumulative and kind == "pane":
-        detail = "a pane is an increment; running totals are plain histograms"
+        detail = "Received a pane with mode 'cumulative'; expected 'increment'. Send running totals as plain histograms."
         violations.append(Violation(f"{pointer}/mode", "cumulative", detail))
     for name in ("source", "epoch", "sequence"):
         if (getattr(head, name) is not None) != cumulative:
@@ -297,7 +297,7 @@ def _check_panes(updates: list[Update], config: ModelConfig, context: IngestCont
         refs |= {(pair, start_s) for pair in (None, *(update.slices or {}).items())}
     limit = context.limits.max_panes
     if len(refs) > limit:
-        detail = f"the updates touch {len(refs)} panes, slices counted; at most {limit}: split them"
+        detail = f"Received updates of {len(refs)} panes, slices counted; expected at most {limit}. Split the request."
         raise CalibrationInputError([Violation("/histograms", "too_many_panes", detail)])
 
 
@@ -310,8 +310,8 @@ def _config_for(placed: list[tuple[str, dict[str, Any]]], context: IngestContext
     pointer, fields = placed[0]
     if fields.get("kind") != "pane":
         raise ModelUnknown(
-            "There is no model with this id, and a histogram does not say its task, classes and grid: "
-            "make the model first with PUT."
+            "There is no model with this id, and a histogram does not state task, classes and grid: "
+            "create the model first with PUT."
         )
     place = f"{pointer}/packed"
     spec = unpacked(PaneEnvelope.read, decoded(fields.get("packed"), place), place).spec

@@ -76,7 +76,9 @@ def read_label_columns(body: Body, max_rows: int) -> ParsedBatch:
         (len(each) for each in posted.columns.values() if isinstance(each, list)), default=0
     )
     if longest > max_rows:
-        raise BodyTooLarge(f"The batch has {longest} rows; the limit is {max_rows}.")
+        raise BodyTooLarge(
+            f"Received {longest} rows; expected at most {max_rows}. Send several batches."
+        )
     return posted
 
 
@@ -108,5 +110,7 @@ def _placed(posted: ParsedBatch, violation: Violation) -> Violation:
 def _known(context: IngestContext) -> ModelConfig:
     """Return the model; labels alone do not tell what model to make."""
     if context.config is None:
-        raise ModelUnknown("There is no such model; labels alone cannot make one.")
+        raise ModelUnknown(
+            "There is no such model, and labels alone cannot create one. Send predictions first, or create it with PUT."
+        )
     return context.config

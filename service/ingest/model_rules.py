@@ -18,8 +18,8 @@ from calibrant_server.workers.store.registry import ModelConfig
 SEGMENTATION = "segmentation"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PIXELS = (
-    "pixels of one image are not independent: without units, intervals would be far too narrow and the alarm would "
-    "raise false alarms"
+    "Received no units or cases. Pixels of one image are not independent: without units, intervals would be far too "
+    "narrow and the alarm would raise false alarms."
 )
 # Rows of a partial batch that may be rejected: their errors are listed in the response, and stay readable.
 MAX_ROW_ERRORS = 1000
@@ -62,7 +62,7 @@ def reject_unitless(checked: Checked, config: ModelConfig) -> None:
     """Reject a segmentation batch that does not name the unit or case of its pixels."""
     if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
         raise CalibrationInputError(
-            [Violation("/units", "units_required", f"{PIXELS}; name units or cases, one per row")]
+            [Violation("/units", "units_required", f"{PIXELS} Send units or cases, one per row.")]
         )
 
 
@@ -73,9 +73,9 @@ def reject_unitless_update(fields: Mapping[str, Any], config: ModelConfig, point
         why = (
             PIXELS
             if not config.unit
-            else f"the model's unit is {config.unit}, and a histogram has no rows to count them by"
+            else f"Received no number of units. The unit of the model is {config.unit}, and a histogram has no rows to count."
         )
-        detail = f"{why}; name n_units, or the unit or case that it is of"
+        detail = f"{why} Send n_units, or the unit or case of the histogram."
         raise CalibrationInputError([Violation(f"{pointer}/n_units", "units_required", detail)])
 
 
@@ -91,7 +91,7 @@ def reject_undeclared(keys: Iterable[str], config: ModelConfig, pointer: str) ->
         Violation(
             f"{pointer}/{key}",
             "undeclared_slice",
-            f"the model declares the slices {known}; declare {key} as well, or leave it out",
+            f"Received slice key {key[:50]!r}; expected one of {known}. Declare the key in the model, or leave it out.",
         )
         for key in unknown[:MAX_VIOLATIONS]
     ]
@@ -103,7 +103,7 @@ def undeclared_value(key: str, value: str, config: ModelConfig, pointer: str) ->
     declared = config.slices.get(key)
     if declared is None or value in declared:
         return None
-    detail = f"{value[:50]!r} is no value of {key}; declared: {some_of(declared)}"
+    detail = f"Received value {value[:50]!r} of {key}; expected one of {some_of(declared)}. Declare the value in the model first."
     return Violation(pointer, "undeclared_slice", detail)
 
 
@@ -227,8 +227,8 @@ def _bound_panes(batch: Batch, config: ModelConfig, received_us: int, limit: int
 
 def _too_many(n_panes: int, n_starts: int, n_slices: int, limit: int) -> TooManyPanes:
     detail = (
-        f"the batch touches {n_panes} panes or more ({n_starts} intervals of time, {n_slices} slices, "
-        f"all rows counted as one); at most {limit} are allowed: split it by event time"
-        + (", or by slice value" if n_slices > 1 else "")
+        f"Received rows of {n_panes} panes or more ({n_starts} intervals of time, {n_slices} slices, "
+        f"all rows counted as one); expected at most {limit}. Split the batch by event time"
+        + (", or by slice value." if n_slices > 1 else ".")
     )
     return TooManyPanes(detail, n_panes, limit)

@@ -43,7 +43,7 @@ def offsets_of(document: Mapping[str, Any]) -> SourceOffsets | None:
 
 
 def offsets_of_query(source: str | None, offsets: str | None) -> SourceOffsets | None:
-    """Return the same as parameters state it: `source=orders-3&offsets=100,250`."""
+    """Return source and offsets from query parameters such as `source=orders-3&offsets=100,250`; None if neither is there."""
     numbers: Any = offsets
     if offsets is not None:
         parts = offsets.split(",")

@@ -28,12 +28,12 @@ class UnpackingBudget:
         self.n_content += content_bytes
         if self.n > MAX_PACKED:
             raise BodyTooLarge(
-                f"Received more than {MAX_PACKED} packed panes or histograms; send them in several requests."
+                f"Received more than {MAX_PACKED} packed panes or histograms. Send them in several requests."
             )
         limit = max(FREE_CONTENT, MAX_EXPANSION * self.n_sent)
         if self.n_content > limit:
             raise BodyTooLarge(
-                f"What was packed takes {self.n_content} bytes when unpacked; at most {limit} are accepted in this "
+                f"Received packed content of {self.n_content} bytes when unpacked; expected at most {limit} in this "
                 "request. Send it in several requests."
             )
 
@@ -43,7 +43,15 @@ def decoded(packed: Any, pointer: str) -> bytes:
     if isinstance(packed, bytes):
         return packed
     if not isinstance(packed, str):
-        raise CalibrationInputError([Violation(pointer, "base64", "packed must be base64.")])
+        raise CalibrationInputError(
+            [
+                Violation(
+                    pointer,
+                    "base64",
+                    "Received another type for packed; expected a string of base64.",
+                )
+            ]
+        )
     try:
         return base64.b64decode(packed, validate=True)
     except ValueError as error:

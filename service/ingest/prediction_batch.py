@@ -48,7 +48,7 @@ def reject_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> C
     if checked.batch.ids is not None or not missing.any():
         return checked
     column = "label_counts" if "label_counts" in posted.columns else "labels"
-    detail = "the row has no label; send labels, or ids by which labels can come later"
+    detail = "Received no label for this row; expected one. Send it, or send ids, by which labels can be sent later."
     violations = [
         Violation(f"/{column}/{row}", "labels_required", detail)
         for row in checked.accepted_rows[missing][:MAX_STORED]

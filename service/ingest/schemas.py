@@ -132,7 +132,7 @@ class SourceQuery(IngestQuery):
     offsets: str | None = Field(None, description="As in the body.", examples=["100,250"])
 
 
-class PaneQuery(SourceQuery):
+class PackedPaneQuery(SourceQuery):
     """Query of an operation that also takes one packed pane as its body."""
 
     event_time: str | None = Field(

@@ -138,7 +138,7 @@ class IngestService:
 
 
 class IngestAccess:
-    """One request that sends to a model, from a caller who may.
+    """One request that sends to a model; its caller has the scope `ingest`.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ def pack_confidence(
 def _class_index(name: str, classes: list[str], pointer: str) -> int:
     if name in classes:
         return classes.index(name)
-    detail = f"{name[:40]!r} is not a class of this model."
+    detail = f"Received class {name[:40]!r}; expected a class of this model."
     raise CalibrationInputError([Violation(f"{pointer}/class", "unknown_class", detail)])
 
 
@@ -62,12 +62,12 @@ def pack_pane(
     data = decoded(fields.get("packed"), place)
     envelope = unpacked(PaneEnvelope.read, data, place)
     if envelope.spec != config.spec():
-        detail = f"the pane was made for {envelope.spec.to_dict()}, the model is {config.spec().to_dict()}"
+        detail = f"Received a pane of {envelope.spec.to_dict()}; expected the model's {config.spec().to_dict()}."
         raise CalibrationInputError([Violation(place, "spec", detail)])
     budget.take(data, unpacked(_content_bytes, envelope, place))
     pane = unpacked(_pane_in, envelope, place)
     if config.task == SEGMENTATION and pane.unit_source not in (None, "named"):
-        detail = f"{PIXELS}; name units or cases when filling the pane"
+        detail = f"{PIXELS} Name units or cases when you fill the pane."
         raise CalibrationInputError([Violation(place, "units_required", detail)])
     try:
         check_pane(pane, config.spec())

@@ -23,9 +23,14 @@ class UpdateHead(BaseModel):
         None,
         description="Sender of the total, with `cumulative`; origin of the batch, with `offsets`.",
     )
-    epoch: int | None = Field(None, ge=0, lt=2**53, description="Raised by a restart.")
+    epoch: int | None = Field(
+        None, ge=0, lt=2**53, description="The sender increases it at each restart."
+    )
     sequence: int | None = Field(
-        None, ge=0, lt=2**53, description="A total with a larger one replaces the stored total."
+        None,
+        ge=0,
+        lt=2**53,
+        description="Number of the total. A total with a larger number replaces the stored one.",
     )
 
 
@@ -68,7 +73,7 @@ class ConfidenceUpdate(UpdateHead):
     raters: Literal["pooled", "mean", "majority", "single"] = "pooled"
     label: list[list[Sums]] | None = Field(
         None,
-        description="By class, then incorrect and correct, then fine bin: at least as many as the grid's cells.",
+        description="Mass by class, then incorrect and correct, then fine bin; at least as many fine bins as the grid has cells.",
     )
     prediction: list[Sums] | None = Field(
         None,

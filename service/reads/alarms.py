@@ -70,7 +70,9 @@ def policy(text: str) -> str:
         return text
     allowed = f"{', '.join(POLICIES)}, or {ONE_RATER}NAME"
     raise PydanticCustomError(
-        "unknown_value", "a label policy is one of {allowed}", {"allowed": allowed}
+        "unknown_value",
+        "Received another label policy; expected one of {allowed}",
+        {"allowed": allowed},
     )
 
 
@@ -104,14 +106,19 @@ class AlarmBody(BaseModel):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="Maximum gap that is no drift.",
+        description="Maximum gap that does not count as drift.",
     )
     false_alarms: Annotated[str, AfterValidator(rare)] = Field(
-        DEFAULT_FALSE_ALARMS, description="Maximum number over all slices, on average."
+        DEFAULT_FALSE_ALARMS,
+        description="Maximum number of false alarms over all slices together, on average.",
     )
-    bucket: Duration = Field(DEFAULT_BUCKET, description="Length of a cohort, whole panes.")
+    bucket: Duration = Field(
+        DEFAULT_BUCKET, description="Length of a cohort, a multiple of the model's panes."
+    )
     against: Literal["tolerance", "reference"] = Field(
-        "tolerance", description="Is it calibrated, or did it change from the reference?"
+        "tolerance",
+        description="`tolerance`: is the model calibrated within the tolerance? "
+        "`reference`: did calibration change from the first cohorts?",
     )
     reference: Duration = Field(
         DEFAULT_REFERENCE,
@@ -124,7 +131,7 @@ class AlarmBody(BaseModel):
     )
     scores: Literal["mapped", "raw"] = Field(
         "mapped",
-        description="Bets are on scores as the current calibration map makes them, or as sent.",
+        description="`mapped`: bets use scores after the current calibration map. `raw`: scores as sent.",
     )
     raters: Annotated[str, AfterValidator(policy)] = Field(
         "mean", description="Label policy: pooled, mean, majority, single, or rater:NAME."
@@ -133,10 +140,10 @@ class AlarmBody(BaseModel):
         DEFAULT_RATERS,
         ge=0,
         le=MAX_RATERS,
-        description="Named raters with a detector of their own.",
+        description="Maximum number of named raters with a separate detector.",
     )
     false_flags: float = Field(
-        0.05, gt=0, lt=1, description="Share of flagged slices that may be so by chance."
+        0.05, gt=0, lt=1, description="Maximum expected share of false flags among flagged slices."
     )
     webhooks: list[WebhookBody] = Field([], max_length=MAX_WEBHOOKS)
 
@@ -154,7 +161,11 @@ def stored_alarm(
     stored = body.model_dump(mode="json", exclude_unset=True)
     bucket_s = parse_duration(body.bucket)
     if bucket_s % config.pane_s:
-        raise _broken("bucket", "whole_panes", "a cohort is whole panes of the model")
+        raise _broken(
+            "bucket",
+            "whole_panes",
+            "Received another length; expected a multiple of the model's panes.",
+        )
     try:
         FalseAlarms.parse(body.false_alarms).run_length(float(bucket_s))
     except ValueError as error:
@@ -163,7 +174,9 @@ def stored_alarm(
         stored["bets"] = _classes(body.bets, config)
     elif body.bets not in (OWN_SCORE, named := config.spec().default_scope):
         raise _broken(
-            "bets", "other_score", f"the score of a {config.task} model is {named}; or list classes"
+            "bets",
+            "other_score",
+            f"Received another score; expected {named} for a {config.task} model, or a list of classes.",
         )
     elif "bets" in stored:
         stored["bets"] = OWN_SCORE
@@ -174,10 +187,14 @@ def stored_alarm(
 
 def _classes(named: list[str | int], config: ModelConfig) -> list[int]:
     if not 1 <= len(named) <= MAX_CLASSES:
-        raise _broken("bets", "classes", f"1 to {MAX_CLASSES} classes are watched")
+        raise _broken(
+            "bets", "classes", f"Received {len(named)} classes; expected 1 to {MAX_CLASSES}."
+        )
     found = [_index(each, config) for each in named]
     if len(set(found)) < len(found):
-        raise _broken("bets", "repeated", "a class is watched once")
+        raise _broken(
+            "bets", "repeated", "Received a class more than once; expected each class once."
+        )
     for index in found:
         try:
             PaneQuery(bins=DRIFT_BINS, scope=f"class:{index}").check(config.spec())
@@ -192,7 +209,7 @@ def _index(name: str | int, config: ModelConfig) -> int:
     if isinstance(name, int) and 0 <= name < config.n_classes:
         return name
     known = ", ".join(config.classes or ()) or f"0 to {config.n_classes - 1}"
-    raise _broken("bets", "unknown_class", f"{name!r} is not a class of the model; known: {known}")
+    raise _broken("bets", "unknown_class", f"Received class {name!r}; expected one of {known}.")
 
 
 def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[dict[str, str]]:
@@ -206,7 +223,9 @@ def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[di
         given = each.secret
         if given == HIDDEN_SECRET and each.url not in known:
             raise _broken(
-                f"webhooks/{number}/secret", "secret", "there is no secret of this URL yet"
+                f"webhooks/{number}/secret",
+                "secret",
+                "Received a hidden secret, but none is stored for this URL. Send the secret, or leave it out for a new one.",
             )
         if given is None or given == HIDDEN_SECRET:
             given = known.get(each.url) or new_secret()

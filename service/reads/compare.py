@@ -79,6 +79,6 @@ async def comparison_of(
             known = await connection.inbox.baselines(config)
         if against.name not in known:
             listed = ", ".join(sorted(known)) or "none"
-            detail = f"there is no baseline {against.name!r}; known: {listed}"
+            detail = f"Received baseline {against.name!r}, which does not exist; known: {listed}. Create it first."
             raise unanswerable("/against", "unknown_baseline", detail)
     return Comparison(against, config)

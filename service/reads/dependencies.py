@@ -84,5 +84,5 @@ async def _map_read(
 
 
 # Coroutines: FastAPI would call the class itself in another thread.
-TheRead = Annotated[ReadAccess, Depends(_read)]
+TheReadAccess = Annotated[ReadAccess, Depends(_read)]
 TheMapRead = Annotated[ReadAccess, Depends(_map_read)]

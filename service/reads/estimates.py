@@ -91,7 +91,7 @@ class Scores(BaseModel):
 
 
 class Curve(BaseModel):
-    """Scores along a grid of temperatures."""
+    """Losses along a grid of temperatures."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -125,7 +125,7 @@ class TemperatureResponse(BaseModel):
     at_bound: bool | None = None
     plateau: list[float] | None = Field(
         None,
-        description="By ECE: temperatures that are as good within the error. By Brier: the two lowest minima, if within .1 %.",
+        description="By ECE: temperatures that are as good within the error. By Brier: the two lowest minima, if they differ by less than 0.1 %.",
     )
     error_estimate: dict[str, float | None] | None = Field(
         None,

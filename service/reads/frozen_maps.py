@@ -58,7 +58,7 @@ class PromotionRecord(BaseModel):
     reason: str
     override: bool
     evidence: dict[str, Any] | None
-    warnings: list[ProblemError] = Field([], description="What the promotion costs elsewhere.")
+    warnings: list[ProblemError] = Field([], description="Side effects of the promotion.")
 
 
 async def document(request: Request, ingest: IngestService) -> dict[str, Any]:
@@ -95,5 +95,5 @@ def map_errors() -> Iterator[None]:
         raise MapsFull() from error
     except PromotionConflict as error:
         raise PreconditionFailed(
-            "Another map was promoted meanwhile; read the current one again first."
+            "Another map was promoted meanwhile. Read the current map again, and send its ETag in If-Match."
         ) from error

@@ -73,12 +73,13 @@ class ModelResponse(BaseModel):
     revision: int
     created_at: str | None
     records: dict[str, int] | None = Field(
-        None, description="Retained by id: pending, waiting, joined, expired, conflicts and so on."
+        None,
+        description="Counts of records retained by id: pending, waiting, joined, expired, conflicts and others.",
     )
     expected_delay: dict[str, Any] | None = Field(
         None,
-        description="On a change: cohorts until a slope of 0.75 or an intercept of 0.4 alarms, of each class (four at most) "
-        "that is bet on.",
+        description="After a change of settings: number of cohorts until a slope of 0.75, or an intercept of 0.4, raises an alarm; "
+        "for each class of the bets, at most four.",
     )
 
 
@@ -98,7 +99,7 @@ class ListedModel(ModelResponse):
         None, description="Version of the current map; null if none was promoted."
     )
     label_coverage: float | None = Field(
-        None, description="Labelled share of the predictions of the last 7 days."
+        None, description="Share of the predictions of the last 7 days that have a label."
     )
     last_seen: str | None = Field(
         None, description="Start of the newest pane that has data; null if none has."

@@ -43,7 +43,9 @@ def lasting(text: str) -> str:
     """Return a duration unchanged; reject all but whole seconds, a century at most."""
     seconds = parse_duration(duration(text))
     if seconds != int(seconds) or seconds > MAX_S:
-        raise PydanticCustomError("whole_seconds", "a duration of whole seconds, at most P36525D")
+        raise PydanticCustomError(
+            "whole_seconds", "expected a duration of whole seconds, at most P36525D"
+        )
     return text
 
 
@@ -71,7 +73,7 @@ def named_or_numbered(value: Any) -> Any:
     )
     if not good:
         raise PydanticCustomError(
-            "classes", "a list of names of 1 to 200 characters, or the number of classes"
+            "classes", "expected a list of names of 1 to 200 characters, or the number of classes"
         )
     for place, each in enumerate(value):
         if any(category(letter) in NOT_IN_NAMES for letter in each):
@@ -149,13 +151,21 @@ class ModelSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     task: Literal["binary", "multiclass", "segmentation"] = "multiclass"
-    classes: Classes = Field(None, description="Names, or their number; two for a binary model.")
-    grid: int = Field(3600, ge=2, le=16384, description="Cells of the grid of confidence.")
+    classes: Classes = Field(
+        None, description="Names of the classes, or their number; two for a binary model."
+    )
+    grid: int = Field(
+        3600, ge=2, le=16384, description="Number of cells of the grid of confidence."
+    )
     pane: Annotated[str, AfterValidator(pane_length)] = Field(
-        "PT1H", description="Shortest time that a query can select."
+        "PT1H",
+        description="Length of the smallest time slice with state: the shortest time that a query can select.",
     )
     retention: Lasting | None = Field(None, description="Panes older than this are dropped.")
-    label_horizon: Lasting | None = Field(None, description="Age at which a cohort is sealed.")
+    label_horizon: Lasting | None = Field(
+        None,
+        description="Age at which the labels of a cohort count as complete. It is then sealed, and the drift alarm evaluates it.",
+    )
     slices: Annotated[
         dict[Name, list[Name] | None],
         BeforeValidator(few),
@@ -167,7 +177,7 @@ class ModelSettings(BaseModel):
     )
     unit: Annotated[str, Field(max_length=200)] | None = Field(
         None,
-        description="What a unit is: patient, item. If declared, histograms must state how many they hold.",
+        description="Kind of the independent unit: patient, item. If declared, histograms must state their number of units.",
     )
     listed_classes: list[int] | None = Field(
         None, description="Classes stored separately, if there are more than 64."
@@ -198,7 +208,9 @@ class ModelSettings(BaseModel):
     @model_validator(mode="after")
     def _agree(self) -> "ModelSettings":
         if self.n_classes is None:
-            raise PydanticCustomError("missing", "classes are needed: names, or their number")
+            raise PydanticCustomError(
+                "missing", "Received no classes; expected their names or their number."
+            )
         return self
 
     @property

@@ -21,7 +21,7 @@ class NextRequest(BaseModel):
 
 
 class Recommendation(BaseModel):
-    """What to do about the model's calibration."""
+    """Recommended action for the model's calibration."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -73,15 +73,15 @@ class ValidatedQuery:
     route: Any
 
 
-class ResponseCache:
-    """Cache of valid queries by caller and request; the least recently used ones are dropped."""
+class ValidatedQueries:
+    """Queries that had a response, by caller and request; the least recently used ones are dropped."""
 
     def __init__(self, most: int = 1024, longest: int = 1024) -> None:
         self.longest = longest
         self._queries: LRUCache[tuple[Any, ...], ValidatedQuery] = LRUCache(most)
 
     def keep(self, request: Request, read_query: ReadQuery, media_type: str) -> None:
-        """Cache a query."""
+        """Store a query whose response is sent."""
         scope = request.scope
         name = self._name(request)
         if sum(len(part) for part in name[1:]) <= self.longest:
@@ -114,12 +114,12 @@ class ReadService:
 
     Attributes
     ----------
-    responses : cache of queries with earlier responses
+    validated : queries that had a response before
     """
 
     def __init__(self, connection: Connection) -> None:
         self.inbox = connection.inbox
-        self.responses = ResponseCache()
+        self.validated = ValidatedQueries()
 
     async def respond(
         self,
@@ -140,7 +140,7 @@ class ReadService:
                 await self._reject_undeclared(read_query.config, read_query.view.slice)
             state = await self._awaited(read_query, media_type, known, wait)
             if read_query.comparison is None:
-                self.responses.keep(request, read_query, media_type)
+                self.validated.keep(request, read_query, media_type)
             if names(known, state.etag):
                 return Response(status_code=304, headers={**headers, "ETag": state.etag})
             result = await self._result(read_query, state.window, state.other, state.version)
@@ -201,7 +201,7 @@ class ReadService:
 
     async def unchanged(self, request: Request) -> Response | None:
         """Return 304 for one read of the store if the same query had a response before and nothing has changed since."""
-        validated = self.responses.find(request)
+        validated = self.validated.find(request)
         if validated is None:
             return None
         read_query = validated.read_query
@@ -271,7 +271,9 @@ class ReadService:
             else ", ".join(f"{each}:…" for each in sorted(config.slices))
         )
         raise unanswerable(
-            "/slice", "undeclared_slice", f"The model has no slice {name!r}; declared: {some}."
+            "/slice",
+            "undeclared_slice",
+            f"Received slice {name!r}; expected one that the model declares: {some}.",
         )
 
     async def _awaited(

@@ -16,7 +16,7 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     Reader,
     TheConnection,
-    TheIngest,
+    TheIngestService,
 )
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
 from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
@@ -63,11 +63,11 @@ class AlarmResponse(BaseModel):
     id: str
     event: str | None = Field(
         None,
-        description="Shared by the alarms of one notification: raised together, with one effect.",
+        description="Id of the notification. Alarms of one cohort with the same effect share it.",
     )
     model: str
     title: str = Field(
-        description="Subject: calibration drift, model drift, or rater shift with the raters."
+        description="`calibration drift`, `model drift`, or `rater shift` with the names of the raters."
     )
     scope: str
     slice: str | None
@@ -246,7 +246,7 @@ async def acknowledge_alarm(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    ingest: TheIngest,
+    ingest: TheIngestService,
     prefer: Prefer = None,
 ) -> Response:
     """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays."""

@@ -50,7 +50,7 @@ class AuditEntry(BaseModel):
     client: str | None = Field(description="Address of the client, or of the last proxy.")
     request_id: str | None
     status: int
-    details: dict[str, Any] = Field(description="What the change was, without secrets.")
+    details: dict[str, Any] = Field(description="The changed values, without secrets.")
 
 
 class AuditResponse(ListPage):

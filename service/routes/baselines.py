@@ -15,8 +15,8 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     Reader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
 from calibrant_server.service.http.json_bodies import read_json
@@ -127,8 +127,8 @@ async def put_baseline(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    ingest: TheIngest,
-    reads: TheReads,
+    ingest: TheIngestService,
+    reads: TheReadService,
 ) -> Response:
     """Freeze a window under a name, once all earlier batches are merged."""
     config = await model_of(connection, caller, model)
@@ -165,7 +165,7 @@ async def delete_baseline(
     name: BaselineName,
     caller: Admin,
     connection: TheConnection,
-    ingest: TheIngest,
+    ingest: TheIngestService,
 ) -> Response:
     """Delete a baseline."""
     config = await model_of(connection, caller, model)

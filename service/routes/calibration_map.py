@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.parameters import ModelId
@@ -95,7 +95,9 @@ class ApplyResponse(BaseModel):
     errors: list[ProblemError]
 
 
-FITTED: dict[str, Any] = success(MapResponse, "The map, or its curve", ETag="State and query.")
+FITTED: dict[str, Any] = success(
+    MapResponse, "The map, or its curve", ETag="Changes with the state and the query."
+)
 
 
 @router.get(
@@ -131,8 +133,8 @@ async def apply_calibration_map(
     caller: MapReader,
     query: Annotated[ApplyParameters, Query()],
     connection: TheConnection,
-    reads: TheReads,
-    ingest: TheIngest,
+    reads: TheReadService,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Recalibrate the probabilities of a posted batch by a fit or a frozen map; nothing is stored."""

@@ -18,7 +18,7 @@ from calibrant_server.service.figures.case_reliability import draw_one_case, dra
 from calibrant_server.service.figures.case_sensitivity import draw_sensitivity
 from calibrant_server.service.http.lists import ListPage, PageQuery, link_to, page_of
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, or_drawn
 from calibrant_server.service.reads.queries import (
@@ -129,8 +129,12 @@ class CasesResponse(ListPage):
     n: int
     n_cases: int
     n_cases_kept: int | None = Field(None, description="Cases with their own table.")
-    n_missing: int | None = Field(None, description="Classes that a case has no rating of.")
-    classes: list[str] | None = Field(None, description="Those that count, by name or index.")
+    n_missing: int | None = Field(
+        None, description="Number of classes without a rating, summed over cases."
+    )
+    classes: list[str] | None = Field(
+        None, description="Classes that count in the averages, by name or index."
+    )
     cases: list[Case] = Field(description="A page of the stored cases, sorted by name.")
     summary: dict[str, dict[str, Any]] | None = Field(
         description="By measure: macro, micro and micro_pooled averages."
@@ -154,13 +158,13 @@ class CasesResponse(ListPage):
 CASES = success(
     CasesResponse,
     "A page of the cases, or a figure",
-    ETag="State and query.",
+    ETag="Changes with the state and the query.",
     Link="The next page, with rel=next.",
 )
 
 
 @router.get("/v1/models/{model}/cases", operation_id="listCases", responses=or_drawn(CASES))
-async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) -> Response:
+async def list_cases(read: TheReadAccess, query: Annotated[CasesParameters, Query()]) -> Response:
     """Return the metrics of cases as JSON, page by page, or a figure of all cases as SVG or PNG."""
     config = await read.config()
     try:
@@ -189,7 +193,11 @@ async def list_cases(read: TheRead, query: Annotated[CasesParameters, Query()]) 
 def drawing(query: CasesParameters, name: str, class_: str | None, config: ModelConfig) -> Draw:
     """Return the function of the requested figure; reject a class that does not count and a missing case."""
     if name == "case" and query.case is None:
-        raise unanswerable("/case", "missing", "The figure of one case needs its name in `case`.")
+        raise unanswerable(
+            "/case",
+            "missing",
+            "Received figure=case without a case; expected its name. Add the parameter `case`.",
+        )
     draw = FIGURES[name]
     if class_ is None:
         return draw

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.dependencies import TheIngest
+from calibrant_server.service.http.dependencies import TheIngestService
 from calibrant_server.service.http.errors import (
     BacklogFull,
     BodyTooLarge,
@@ -81,10 +81,10 @@ class EventQuery(BaseModel):
 
 
 class EventResponse(BaseModel):
-    """What became of an event."""
+    """Outcome of an event."""
 
     outcome: Literal["accepted", "skipped", "waiting"] = Field(
-        description="Waiting: request or response, kept for 120 s until the other comes."
+        description="`waiting`: the request or response is stored for 120 s, until the other arrives."
     )
     reason: str | None = Field(description="Why it was skipped.")
     batch: IngestResponse | None = None
@@ -103,7 +103,7 @@ async def ingest_cloud_event(
     request: Request,
     caller: Annotated[Caller, Depends(needs("ingest"))],
     query: Annotated[EventQuery, Query()],
-    ingest: TheIngest,
+    ingest: TheIngestService,
 ) -> Response:
     """Accept a request, response or feedback of an inference server (KServe, Knative, Seldon) as CloudEvent 1.0.
 
@@ -195,7 +195,7 @@ class _Delivery:
                 )
             except HalvesFull as error:
                 raise BacklogFull(
-                    "Too many events wait for their request or response.",
+                    "Too many events wait for their request or response. Send this event again later.",
                     retry_after_s=error.retry_after_s,
                 ) from error
         if other is None:

@@ -11,7 +11,7 @@ from calibrant_server.service.figures.dots import draw_dots
 from calibrant_server.service.figures.radar import draw_radar
 from calibrant_server.service.http.parameters import PATTERN
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of, or_drawn
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
@@ -32,7 +32,7 @@ class ComparisonParameters(ClockQuery, MetricsQuery):
     models: str = Field(
         max_length=1000,
         pattern=f"^{PATTERN}(,{PATTERN})*$",
-        description="The others, with commas between; at most five.",
+        description="Ids of the other models, with commas between; at most five.",
     )
     figure: Literal["dots", "radar"] = Field(
         "dots", description="What an image shows: dots with intervals, or the radar of the paper."
@@ -62,7 +62,9 @@ class ComparisonResponse(BaseModel):
 
 
 COMPARED: dict[str, Any] = success(
-    ComparisonResponse, "The models compared, or a figure", ETag="States and query."
+    ComparisonResponse,
+    "The models compared, or a figure",
+    ETag="Changes with the states and the query.",
 )
 
 
@@ -70,7 +72,7 @@ COMPARED: dict[str, Any] = success(
     "/v1/models/{model}/comparison", operation_id="compareModels", responses=or_drawn(COMPARED)
 )
 async def compare_models(
-    read: TheRead, query: Annotated[ComparisonParameters, Query()]
+    read: TheReadAccess, query: Annotated[ComparisonParameters, Query()]
 ) -> Response:
     """Return the metrics of several models over the same window as JSON, or as a figure in SVG or PNG."""
     first = await read.config()

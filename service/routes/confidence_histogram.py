@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.confidence_histogram import draw_confidence
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
@@ -65,7 +65,7 @@ class ConfidenceResponse(BaseModel):
 
 
 HISTOGRAM: dict[str, Any] = success(
-    ConfidenceResponse, "The histogram, or a figure", ETag="State and query."
+    ConfidenceResponse, "The histogram, or a figure", ETag="Changes with the state and the query."
 )
 
 
@@ -75,7 +75,7 @@ HISTOGRAM: dict[str, Any] = success(
     responses=or_drawn(HISTOGRAM),
 )
 async def get_confidence_histogram(
-    read: TheRead, query: Annotated[ConfidenceParameters, Query()]
+    read: TheReadAccess, query: Annotated[ConfidenceParameters, Query()]
 ) -> Response:
     """Return the confidence histogram of a window or a case; it may be posted to another model's histograms."""
     return await read.respond(await read.read_query(query), query.format, draw_confidence)

@@ -20,8 +20,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.errors import (
     MapNotBetter,
@@ -94,7 +94,7 @@ class CurrentMapResponse(MapVersion):
         200: success(
             CurrentMapResponse,
             "The current map",
-            ETag="Its promotion.",
+            ETag="Changes with each promotion.",
             Cache_Control="How long it may be used while the service is unavailable.",
         ),
         304: {"description": "The promotion is the one that If-None-Match names"},
@@ -125,7 +125,7 @@ async def get_current_map(
     "/v1/models/{model}/maps/current",
     operation_id="promoteMap",
     responses={
-        200: success(CurrentMapResponse, "The current map", ETag="Its promotion."),
+        200: success(CurrentMapResponse, "The current map", ETag="Changes with each promotion."),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("The version and the reason", json=Promotion),
@@ -135,8 +135,8 @@ async def promote_map(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reads: TheReads,
-    ingest: TheIngest,
+    reads: TheReadService,
+    ingest: TheIngestService,
     settings: AppSettings,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
@@ -182,15 +182,15 @@ def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
     is_first = entity_tags(request, "if-none-match") == ["*"]
     if required is None and not is_first:
         raise PreconditionRequired(
-            "A promotion needs If-Match with the ETag of the current map; If-None-Match: * where there is none."
+            "Received no precondition. Send If-Match with the ETag of the current map, or If-None-Match: * if there is none."
         )
     if now is None and required is not None:
         raise PreconditionFailed(
-            "No map is current yet; the first promotion says If-None-Match: *."
+            "No map is current yet, but If-Match was received. Send If-None-Match: * instead."
         )
     if now is not None and (is_first or not names(required, now.etag)):
         raise PreconditionFailed(
-            "Another map is current than the one that the request was made for; read it again first."
+            "Received the ETag of another map than the current one. Read the current map again, and send its ETag."
         )
 
 

@@ -17,7 +17,7 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheIngest,
+    TheIngestService,
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import ModelId, Name
@@ -27,7 +27,7 @@ from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
 from calibrant_server.service.ingest.schemas import Label
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.settings import Settings
@@ -93,7 +93,7 @@ class WaysBody(BaseModel):
     )
     parts: list[Literal["fit", "score"]] | None = Field(
         None,
-        description="Which rows fit and which score. Default: two halves of the units, by hash.",
+        description="Per row: `fit` or `score`. Default: two halves of the units, by hash.",
     )
     ids: list[Name] | None = None
     units: list[Name] | None = Field(None, description="Independent units; a unit is not split.")
@@ -141,7 +141,9 @@ class DisagreementResponse(BaseModel):
 
 
 DIAGRAM: dict[str, Any] = success(
-    DisagreementResponse, "The disagreement, or its diagram", ETag="State and query."
+    DisagreementResponse,
+    "The disagreement, or its diagram",
+    ETag="Changes with the state and the query.",
 )
 
 
@@ -149,7 +151,7 @@ DIAGRAM: dict[str, Any] = success(
     "/v1/models/{model}/disagreement", operation_id="getDisagreement", responses=or_drawn(DIAGRAM)
 )
 async def get_disagreement(
-    read: TheRead, query: Annotated[DisagreementParameters, Query()]
+    read: TheReadAccess, query: Annotated[DisagreementParameters, Query()]
 ) -> Response:
     """Return how much raters disagree and how well the model predicts it."""
     return await read.respond(await read.read_query(query), query.format, draw_disagreement)
@@ -170,7 +172,7 @@ async def compare_calibrations(
     caller: MapReader,
     query: Annotated[WaysQuery, Query()],
     connection: TheConnection,
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Fit concentrations, temperature and a head on features to posted ratings and compare them; nothing is stored."""
@@ -193,7 +195,7 @@ def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Setti
         features = _table(document["features"], batch.n)
     width = batch.n_classes + (0 if features is None else features.shape[1])
     if batch.n * width > MAX_NUMBERS:
-        detail = f"{batch.n} predictions of {width} numbers; at most {MAX_NUMBERS:,} in all are compared at once"
+        detail = f"Received {batch.n} predictions of {width} numbers; expected at most {MAX_NUMBERS:,} numbers in all. Send fewer rows."
         raise CalibrationInputError([Violation("", "size", detail)])
     parts = _parts(document.get("parts"))
     found = compared_ways(batch, features=features, parts=parts, **query.model_dump())
@@ -206,7 +208,11 @@ def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Setti
 def _parts(value: Any) -> list[str] | None:
     """Return the parts, whose names the library checks."""
     if value is not None and not isinstance(value, list):
-        raise CalibrationInputError.at("/parts", "list", "parts are a list: fit or score by row")
+        raise CalibrationInputError.at(
+            "/parts",
+            "list",
+            "Received another type for parts; expected a list with fit or score for each row.",
+        )
     return value
 
 
@@ -221,11 +227,9 @@ def _table(value: Any, n: int) -> Numbers:
     width = len(value[0]) if isinstance(value[0], list) else 0
     for place, row in enumerate(value):
         if not isinstance(row, list) or not width or len(row) != width:
-            detail = (
-                f"every row of features has as many numbers as the first, {width or 'at least one'}"
-            )
+            detail = f"Received a row of another length; expected {width or 'at least one'} numbers, as in the first row."
             raise CalibrationInputError.at(f"/features/{place}", "length", detail)
         if not all(type(each) in (int, float) and abs(each) <= MAX_FEATURE for each in row):
-            detail = f"features are numbers between -{MAX_FEATURE:g} and {MAX_FEATURE:g}"
+            detail = f"Received another value; expected numbers from -{MAX_FEATURE:g} to {MAX_FEATURE:g}."
             raise CalibrationInputError.at(f"/features/{place}", "number", detail)
     return np.array(value, np.float64)

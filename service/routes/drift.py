@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.drift import draw_drift
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.reads.recommendations import Recommendation
@@ -47,13 +47,13 @@ class DriftResponse(BaseModel):
     alarmed_at: dict[str, str] | None = Field(None, description="The cohort that raised the alarm.")
     acknowledged_at: dict[str, str] | None = Field(
         None,
-        description="The last cohort when the alarm was acknowledged; null for an alarm that is not.",
+        description="The last cohort at the time of acknowledgement; null if the alarm is not acknowledged.",
     )
     start_of_change: str | None = None
     effect: dict[str, Any] | None = None
     bins: list[dict[str, Any]] = []
     bins_since_change: list[dict[str, Any]] | None = Field(
-        None, description="The same since the start of change."
+        None, description="Bins as in `bins`, since the start of the change."
     )
     recent: list[dict[str, Any]] = Field(
         [], description="Evidence and change statistic of the last 120 cohorts."
@@ -64,7 +64,7 @@ class DriftResponse(BaseModel):
     )
     description: dict[str, Any] | None = Field(
         None,
-        description="Calibration error with its null reference, and the decomposed Brier and log scores. It never raises an alarm.",
+        description="Calibration error with its null reference, and the decomposed Brier and log scores. These numbers never raise an alarm.",
     )
     labels: dict[str, Any] | None = Field(
         None,
@@ -73,10 +73,10 @@ class DriftResponse(BaseModel):
     rater_or_model: dict[str, Any] | None = Field(
         None, description="Whether the model or its raters changed, if raters are named."
     )
-    scores: str | None = Field(None, description="What is bet on: mapped or raw scores.")
+    scores: str | None = Field(None, description="Scores that the bets use: `mapped` or `raw`.")
     map_version: str | None = Field(None, description="The active calibration map.")
     cohorts_passed_over: dict[str, Any] | None = Field(
-        None, description="How many sealed cohorts could not be read for this detector, and why."
+        None, description="Number of sealed cohorts that this detector skipped, and the reason."
     )
     units: dict[str, Any] | None = Field(
         None,
@@ -88,7 +88,8 @@ class DriftResponse(BaseModel):
     )
     dispersion: dict[str, Any] | None = Field(
         None,
-        description="Variation between cohorts: `phi` tempers the evidence, `caution` divides it, `run_in_days` of the run-in are left.",
+        description="Variation between cohorts: `phi` divides a cohort's log evidence, `caution` the log statistic; "
+        "`run_in_days`: days left of the run-in.",
     )
     assumptions: list[str] = []
     recommendation: Recommendation
@@ -129,17 +130,19 @@ class DriftHistory(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     bucket: str
-    kept_cohorts: int = Field(description="Number of stored cohorts, the latest.")
+    kept_cohorts: int = Field(description="Number of the latest cohorts that are stored.")
     cohorts: list[CohortRow]
 
 
 VERDICT = success(
-    DriftResponse, "The status with its evidence, or a figure", ETag="State and query."
+    DriftResponse,
+    "The status with its evidence, or a figure",
+    ETag="Changes with the state and the query.",
 )
 
 
 @router.get("/v1/models/{model}/drift", operation_id="getDrift", responses=or_drawn(VERDICT))
-async def get_drift(read: TheRead, query: Annotated[DriftParameters, Query()]) -> Response:
+async def get_drift(read: TheReadAccess, query: Annotated[DriftParameters, Query()]) -> Response:
     """Return whether the model's calibration has drifted, with the evidence; as JSON, SVG or PNG."""
     return await read.respond(await read.read_query(query), query.format, draw_drift)
 
@@ -148,13 +151,15 @@ async def get_drift(read: TheRead, query: Annotated[DriftParameters, Query()]) -
     "/v1/models/{model}/drift/history",
     operation_id="listDriftHistory",
     responses={
-        200: success(DriftHistory, "The cohorts of the window", ETag="State and query."),
+        200: success(
+            DriftHistory, "The cohorts of the window", ETag="Changes with the state and the query."
+        ),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },
 )
 async def list_drift_history(
-    read: TheRead, query: Annotated[HistoryParameters, Query()]
+    read: TheReadAccess, query: Annotated[HistoryParameters, Query()]
 ) -> Response:
     """Return evidence and change statistic after each sealed cohort of the window."""
     return await read.reads.respond(read.request, await read.read_query(query))

@@ -32,14 +32,14 @@ class ReadyResponse(StatusResponse):
     """Whether requests can be served, and what waits for an operator."""
 
     parked_entries: int = Field(
-        description="Acknowledged batches that could not be merged and wait for a replay"
+        description="Number of acknowledged batches that could not be merged and wait for a replay"
     )
     unsealed_models: int = Field(
-        description="Models of which a damaged pane keeps a cohort from being sealed"
+        description="Number of models in which a damaged pane keeps a cohort from being sealed"
     )
-    dead_letters: int = Field(description="Acknowledged batches that could not be merged")
+    dead_letters: int = Field(description="Number of acknowledged batches that could not be merged")
     stalled_partitions: int = Field(
-        description="Parts of the queue that have a backlog and do not advance"
+        description="Number of partitions of the queue that have a backlog and do not advance"
     )
     store_full: bool = Field(
         description="The store's memory is full: batches are rejected; reads and deletions are served"
@@ -57,7 +57,7 @@ class KernelResponse(BaseModel):
 
 
 class VersionResponse(BaseModel):
-    """What runs."""
+    """Versions of the running service."""
 
     version: str
     api: str

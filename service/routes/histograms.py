@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body
 from calibrant_server.service.http.bodies import PANE as PACKED_PANE
 from calibrant_server.service.ingest.histograms import load_histograms
-from calibrant_server.service.ingest.schemas import IngestResponse, PaneQuery
+from calibrant_server.service.ingest.schemas import IngestResponse, PackedPaneQuery
 from calibrant_server.service.ingest.service import (
     IngestAccess,
     IngestContext,
@@ -45,7 +45,7 @@ router = APIRouter(tags=["histograms"], default_response_class=Response)
     ),
 )
 async def ingest_histograms(
-    access: TheIngestAccess, query: Annotated[PaneQuery, Query()]
+    access: TheIngestAccess, query: Annotated[PackedPaneQuery, Query()]
 ) -> Response:
     """Accept increments or running totals of histograms, or panes filled at the edge.
 
@@ -56,9 +56,9 @@ async def ingest_histograms(
     return await take_histograms(access, query)
 
 
-async def take_histograms(access: IngestAccess, query: PaneQuery | None = None) -> Response:
+async def take_histograms(access: IngestAccess, query: PackedPaneQuery | None = None) -> Response:
     """Take the updates of a request."""
-    given = query or PaneQuery()
+    given = query or PackedPaneQuery()
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
         return load_histograms(body, context, given)

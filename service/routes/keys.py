@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import JSON
-from calibrant_server.service.http.dependencies import TheConnection, TheIngest
+from calibrant_server.service.http.dependencies import TheConnection, TheIngestService
 from calibrant_server.service.http.errors import (
     InvalidInput,
     KeyConfigured,
@@ -65,7 +65,7 @@ class NewKey(BaseModel):
         description="Ids of the models that the key covers; `*` at the end covers every id that begins so. Default: all.",
     )
     expires_at: AwareDatetime | None = Field(
-        None, description="From then on the key is rejected. Default: never."
+        None, description="Time from which the key is rejected. Default: never."
     )
 
 
@@ -151,7 +151,7 @@ async def create_key(
     caller: KeyAdmin,
     keyring: TheKeyring,
     connection: TheConnection,
-    ingest: TheIngest,
+    ingest: TheIngestService,
 ) -> Response:
     """Create a key of your tenant; the secret is returned once."""
     wanted = valid(NewKey, await document(request, ingest))

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.label_distribution import draw_label_distribution
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
@@ -38,7 +38,9 @@ class LabelDistributionResponse(BaseModel):
 
 
 MEASURES: dict[str, Any] = success(
-    LabelDistributionResponse, "The measures, or their histograms", ETag="State and query."
+    LabelDistributionResponse,
+    "The measures, or their histograms",
+    ETag="Changes with the state and the query.",
 )
 
 
@@ -48,7 +50,7 @@ MEASURES: dict[str, Any] = success(
     responses=or_drawn(MEASURES),
 )
 async def get_label_distribution(
-    read: TheRead, query: Annotated[LabelDistributionParameters, Query()]
+    read: TheReadAccess, query: Annotated[LabelDistributionParameters, Query()]
 ) -> Response:
     """Return how predictions differ from the distribution of their ratings as JSON, SVG or PNG."""
     return await read.respond(await read.read_query(query), query.format, draw_label_distribution)

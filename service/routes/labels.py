@@ -35,7 +35,7 @@ class LabelsBody(BaseModel):
     )
     raters: list[Name | list[Name | None] | None] | None = Field(
         None,
-        description="Who rated: a later rating of a named rater replaces their earlier one; unnamed ones are added.",
+        description="Names of the raters. A later rating of a named rater replaces their earlier one; unnamed ratings are added.",
     )
     revision: list[int | list[int | None] | None] | None = Field(
         None,

@@ -15,8 +15,8 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     MapReader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
@@ -53,9 +53,11 @@ SUMMARY = (
 
 
 class NewMap(MapParameters):
-    """Which fit to freeze: the parameters of `GET calibration-map`, and a note."""
+    """The fit to freeze: parameters of `GET calibration-map`, and a note."""
 
-    note: str | None = Field(None, max_length=2000, description="For people.")
+    note: str | None = Field(
+        None, max_length=2000, description="Text for human readers; the service does not use it."
+    )
 
 
 class MapsResponse(ListPage):
@@ -84,8 +86,8 @@ async def create_map(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    reads: TheReads,
-    ingest: TheIngest,
+    reads: TheReadService,
+    ingest: TheIngestService,
 ) -> Response:
     """Fit a calibration map and freeze it as a version."""
     wanted = valid(NewMap, await document(request, ingest))
@@ -146,7 +148,7 @@ async def list_maps(
     "/v1/models/{model}/maps/{version}",
     operation_id="getMap",
     responses={
-        200: success(MapVersion, "The version", ETag="It never changes."),
+        200: success(MapVersion, "The version", ETag="A version never changes."),
         304: {"description": "The version is the one that If-None-Match names"},
         **problems(422),
     },

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
@@ -22,7 +22,8 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
     """Which metrics, over which data, and of which parts of it."""
 
     every: Duration | None = Field(
-        None, description="A series: metrics of each part of this length, whole panes (P1D)."
+        None,
+        description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D).",
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."
@@ -64,12 +65,12 @@ class MetricsResponse(BaseModel):
     )
     against: dict[str, Any] | None = Field(
         None,
-        description="The other side, its counts, and how much both sides share.",
+        description="The other side: its counts, and the amount of data that both sides share.",
     )
     clock: str | None = Field(
-        None, description="Where the model declares a label horizon: event or sealed."
+        None, description="`event` or `sealed`; present if the model declares a label horizon."
     )
-    sealed_to: str | None = Field(None, description="Where the last sealed cohort ended.")
+    sealed_to: str | None = Field(None, description="End of the last sealed cohort.")
     matured: bool | None = Field(
         None, description="Whether all of the window's cohorts are sealed."
     )
@@ -85,12 +86,14 @@ class MetricsResponse(BaseModel):
     "/v1/models/{model}/metrics",
     operation_id="getMetrics",
     responses={
-        200: success(MetricsResponse, "The metrics", ETag="State and query."),
+        200: success(MetricsResponse, "The metrics", ETag="Changes with the state and the query."),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },
 )
-async def get_metrics(read: TheRead, query: Annotated[MetricsParameters, Query()]) -> Response:
+async def get_metrics(
+    read: TheReadAccess, query: Annotated[MetricsParameters, Query()]
+) -> Response:
     """Compute any set of metrics over a window."""
     read_query = await read.read_query(query)
     if query.by is not None:

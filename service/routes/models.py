@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     Reader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.errors import (
     ModelConflict,
@@ -93,7 +93,7 @@ async def list_models(
     caller: Reader,
     query: Annotated[ModelListQuery, Query()],
     connection: TheConnection,
-    reads: TheReads,
+    reads: TheReadService,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """List the models of your key, sorted by id; `view=status` adds the status of each."""
@@ -151,7 +151,7 @@ async def put_model(
     model: ModelId,
     request: Request,
     caller: Admin,
-    ingest: TheIngest,
+    ingest: TheIngestService,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -178,7 +178,7 @@ async def patch_model(
     request: Request,
     caller: Admin,
     connection: TheConnection,
-    ingest: TheIngest,
+    ingest: TheIngestService,
     if_match: IfMatch = None,
 ) -> Response:
     """Change some settings of a model (RFC 7396)."""

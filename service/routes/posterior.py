@@ -16,8 +16,8 @@ from calibrant_server.service.http.dependencies import (
     AppSettings,
     MapReader,
     TheConnection,
-    TheIngest,
-    TheReads,
+    TheIngestService,
+    TheReadService,
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import ModelId, Name
@@ -79,7 +79,7 @@ class PosteriorResponse(BaseModel):
     disagreement: list[float] = Field(description="Probability that two further raters differ.")
     prior_disagreement: list[float]
     member_weights: list[list[float]] | None = Field(
-        description="By prediction, given the ratings."
+        description="Weights of the members for each prediction, given the ratings."
     )
 
 
@@ -110,8 +110,8 @@ async def compute_posterior(
     caller: MapReader,
     query: Annotated[PosteriorParameters, Query()],
     connection: TheConnection,
-    reads: TheReads,
-    ingest: TheIngest,
+    reads: TheReadService,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Return class probabilities of posted predictions given their ratings; nothing is stored."""
@@ -129,7 +129,7 @@ async def compute_posterior(
     return Response(result, media_type=JSON)
 
 
-async def _fitted(reads: TheReads, config: ModelConfig, query: PosteriorParameters) -> float:
+async def _fitted(reads: TheReadService, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
     read_query = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
     found = orjson.loads((await reads.result(read_query)).body)
@@ -154,12 +154,22 @@ def _check_belief(belief: str, posted: dict[str, Any]) -> None:
         "dirichlet_ensemble": ("probabilities", "logits", "confidences"),
     }[belief]
     violations = [
-        Violation(f"/{name}", "one_of", f"The belief {belief} has no {name}.")
+        Violation(
+            f"/{name}",
+            "one_of",
+            f"Received {name} with belief {belief}, which does not take it. Leave it out.",
+        )
         for name in misplaced
         if name in posted
     ]
     if belief != "dirichlet" and "members" not in posted:
-        violations.append(Violation("/members", "missing", f"The belief {belief} needs members."))
+        violations.append(
+            Violation(
+                "/members",
+                "missing",
+                f"Received belief {belief} without members; expected a list of members.",
+            )
+        )
     if violations:
         raise CalibrationInputError(violations)
 
@@ -240,7 +250,11 @@ def _belief(
 def _members(value: Any, config: ModelConfig, settings: Settings) -> Numbers:
     """Return the members' probabilities, float64 (members, n, n_classes), each row checked."""
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_MEMBERS:
-        raise _violation("/members", "list", f"members is a list of 1 to {MAX_MEMBERS} members")
+        raise _violation(
+            "/members",
+            "list",
+            f"Received another value; expected a list of 1 to {MAX_MEMBERS} members.",
+        )
     checked = []
     for place, rows in enumerate(value):
         try:
@@ -258,7 +272,7 @@ def _members(value: Any, config: ModelConfig, settings: Settings) -> Numbers:
                 ]
             ) from error
         if len(checked[place]) != len(checked[0]):
-            detail = "every member has one row a prediction"
+            detail = f"Received {len(checked[place])} rows; expected {len(checked[0])}, as in the first member."
             raise _violation(f"/members/{place}", "length", detail)
     return np.stack(checked)
 
@@ -275,7 +289,7 @@ def _concentration(value: Any, n: int) -> Any:
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each <= 1e12
     ]
     if bad:
-        detail = "a concentration is a number above 0, at most 1e12"
+        detail = "Received another value; expected a number above 0 and at most 1e12."
         raise CalibrationInputError(
             [
                 Violation(
@@ -297,7 +311,9 @@ def _weights(value: Any, members: Numbers | None) -> Numbers | None:
         weights = np.array(value, np.float64)
         if (weights >= 0).all() and np.isfinite(weights).all() and weights.sum() > 0:
             return weights
-    detail = f"member_weights are {len(members)} numbers, not negative, not all 0"
+    detail = (
+        f"Received other member_weights; expected {len(members)} numbers of at least 0, not all 0."
+    )
     raise _violation("/member_weights", "range", detail)
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.openapi.schema import problems, success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import WindowQuery
 from calibrant_server.workers.queries.kinds.raters import RatersQuery
@@ -22,7 +22,7 @@ class RaterValue(BaseModel):
     """The metric with one rater's labels alone."""
 
     value: float | None
-    n: int = Field(description="Predictions that they rated.")
+    n: int = Field(description="Number of predictions that this rater rated.")
     reason: str | None = None
 
 
@@ -37,13 +37,15 @@ class RatersResponse(BaseModel):
     metric: str
     n_labelled: int = Field(description="Labelled predictions of the window, with ids or without.")
     n_records: int = Field(
-        description="Number of those that came with an id; the result uses only these."
+        description="Number of the window's labelled predictions that have an id; the result uses only these."
     )
     n_raters: int
     n_raters_over: int = Field(
         description="Number of named raters beyond the 64 who rated most; they are not returned."
     )
-    by_rater: dict[str, RaterValue] = Field(description="Most ratings first.")
+    by_rater: dict[str, RaterValue] = Field(
+        description="Raters, sorted by number of ratings, most first."
+    )
     mean_of_raters: float | None = Field(
         description="Mean over the raters returned; null with a `reason`."
     )
@@ -56,7 +58,9 @@ class RatersResponse(BaseModel):
     reason: str | None = None
 
 
-RATERS: dict[str, Any] = success(RatersResponse, "The raters compared", ETag="State and query.")
+RATERS: dict[str, Any] = success(
+    RatersResponse, "The raters compared", ETag="Changes with the state and the query."
+)
 
 
 @router.get(
@@ -68,6 +72,6 @@ RATERS: dict[str, Any] = success(RatersResponse, "The raters compared", ETag="St
         **problems(406, 422),
     },
 )
-async def get_raters(read: TheRead, query: Annotated[RatersParameters, Query()]) -> Response:
+async def get_raters(read: TheReadAccess, query: Annotated[RatersParameters, Query()]) -> Response:
     """Return a metric of each named rater separately, from retained records; a window that is too wide is rejected."""
     return await read.reads.respond(read.request, await read.read_query(query))

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, unanswerable
@@ -39,19 +39,23 @@ class ReliabilityResponse(BaseModel):
     state_version: str
 
 
-TABLE = success(ReliabilityResponse, "The table, or the diagram", ETag="State and query.")
+TABLE = success(
+    ReliabilityResponse, "The table, or the diagram", ETag="Changes with the state and the query."
+)
 
 
 @router.get(
     "/v1/models/{model}/reliability", operation_id="getReliability", responses=or_drawn(TABLE)
 )
 async def get_reliability(
-    read: TheRead, query: Annotated[ReliabilityParameters, Query()]
+    read: TheReadAccess, query: Annotated[ReliabilityParameters, Query()]
 ) -> Response:
     """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
     if query.binning != "equal_width" and query.against:
         raise unanswerable(
-            "/binning", "equal_width", "bins of equal mass are not the same on two sides"
+            "/binning",
+            "equal_width",
+            "Received another binning with against; expected equal_width. Bins of equal mass differ between two sides.",
         )
     read_query = await read.read_query(query)
     if query.against or not read.is_drawn(query.format):

@@ -11,7 +11,7 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.figures.base import RENDERING
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.observe_mode import is_observed
 from calibrant_server.service.reads.reports import (
     ReportParameters,
@@ -25,7 +25,12 @@ HTML = "text/html"
 REPORT: dict[str, Any] = {
     "description": "The report",
     "content": {HTML: {"schema": {"type": "string"}}},
-    "headers": {"ETag": {"description": "State and query.", "schema": {"type": "string"}}},
+    "headers": {
+        "ETag": {
+            "description": "Changes with the state and the query.",
+            "schema": {"type": "string"},
+        }
+    },
 }
 
 
@@ -38,7 +43,7 @@ REPORT: dict[str, Any] = {
         **problems(406, 422),
     },
 )
-async def get_report(read: TheRead, query: Annotated[ReportParameters, Query()]) -> Response:
+async def get_report(read: TheReadAccess, query: Annotated[ReportParameters, Query()]) -> Response:
     """Return a report for a quality committee: data, verdict, measurements, figures, assumptions, versions."""
     media_type = negotiated(read.request, [HTML])
     config = await read.config()

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.roc import draw_roc
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
@@ -34,9 +34,9 @@ class RocResponse(BaseModel):
     raters: str
     n: int | None
     n_ratings: int
-    auc: float | None = Field(description="Ties count half.")
+    auc: float | None = Field(description="Area under the curve; ties count half.")
     error_bound: float | None = Field(None, description="Largest error that cells can cause.")
-    positives: float | None = Field(None, description="Weight.")
+    positives: float | None = Field(None, description="Total weight of the positives.")
     negatives: float | None = None
     threshold: list[float | None] = Field(
         description="This score or a higher one counts as positive."
@@ -47,10 +47,12 @@ class RocResponse(BaseModel):
     reason: str | None = None
 
 
-CURVE: dict[str, Any] = success(RocResponse, "The curve, or a figure", ETag="State and query.")
+CURVE: dict[str, Any] = success(
+    RocResponse, "The curve, or a figure", ETag="Changes with the state and the query."
+)
 
 
 @router.get("/v1/models/{model}/roc", operation_id="getRoc", responses=or_drawn(CURVE))
-async def get_roc(read: TheRead, query: Annotated[RocParameters, Query()]) -> Response:
+async def get_roc(read: TheReadAccess, query: Annotated[RocParameters, Query()]) -> Response:
     """Return the receiver operating characteristic of a score as JSON, SVG or PNG."""
     return await read.respond(await read.read_query(query), query.format, draw_roc)

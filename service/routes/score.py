@@ -23,7 +23,7 @@ from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.http.bodies import Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.http.threads import aside
@@ -99,7 +99,7 @@ class SectionOptions(BaseModel):
     points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
     frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
     case: str | None = Field(
-        None, max_length=200, description="Of `cases`: one whose table is added."
+        None, max_length=200, description="For `cases`: name of a case whose table is added."
     )
     packed: bool = Field(
         False,
@@ -219,7 +219,7 @@ async def score_once(
     request: Request,
     caller: Scorer,
     query: Annotated[ScoreParameters, Query()],
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Score one posted batch; nothing is stored. As SVG or PNG, the reliability diagram."""
@@ -298,7 +298,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool
     violations = [posted.place(violation) for violation in checked.violations]
     reject_too_many(checked.batch.n, violations, checked.n_rejected)
     if not checked.batch.row_total.any():
-        detail = "no row has a label, and without labels there is nothing to score"
+        detail = "Received no label; expected one in at least one row: without labels there is nothing to score."
         raise CalibrationInputError([Violation("/labels", "labels_required", detail)])
     n_ratings = 0 if names is None else int(checked.batch.row_total.sum())
     cases = checked.batch.cases

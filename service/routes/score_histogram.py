@@ -11,7 +11,7 @@ from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.histogram_report import histogram_report
 from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.confidence import read_confidence
@@ -87,7 +87,7 @@ class HistogramScores(BaseModel):
     n_bins: int
     mass: float
     nll: dict[str, Any] = Field(
-        description="From bin centres: sum and mean; `exact_mean` where it is known."
+        description="Negative log-likelihood from bin centres: sum and mean; `exact_mean` if it is known."
     )
     brier: dict[str, Any]
     errors: dict[str, Any] = Field(
@@ -114,7 +114,7 @@ async def score_confidence_histogram(
     request: Request,
     caller: Scorer,
     query: Annotated[ScoreHistogramQuery, Query()],
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Score one posted confidence histogram; nothing is stored."""

@@ -15,7 +15,7 @@ from calibrant_server.service.figures.probability_map import (
     regions,
 )
 from calibrant_server.service.http.bodies import JSON, Body, read_body
-from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngest
+from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
@@ -51,7 +51,7 @@ class MapQuery(BaseModel):
 
 
 class MapBody(BaseModel):
-    """Probabilities of one class over an image, and what raters marked."""
+    """Probabilities of one class over an image, and the masks of the raters."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,11 +60,13 @@ class MapBody(BaseModel):
     masks: dict[str, list[list[int]]] | None = Field(
         None, description="Instead: one per reader, by name; at most 9."
     )
-    image: list[list[float]] | None = Field(None, description="Drawn below the map.")
+    image: list[list[float]] | None = Field(
+        None, description="Image drawn below the map: one number per pixel."
+    )
 
 
 class MapCounts(BaseModel):
-    """Pixels of one mask."""
+    """Counts of pixels for one mask."""
 
     true_positive: int
     false_negative: int
@@ -97,7 +99,7 @@ async def score_map(
     request: Request,
     caller: Scorer,
     query: Annotated[MapQuery, Query()],
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Compare a probability map with reference masks, or draw it with contours of true and false positives and false negatives."""
@@ -125,7 +127,9 @@ def _read(body: Body, query: MapQuery, settings: Settings) -> dict[str, Any]:
     reject_unknown(document, FIELDS)
     probabilities = _pixels(document.get("probabilities"), "/probabilities", None)
     if not ((probabilities >= 0.0) & (probabilities <= 1.0)).all():
-        raise _error("/probabilities", "range", "probabilities are numbers in [0, 1]")
+        raise _error(
+            "/probabilities", "range", "Received a value outside [0, 1]; expected probabilities."
+        )
     shape = probabilities.shape
     masks = {
         name: _mask(each, pointer, shape) for name, (each, pointer) in _masks(document).items()
@@ -163,16 +167,18 @@ def _reject_long_outlines(found: dict[str, Any]) -> None:
 def _masks(document: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     one, several = document.get("mask"), document.get("masks")
     if (one is None) == (several is None):
-        detail = (
-            "Send one of mask and masks: without a reference there are no true or false positives."
-        )
+        detail = "Received both mask and masks, or none; expected one of them: true and false positives need a reference."
         raise _error("/mask", "missing", detail)
     if one is not None:
         return {"reference": (one, "/mask")}
     if not isinstance(several, dict) or not 1 <= len(several) <= MAX_MASKS:
-        raise _error("/masks", "length", f"masks are an object of 1 to {MAX_MASKS} masks by name")
+        raise _error(
+            "/masks",
+            "length",
+            f"Received another value; expected an object of 1 to {MAX_MASKS} masks by name.",
+        )
     if not all(0 < len(name) <= MAX_NAME and name.isprintable() for name in several):
-        detail = f"expected names of 1 to {MAX_NAME} printable characters"
+        detail = f"Received an invalid name; expected 1 to {MAX_NAME} printable characters."
         raise _error("/masks", "name", detail)
     return {name: (each, f"/masks/{i}") for i, (name, each) in enumerate(several.items())}
 
@@ -180,7 +186,9 @@ def _masks(document: dict[str, Any]) -> dict[str, tuple[Any, str]]:
 def _mask(value: Any, pointer: str, shape: tuple[int, ...]) -> Pixels:
     mask = _pixels(value, pointer, shape)
     if not ((mask == 0.0) | (mask == 1.0)).all():
-        raise _error(pointer, "one_of", "a mask holds 0 and 1")
+        raise _error(
+            pointer, "one_of", "Received a value other than 0 and 1; expected a mask of 0 and 1."
+        )
     return mask
 
 
@@ -189,22 +197,26 @@ def _pixels(value: Any, pointer: str, shape: tuple[int, ...] | None) -> Pixels:
     rows = value if isinstance(value, list) else []
     width = len(rows[0]) if rows and isinstance(rows[0], list) else 0
     if not 0 < width <= MAX_SIDE or len(rows) > MAX_SIDE or len(rows) * width > MAX_PIXELS:
-        detail = (
-            f"expected rows of numbers, at most {MAX_SIDE} by {MAX_SIDE} and {MAX_PIXELS:,} pixels"
-        )
+        detail = f"Received another value; expected rows of numbers, at most {MAX_SIDE} by {MAX_SIDE} and {MAX_PIXELS:,} pixels."
         raise _error(pointer, "shape", detail)
     if not all(isinstance(row, list) and len(row) == width for row in rows):
-        raise _error(pointer, "shape", f"every row has {width} numbers, as the first")
+        raise _error(
+            pointer,
+            "shape",
+            f"Received rows of different lengths; expected {width} numbers in each, as in the first.",
+        )
     if shape is not None and (len(rows), width) != shape:
         detail = (
             f"Received {len(rows)} by {width}; expected {shape[0]} by {shape[1]}, as probabilities."
         )
         raise _error(pointer, "shape", detail)
     if not all(type(each) in (int, float) for row in rows for each in row):
-        raise _error(pointer, "number", "every pixel is a number")
+        raise _error(pointer, "number", "Received a pixel that is not a number; expected numbers.")
     found: Pixels = np.array(rows, np.float64)
     if not np.isfinite(found).all():
-        raise _error(pointer, "number", "every pixel is a finite number")
+        raise _error(
+            pointer, "number", "Received a pixel that is not finite; expected finite numbers."
+        )
     return found
 
 

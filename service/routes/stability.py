@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.figures.stability import draw_stability
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
@@ -54,10 +54,10 @@ class StabilityResponse(BaseModel):
     metric: str
     subsets: str
     source: str | None = Field(
-        None, description="What subsets are taken from: replicates of units, sample, or cases."
+        None, description="Source of the subsets: replicates of units, sample, or cases."
     )
     n_drawn: int | None = Field(
-        None, description="How many replicates, units of the sample, or cases."
+        None, description="Number of replicates, units of the sample, or cases that are drawn from."
     )
     exact: bool | None = Field(
         None,
@@ -85,11 +85,15 @@ class StabilityResponse(BaseModel):
 
 
 CURVES: dict[str, Any] = success(
-    StabilityResponse, "Curves and baselines, or a figure of the curves", ETag="State and query."
+    StabilityResponse,
+    "Curves and baselines, or a figure of the curves",
+    ETag="Changes with the state and the query.",
 )
 
 
 @router.get("/v1/models/{model}/stability", operation_id="getStability", responses=or_drawn(CURVES))
-async def get_stability(read: TheRead, query: Annotated[StabilityParameters, Query()]) -> Response:
+async def get_stability(
+    read: TheReadAccess, query: Annotated[StabilityParameters, Query()]
+) -> Response:
     """Return how stable a calibration error is as data shrink, for several raters and for one label."""
     return await read.respond(await read.read_query(query), query.format, draw_stability)

@@ -23,7 +23,9 @@ class TemperatureParameters(ClockQuery, AgainstQuery, TemperatureQuery):
 
 
 CURVE: dict[str, Any] = success(
-    TemperatureResponse, "The temperature, or a figure of its losses", ETag="State and query."
+    TemperatureResponse,
+    "The temperature, or a figure of its losses",
+    ETag="Changes with the state and the query.",
 )
 
 

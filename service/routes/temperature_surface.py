@@ -40,7 +40,8 @@ class SurfaceResponse(BaseModel):
     )
     n_used: int | None = None
     nll_error_bound: Lines | None = Field(
-        None, description="Proved bound of the error of `nll`, from cells. Null: exact."
+        None,
+        description="Proved bound of the error of `nll` if it is computed from cells. Null: exact.",
     )
     error_estimate: dict[str, float] | None = Field(
         None, description="From cells: the largest estimated error by loss. Null: exact."
@@ -62,7 +63,7 @@ class SurfaceResponse(BaseModel):
 
 
 SURFACE: dict[str, Any] = success(
-    SurfaceResponse, "The surface, or a figure", ETag="State and query."
+    SurfaceResponse, "The surface, or a figure", ETag="Changes with the state and the query."
 )
 
 

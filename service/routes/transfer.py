@@ -20,7 +20,7 @@ from calibrant_server.service.http.dependencies import (
     Admin,
     AppSettings,
     TheConnection,
-    TheIngest,
+    TheIngestService,
 )
 from calibrant_server.service.http.errors import (
     AnswerLate,
@@ -140,7 +140,7 @@ async def import_model(
     model: ModelId,
     request: Request,
     caller: Admin,
-    ingest: TheIngest,
+    ingest: TheIngestService,
     settings: AppSettings,
 ) -> Response:
     """Import a model that another service exported. The id must be unused. A request that was cut off can be sent again."""
@@ -192,9 +192,11 @@ async def _restored(ingest: IngestService, config: ModelConfig, lines: list[byte
         except RevisionConflict as error:
             raise ImportUnfinished() from error
     elif known.importing is None:
-        raise ModelConflict(f"There is a model {config.model!r} already; delete it first.")
+        raise ModelConflict(
+            f"The model {config.model!r} exists already. Delete it first, or use another id."
+        )
     elif known.importing.partition(".")[0] != content:
-        raise ImportUnfinished("Another import of this model has begun; delete the model first.")
+        raise ImportUnfinished("Another import of this model has begun. Delete the model first.")
     try:
         await _restore(ingest, known, [line for line in lines[1:-1] if not _is_current_map(line)])
     except CalibrationInputError:
@@ -229,17 +231,19 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
         raise _rejected(
             1,
             "export_format",
-            f"the first line is the model, in format {FORMATS[0]} to {FORMATS[-1]}",
+            f"Received another first line; expected the model, in format {FORMATS[0]} to {FORMATS[-1]}.",
         )
     if last.get("type") != END or last.get("lines") != len(lines) - 1:
         raise _rejected(
-            len(lines), "export_incomplete", "the export has no end, or lines are missing"
+            len(lines),
+            "export_incomplete",
+            "Received an export without its end, or with missing lines. Export the model again.",
         )
     if last.get("consistent") is not True:
         raise _rejected(
             len(lines),
             "export_inconsistent",
-            "the model changed during the export; export it again",
+            "Received an export during which the model changed. Export it again.",
         )
     try:
         config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
@@ -247,7 +251,7 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
         config = redeclared(config)
     except Problem as problem:
         raise _rejected(
-            1, "export_format", f"the configuration cannot be kept: {problem.detail}"
+            1, "export_format", f"Received a configuration that is not valid: {problem.detail}"
         ) from problem
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _rejected(1, "export_format", f"the configuration cannot be read: {error}") from error
@@ -318,7 +322,11 @@ def current_map_in(lines: list[bytes], config: ModelConfig) -> bytes:
         except (AttributeError, EntryError, KeyError, ValueError):
             fits = False
         if not fits:
-            raise _rejected(number, "export_format", "this is not a current map of the model")
+            raise _rejected(
+                number,
+                "export_format",
+                "Received a current map that does not belong to the model. Export the model again.",
+            )
     return raw
 
 
@@ -328,7 +336,9 @@ def _line(text: bytes, number: int) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise _rejected(number, "json", str(error)) from error
     if not isinstance(line, dict):
-        raise _rejected(number, "object", "every line is an object")
+        raise _rejected(
+            number, "object", "Received another type; expected a JSON object in each line."
+        )
     return line
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from calibrant_server.service.figures.uncertainty import draw_uncertainty
 from calibrant_server.service.openapi.schema import success
-from calibrant_server.service.reads.dependencies import TheRead
+from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimate, WindowShown
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
@@ -40,7 +40,7 @@ class UncertaintyResponse(Estimate):
 
 
 TABLE: dict[str, Any] = success(
-    UncertaintyResponse, "The table, or the diagram", ETag="State and query."
+    UncertaintyResponse, "The table, or the diagram", ETag="Changes with the state and the query."
 )
 
 
@@ -48,7 +48,7 @@ TABLE: dict[str, Any] = success(
     "/v1/models/{model}/uncertainty", operation_id="getUncertainty", responses=or_drawn(TABLE)
 )
 async def get_uncertainty(
-    read: TheRead, query: Annotated[UncertaintyParameters, Query()]
+    read: TheReadAccess, query: Annotated[UncertaintyParameters, Query()]
 ) -> Response:
     """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
     return await read.respond(await read.read_query(query), query.format, draw_uncertainty)

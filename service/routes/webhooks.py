@@ -42,12 +42,12 @@ class Attempt(BaseModel):
 class DeliveryResponse(BaseModel):
     """One message to one receiver."""
 
-    id: str = Field(description="The header webhook-id, the same at every attempt.")
+    id: str = Field(description="Header `webhook-id` of the message, the same at every attempt.")
     type: str
     url: str
     status: Literal["waiting", "delivered", "given_up"]
     made_at: str
-    due_at: str | None = Field(description="The next attempt.")
+    due_at: str | None = Field(description="Time of the next attempt.")
     attempts: list[Attempt]
 
 

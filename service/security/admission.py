@@ -21,9 +21,8 @@ from calibrant_server.service.http.errors import (
 
 EVERYONE = ""
 BELIEVED_S = 2.0
-SHARED = (
-    0.6  # share of the bytes that every body may use; the rest is for the first body of a tenant
-)
+# Share of the bytes that every body may use; the rest is for the first body of a tenant.
+SHARED_PART = 0.6
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Admission:
         The last part is for the first body of a tenant: one tenant's bodies never take all of it.
         """
         is_first = tenant is None or self.bytes_of[tenant] <= own
-        return self.max_bytes_in_hand if is_first else int(SHARED * self.max_bytes_in_hand)
+        return self.max_bytes_in_hand if is_first else int(SHARED_PART * self.max_bytes_in_hand)
 
     def add(self, tenant: str | None, n_bytes: int) -> None:
         """Count bytes of a tenant; None is the only one of a service without keys."""
@@ -113,7 +112,7 @@ class ServedRequests:
             return
         if self.of[tenant] >= self.limit:
             raise Saturated(
-                f"{self.limit} requests of your tenant are open, as many as it may have at one time."
+                f"{self.limit} requests of your tenant are open, the maximum. Wait for their responses first."
             )
         self.of[tenant] += 1
         scope["served_tenant"] = tenant

@@ -87,7 +87,7 @@ class Rates:
         for name, lease in taken.items():
             if lease.tokens < 1:
                 limit = f"{self._limits[name]:g} requests per second"
-                detail = f"Your {name} has reached its limit of {limit}. Send fewer."
+                detail = f"Your {name} has reached its limit of {limit}. Send fewer requests."
                 raise RateExceeded(detail, retry_after_s=max(lease.until_s - now, 0.0))
         for lease in taken.values():
             lease.tokens -= 1

@@ -23,7 +23,6 @@ MAX_FILES_OF_THE_LIBRARY = 18
 MAX_FILES_OF_A_CACHED_GET = 26
 THREADS = ("MainThread", "compute-", "AnyIO")
 ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]], "labels": [0, 1]}
-ROOT = Path(__file__).parents[2]
 OF_THE_PROCESS = ("service/startup.py",)
 URL = "/v1/models/m/metrics?metrics=ece,brier"
 

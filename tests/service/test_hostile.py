@@ -286,7 +286,7 @@ async def test_too_many_panes_says_how_to_split(client):
         "event_times": [f"2026-01-{1 + i // 24:02d}T{i % 24:02d}:00:00Z" for i in range(n)],
     }
     [error] = problem(await client.post(URL, json=columns), 422, "invalid-input")["errors"]
-    assert error["rule"] == "too_many_panes" and "split" in error["detail"]
+    assert error["rule"] == "too_many_panes" and "Split" in error["detail"]
 
 
 async def test_rows_are_counted_as_sent_when_others_were_dropped(client):

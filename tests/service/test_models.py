@@ -216,7 +216,7 @@ async def test_bad_settings_are_named(client, name):
     document, pointer, rule = BAD_SETTINGS[name]
     found = problem(await client.put(URL, json=document), 422, "invalid-input")
     assert (found["errors"][0]["pointer"], found["errors"][0]["rule"]) == (pointer, rule)
-    assert found["detail"].startswith(f"{pointer}: " if pointer else "classes are needed")
+    assert found["detail"].startswith(f"{pointer}: " if pointer else "Received no classes")
 
 
 async def test_a_patch_names_no_unknown_field_even_to_take_it_out(client):

@@ -19,7 +19,9 @@ LIMITS = Limits(max_panes=4, future_skew_s=300)
 
 
 def test_too_many_panes_say_how_to_split():
-    with pytest.raises(TooManyPanes, match="split it by event time, or by slice value") as error:
+    with pytest.raises(
+        TooManyPanes, match="Split the batch by event time, or by slice value"
+    ) as error:
         check_panes(
             Rows(3, times(-1, -2, -3), {"s": np.array(["a", "b", "c"])}), MODEL, NOON, LIMITS
         )

@@ -4,7 +4,7 @@ import pytest
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.reads.service import ResponseCache
+from calibrant_server.service.reads.service import ValidatedQueries
 from calibrant_server.service.settings import Settings
 from tests.service.conftest import PREDICTIONS, client_of, problem
 from tests.service.fakes import unavailable
@@ -105,7 +105,7 @@ async def test_a_question_is_remembered_for_its_caller_alone(tmp_path, inbox, re
 
 async def test_what_is_remembered_is_bounded(held, app, inbox):
     client, _ = held
-    app.state.reads.responses = ResponseCache(most=2)
+    app.state.reads.validated = ValidatedQueries(most=2)
     tags = {}
     for bins in (5, 10, 12):
         tags[bins] = (await client.get(f"{URL}&bins={bins}")).headers["etag"]
@@ -113,5 +113,5 @@ async def test_what_is_remembered_is_bounded(held, app, inbox):
     for bins, etag in tags.items():
         again = await client.get(f"{URL}&bins={bins}", headers={"If-None-Match": etag})
         assert again.status_code == 304
-    assert len(app.state.reads.responses._queries) == 2
+    assert len(app.state.reads.validated._queries) == 2
     assert inbox.looks < looks + 3

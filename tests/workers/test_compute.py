@@ -201,7 +201,7 @@ def test_a_lost_question_is_asked_again(bench):
         asking = asyncio.create_task(
             bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S)
         )
-        while not await bench.inbox.client.zpopmin(bench.store.keys.first_questions):
+        while not await bench.inbox.client.zpopmin(bench.store.keys.first_queries):
             await asyncio.sleep(0.01)
         await asyncio.to_thread(bench.engine, kinds=KINDS)
         return await asking
@@ -212,7 +212,7 @@ def test_a_lost_question_is_asked_again(bench):
 def test_a_queue_that_is_full_is_reported_at_once(bench):
     bench.put_model()
     queue = {f"x{i}": i for i in range(MAX_QUERIES)}
-    bench.client.zadd(bench.store.keys.first_questions, queue)
+    bench.client.zadd(bench.store.keys.first_queries, queue)
     with pytest.raises(ResultTimeoutError, match="too many"):
         bench.run(bench.inbox.ask(SumsQuery(), MODEL, EVER, deadline_s=PATIENCE_S))
 

@@ -258,7 +258,7 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
     loop._commit = commit
     assert replay_all(bench) == [True]
     steps(loop, 3)
-    [fact] = loop._records.facts(MODEL, ["i1"]).values()
+    [fact] = loop._retained.facts(MODEL, ["i1"]).values()
     assert bench.merged("b1").status == "merged" and [
         each.class_index for each in fact.ratings.values()
     ] == [1]

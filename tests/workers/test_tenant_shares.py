@@ -190,7 +190,7 @@ def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
         side = Side(f"{tenant}/m", "", (0, 1))
         return QueryRequest(f"{tenant}{i}", "metrics", {}, side, "nobody", 1.0)
 
-    queues = bench.store.keys.first_questions, bench.store.keys.more_questions
+    queues = bench.store.keys.first_queries, bench.store.keys.more_queries
 
     async def scene() -> tuple[int, list[list[bytes]]]:
         asked = [asyncio.create_task(client._until_computed(pane_query("a", i))) for i in range(60)]

@@ -141,7 +141,7 @@ def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, err
     bench.numerics = Numerics()
     bench.put_model()
     loop = bench.loop()
-    setattr(loop._records, method, once(getattr(loop._records, method), error))
+    setattr(loop._retained, method, once(getattr(loop._retained, method), error))
     bench.deliver(with_ids("b1", "i1", "i2", units=["u", "u"]))
     loop._step_or_reload()
     assert no_letters(bench) and bench.client.xlen(loop.keys.stream) == 1

@@ -106,7 +106,7 @@ def test_too_many_records_are_rejected_and_a_narrower_window_answers(held, monke
     monkeypatch.setattr(window_records, "MAX_ROWS", 4)
     assert len(names(held(facts, Window(0, 4 * HOUR_S)))) == 4
     with pytest.raises(
-        CalibrationInputError, match=r"more than 4 labelled records.*request a shorter window"
+        CalibrationInputError, match=r"more than 4 labelled records.*Request a shorter window"
     ) as rejected:
         held(facts).read()
     assert rejected.value.violations[0].pointer == "/window"

@@ -55,7 +55,7 @@ class CohortResult:
         """Read what `pack` wrote; raises PackingError."""
         number, evidence, sr, threshold, _ = _COHORT_RESULT.unpack_from(data)
         if number != COHORT_RESULT_FORMAT:
-            raise PackingError(f"a look of format {number} is not one that this version reads")
+            raise PackingError(f"this version does not read a cohort result of format {number}")
         body = zlib.decompress(data[_COHORT_RESULT.size :])
         sums = np.frombuffer(body, "<f4", 5 * DRIFT_BINS).reshape(5, -1).astype(np.float64)
         counts = np.frombuffer(body, "<u4", 2 * DRIFT_BINS, sums.size * 4).reshape(2, -1)

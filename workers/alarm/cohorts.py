@@ -160,7 +160,7 @@ class PartialCohort:
         """Read what `pack` wrote; raises PackingError."""
         arrays, about = unpack(data, largest=_MAX_BYTES)
         if about.get("gathered") != FORMAT:
-            raise PackingError(f"this is not a cohort being gathered in format {FORMAT}")
+            raise PackingError(f"these bytes are not a partial cohort of format {FORMAT}")
         cohorts = {
             name: DetectorCohort(
                 about["start"],

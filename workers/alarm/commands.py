@@ -69,9 +69,9 @@ def write_order(
         elif order["op"] == ATTEMPTED:
             _attempted(node, writing, order)
         else:
-            raise EntryError(f"the order {order['op']!r} is not known")
+            raise EntryError(f"the command {order['op']!r} is not known")
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise EntryError(f"the order cannot be read: {error}") from error
+        raise EntryError(f"the command cannot be read: {error}") from error
 
 
 def _attempted(node: Any, writing: Writing, order: dict[str, Any]) -> None:

@@ -58,13 +58,21 @@ def check_url(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise BlockedUrlError(f"not a URL: {error}") from error
+        raise BlockedUrlError(
+            f"Received text that is not a URL ({error}); expected an https URL."
+        ) from error
     if len(url) > _MAX_URL or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
-        raise BlockedUrlError("expected a URL of at most 2000 printable ASCII characters")
+        raise BlockedUrlError(
+            "Received a URL that is too long or has other characters; expected at most 2000 printable ASCII characters."
+        )
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise BlockedUrlError("expected an https URL with a host")
+        raise BlockedUrlError(
+            "Received another scheme, or no host; expected an https URL with a host."
+        )
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise BlockedUrlError("expected a URL without user, password and fragment")
+        raise BlockedUrlError(
+            "Received a URL with user, password or fragment; expected one without them."
+        )
     if port == 0:
         raise BlockedUrlError("Received a port out of range; expected 1 to 65535.")
     return parts
@@ -93,9 +101,13 @@ def target_of(url: str, allowed: Iterable[Network] = ()) -> Target:
     for address in addresses:
         inside = any(address in network for network in named)
         if not inside and not is_open(address):
-            raise BlockedUrlError(f"{host} is at an internal address")
+            raise BlockedUrlError(
+                f"{host} has an internal address; expected a public one, or a network of CALIBRANT_WEBHOOK_NETWORKS"
+            )
         if not inside and parts.scheme != "https":
-            raise BlockedUrlError("messages leave by https only")
+            raise BlockedUrlError(
+                "Received an http URL; expected https outside the networks of CALIBRANT_WEBHOOK_NETWORKS"
+            )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host, port, path, str(addresses[0]))
 

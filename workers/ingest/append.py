@@ -272,9 +272,9 @@ class BatchAppender:
         n_records = int(settings.retained_records * full.share)
         n_bytes = int(settings.retained_bytes * full.share)
         detail = (
-            f"{full.n_records} records of {full.n_bytes} bytes are retained by id where this model is kept, or on their way, of "
-            f"{n_records} records and {n_bytes} bytes at most, and none is dropped before its "
-            f"retention: {batch.n_accepted} new ones find no room. Labels of predictions that are there are still taken."
+            f"{full.n_records} records of {full.n_bytes} bytes are retained by id, or wait, in the partition of this model, "
+            f"with a limit of {n_records} records and {n_bytes} bytes. None is dropped before its retention, so there is no room "
+            f"for {batch.n_accepted} new ones. Labels of stored predictions are still accepted."
         )
         return RecordsFull(detail, int(settings.housekeeping_s) + 1)
 

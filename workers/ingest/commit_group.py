@@ -89,8 +89,8 @@ class Item:
             self.dead_letter(f"{type(error).__name__}: {error}"[:500])
 
     @property
-    def counts(self) -> bool:
-        """Whether the entry is filled into panes."""
+    def is_merged(self) -> bool:
+        """Whether its outcome is `merged`, as it is until a check or a fill fails."""
         return self.status == records.MERGED
 
     def record_ttl_s(self, ttl_s: int) -> int:
@@ -219,7 +219,7 @@ class CommitGroup:
         self.reduction = Reduction(self.reduction.reads.again())
         for item in self.items:
             item.claims = []
-            if item.counts:
+            if item.is_merged:
                 self._fill(item)
 
     def apply(self, cache: PaneCache) -> None:
@@ -292,7 +292,7 @@ class CommitGroup:
         affected = [
             item
             for item in self.items
-            if item.counts and error.key in set(map(cache.place, item.touched))
+            if item.is_merged and error.key in set(map(cache.place, item.touched))
         ]
         if not affected:
             raise error
@@ -302,7 +302,7 @@ class CommitGroup:
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
         """Write batch records and dead letters into a commit, and release the reservations."""
         for item in self.items:
-            arrived(item, commit, keys)
+            release_reserved(item, commit, keys)
             dead_letter(item, commit)
             if item.entry is not None and item.status is not None:
                 entry = item.entry
@@ -317,7 +317,7 @@ class CommitGroup:
         noted = [
             (item.config, item.rows)
             for item in self.items
-            if item.counts and item.rows and item.config
+            if item.is_merged and item.rows and item.config
         ]
         write_facts(join, noted, commit, keys)
 
@@ -328,7 +328,7 @@ class CommitGroup:
 
     @property
     def n_merged(self) -> int:
-        return sum(item.counts for item in self.items)
+        return sum(item.is_merged for item in self.items)
 
 
 def dead_letter(item: Item, commit: Commit) -> None:
@@ -341,7 +341,7 @@ def dead_letter(item: Item, commit: Commit) -> None:
         commit.park(item.id, item.why, int(time.time() * 1000))
 
 
-def arrived(item: Item, commit: Commit, keys: PartitionKeys) -> None:
+def release_reserved(item: Item, commit: Commit, keys: PartitionKeys) -> None:
     """Release, in a commit, the records and bytes reserved for an entry.
 
     One that is set aside stays in the backlog of its tenant until it is replayed or discarded.
@@ -360,7 +360,7 @@ def release(reserved: Mapping[str, int], commit: Commit, keys: PartitionKeys) ->
 def _reject_conflicting(item: Item) -> bool:
     """Reject an item with conflicting totals, unless it is partial and some of its updates are valid."""
     conflicts = item.conflicting()
-    if not conflicts or not item.counts or item.entry is None:
+    if not conflicts or not item.is_merged or item.entry is None:
         return False
     if item.entry.partial and len(conflicts) < item.n:
         return False

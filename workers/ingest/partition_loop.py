@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.commands import write_order
-from calibrant_server.workers.ingest.commit_group import CommitGroup, Item, arrived
+from calibrant_server.workers.ingest.commit_group import CommitGroup, Item, release_reserved
 from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import (
     ALARM,
@@ -99,7 +99,7 @@ class PartitionLoop:
         self._restoring = Restoring(
             self._node, self.keys, self._fencing, numerics, self._settings.sample_bytes
         )
-        self._records = RetainedStore(self._node, self.keys)
+        self._retained = RetainedStore(self._node, self.keys)
         self._parking = Parking(store, self.keys, self._fencing)
         self._tries: Tries | None = None  # created by the first failure
         self._at_work: list[str] = []
@@ -112,7 +112,7 @@ class PartitionLoop:
         while self._goes_on:
             try:
                 if self._leases.take(self.partition):
-                    self._term()
+                    self._work_while_leased()
                 else:
                     self._stop.wait(self._settings.lease_s / RETRIES_A_LEASE)
             except NO_VERDICT as error:
@@ -127,7 +127,7 @@ class PartitionLoop:
     def _goes_on(self) -> bool:
         return not self._stop.is_set() and not self.abandoned
 
-    def _term(self) -> None:
+    def _work_while_leased(self) -> None:
         self._cache.forget()
         try:
             self._fencing.reload()
@@ -210,12 +210,12 @@ class PartitionLoop:
         return True
 
     def _single(self, item: Item) -> CommitGroup:
-        run = CommitGroup(self._numerics, self._busy, self._reads())
-        self._add(run, [item])
-        return run
+        group = CommitGroup(self._numerics, self._busy, self._reads())
+        self._add(group, [item])
+        return group
 
     def _reads(self) -> StoreReads:
-        return StoreReads(self._records, self._slices_of, self._settings.max_slice_values)
+        return StoreReads(self._retained, self._slices_of, self._settings.max_slice_values)
 
     def _slices_of(self, config: ModelConfig) -> list[str]:
         members = self._node.smembers(self.keys.slices(config.key, config.generation))
@@ -226,21 +226,21 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
-        run = CommitGroup(self._numerics, self._busy, self._reads())
+        group = CommitGroup(self._numerics, self._busy, self._reads())
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
             )
-            self._add(run, plain)
-            if len(plain) < len(items) or self._is_full(run) or not self._goes_on:
-                return run
+            self._add(group, plain)
+            if len(plain) < len(items) or self._is_full(group) or not self._goes_on:
+                return group
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
             if dry and gap_s == 0:
-                return run
-            items, dry = self._read(run.last_id, gap_s if dry else 0.0)
+                return group
+            items, dry = self._read(group.last_id, gap_s if dry else 0.0)
 
-    def _is_full(self, run: CommitGroup) -> bool:
-        return len(run.items) >= MAX_COMMIT_ENTRIES or run.n_bytes >= COMMIT_BYTES
+    def _is_full(self, group: CommitGroup) -> bool:
+        return len(group.items) >= MAX_COMMIT_ENTRIES or group.n_bytes >= COMMIT_BYTES
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
@@ -266,11 +266,11 @@ class PartitionLoop:
             self._count = int(min(max(1, READ_BYTES / mean), MAX_COMMIT_ENTRIES))
         return items, dry
 
-    def _add(self, run: CommitGroup, items: list[Item]) -> None:
-        self._at_work = [item.id for item in (*run.items, *items)]
+    def _add(self, group: CommitGroup, items: list[Item]) -> None:
+        self._at_work = [item.id for item in (*group.items, *items)]
         self._look_up(items)
         for item in items:
-            run.add(item)
+            group.add(item)
 
     def _look_up(self, items: list[Item]) -> None:
         entries = [item.entry for item in items if item.entry is not None]
@@ -285,25 +285,25 @@ class PartitionLoop:
                 item.record = None if text is None else BatchRecord.from_json(text)
                 item.config = configs.get(item.entry.model)
 
-    def _commit(self, run: CommitGroup) -> None:
+    def _commit(self, group: CommitGroup) -> None:
         token = self._fencing.new_token()
-        run.apply(self._cache)
-        if run.parked_bytes:
-            self._parking.check_room(run.parked_bytes)
+        group.apply(self._cache)
+        if group.parked_bytes:
+            self._parking.check_room(group.parked_bytes)
         commit = Commit(self.keys)
         self._cache.write(commit, token)
-        run.write(commit, self.keys, self._settings.idempotency_ttl_s)
-        run.write_facts(commit, self.keys)
-        self._fencing.send(commit, token, run.last_id, run.n_merged, run.n_bytes)
+        group.write(commit, self.keys, self._settings.idempotency_ttl_s)
+        group.write_facts(commit, self.keys)
+        self._fencing.send(commit, token, group.last_id, group.n_merged, group.n_bytes)
         self._cache.trim()
         gap_s = min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
         self._next_commit_at = time.monotonic() + gap_s
 
     def _commit_one(self, item: Item) -> None:
         """Commit a suspected entry alone; dead-letter it if its changes cannot be written."""
-        run = self._one_in_child(item)
+        group = self._one_in_child(item)
         try:
-            self._commit(run)
+            self._commit(group)
         except (StaleTokenError, SoleEntryError, *NO_VERDICT):
             raise
         except Exception as error:
@@ -319,13 +319,13 @@ class PartitionLoop:
 
     def _one_in_child(self, item: Item) -> CommitGroup:
         """Return the group of one suspected entry, reduced in a process that may die of it."""
-        run = CommitGroup(self._numerics, reads=self._reads())
+        group = CommitGroup(self._numerics, reads=self._reads())
         self._look_up([item])
         entry, config = item.entry, item.config
         known = item.record is not None and item.record.is_final
         if entry is None or config is None or known or config.generation != entry.generation:
-            run.add(item)
-            return run
+            group.add(item)
+            return group
         # The sandbox has its own time limit: a loop that waits for it is not stuck.
         self._leases.idle(self.partition)
         try:
@@ -337,14 +337,14 @@ class PartitionLoop:
         else:
             if reduction.outcomes or any(key.slice for key in reduction.touched):
                 # It is harmless. Its changes depend on records and slices, which only the worker reads.
-                run.add(item)
+                group.add(item)
             else:
-                run.add_reduced(item, reduction, n)
-            return run
+                group.add_reduced(item, reduction, n)
+            return group
         finally:
             self._busy()
-        run.items.append(item)
-        return run
+        group.items.append(item)
+        return group
 
     def _try_sole(self, work: Callable[[Item], None], item: Item) -> None:
         """Process an entry of a commit of its own; an unexpected error counts as a failed try of this entry."""
@@ -370,8 +370,8 @@ class PartitionLoop:
         else:
             self._apply_alone(item, commit, token)
             write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
-        arrived(item, commit, self.keys)
-        self._fencing.send(commit, token, item.id, int(item.counts), item.n_bytes)
+        release_reserved(item, commit, self.keys)
+        self._fencing.send(commit, token, item.id, int(item.is_merged), item.n_bytes)
 
     def _control(self, item: Item, order: IngestEntry, commit: Commit) -> None:
         """Delete a model; any other operation becomes a dead letter and changes nothing."""

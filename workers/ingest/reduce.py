@@ -228,7 +228,7 @@ class Reduction:
             filled = numerics.empty(numerics.spec(new.config), sample_bytes)
             for batch in numerics.together(new.batches):
                 filled.fill_batch(batch)
-            filled.tighten()  # a run holds the panes of all its time slices at once
+            filled.tighten()  # a group holds the panes of all its time slices at once
             new.filled = filled
 
     def changes(self) -> dict[PaneKey, Change]:

@@ -52,14 +52,16 @@ class Baselines:
             self._repeat(item, requested, json.loads(existing[name.encode()]))
         elif len(existing) >= MAX_BASELINES:
             item.reject(
-                "too_many_baselines", f"a model has at most {MAX_BASELINES} baselines", "/name"
+                "too_many_baselines",
+                f"The model has {MAX_BASELINES} baselines, the maximum. Delete one first.",
+                "/name",
             )
         else:
             self._freeze(item, name, requested, commit, token)
 
     def _repeat(self, item: Item, requested: dict[str, Any], known: dict[str, Any]) -> None:
         if any(requested[each] != known[each] for each in _DEFINITION):
-            detail = "a baseline of this name holds another window; a baseline does not change"
+            detail = "A baseline of this name has another window, and baselines do not change. Use another name, or delete it first."
             item.reject("baseline_exists", detail, "/name")
 
     def _freeze(

@@ -209,7 +209,7 @@ class QueryClient:
         if stored is not None:
             reply = Reply.from_bytes(stored)
         else:
-            pane_query = QueryRequest(
+            request = QueryRequest(
                 digest,
                 query.kind,
                 fields,
@@ -219,16 +219,16 @@ class QueryClient:
                 against,
                 None if other is None else _side(other.model, other.slice, other.window),
             )
-            reply = await self._join(pane_query, deadline_s)
+            reply = await self._join(request, deadline_s)
         return _read(reply, result_digest(reply.state_version, query.kind, fields, against), window)
 
-    async def _join(self, pane_query: QueryRequest, deadline_s: float) -> Reply:
+    async def _join(self, request: QueryRequest, deadline_s: float) -> Reply:
         """Share the task of an identical waiting query; leaving does not cancel it for the others."""
-        task = self._shared.get(pane_query.digest)
+        task = self._shared.get(request.digest)
         if task is None:
-            task = asyncio.create_task(self._until_computed(pane_query))
-            self._shared[pane_query.digest] = task
-            task.add_done_callback(lambda done: self._ended(pane_query.digest, done))
+            task = asyncio.create_task(self._until_computed(request))
+            self._shared[request.digest] = task
+            task.add_done_callback(lambda done: self._ended(request.digest, done))
         done, _ = await asyncio.wait([task], timeout=deadline_s)
         if not done:
             raise ResultTimeoutError("no worker replied in time")
@@ -241,46 +241,46 @@ class QueryClient:
             task.exception()
 
     @asynccontextmanager
-    async def _turn(self, pane_query: QueryRequest) -> AsyncIterator[QueryRequest]:
+    async def _turn(self, request: QueryRequest) -> AsyncIterator[QueryRequest]:
         """Wait until fewer than `MAX_QUEUED_OF_TENANT` queries of the tenant are in the workers' queues; yield the query with their number."""
-        tenant = tenant_of(pane_query.side.model)
+        tenant = tenant_of(request.side.model)
         turns = self._turns.setdefault(tenant, asyncio.Semaphore(MAX_QUEUED_OF_TENANT))
         try:
-            async with asyncio.timeout(pane_query.wait_s):
+            async with asyncio.timeout(request.wait_s):
                 await turns.acquire()
         except TimeoutError as error:
             raise ResultTimeoutError("too many queries of the tenant wait for workers") from error
         earlier, self._n_queued[tenant] = self._n_queued[tenant], self._n_queued[tenant] + 1
         try:
-            yield replace(pane_query, earlier=earlier)
+            yield replace(request, earlier=earlier)
         finally:
             turns.release()
             self._n_queued[tenant] -= 1
             if not self._n_queued[tenant]:
                 del self._n_queued[tenant]
 
-    async def _until_computed(self, pane_query: QueryRequest) -> Reply:
-        until_s = time.monotonic() + pane_query.wait_s
-        async with self._turn(pane_query) as placed:
+    async def _until_computed(self, request: QueryRequest) -> Reply:
+        until_s = time.monotonic() + request.wait_s
+        async with self._turn(request) as placed:
             return await self._queued(placed, until_s)
 
-    async def _queued(self, pane_query: QueryRequest, until_s: float) -> Reply:
+    async def _queued(self, request: QueryRequest, until_s: float) -> Reply:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting[pane_query.digest] = replied
+        self._waiting[request.digest] = replied
         try:
             while (left_s := until_s - time.monotonic()) > 0:
-                await self._send(replace(pane_query, wait_s=left_s))
+                await self._send(replace(request, wait_s=left_s))
                 self._read_replies()
                 done, _ = await asyncio.wait([replied], timeout=min(left_s, REASK_S))
                 if done:
                     return replied.result()
             raise ResultTimeoutError("no worker replied in time")
         finally:
-            self._waiting.pop(pane_query.digest, None)
+            self._waiting.pop(request.digest, None)
 
-    async def _send(self, pane_query: QueryRequest) -> None:
-        queue = self._keys.more_questions if pane_query.earlier else self._keys.first_questions
-        arguments = [pane_query.to_json(), MAX_QUERIES, pane_query.earlier]
+    async def _send(self, request: QueryRequest) -> None:
+        queue = self._keys.more_queries if request.earlier else self._keys.first_queries
+        arguments = [request.to_json(), MAX_QUERIES, request.earlier]
         if not await run_async(self._client, "push_query", [queue], arguments):
             raise ResultTimeoutError("too many queries wait for workers")
 

@@ -60,40 +60,40 @@ class Compute:
         self._kinds = KINDS if kinds is None else kinds
         self._panes = WindowPanes(store, numerics)
 
-    def is_slow(self, pane_query: QueryRequest) -> bool:
+    def is_slow(self, request: QueryRequest) -> bool:
         """Return whether a result of this kind may take seconds."""
-        kind = self._kinds.get(pane_query.kind)
+        kind = self._kinds.get(request.kind)
         if kind is None:
             return False
         try:
-            return kind.is_slow(kind.query.model_validate(pane_query.query))
+            return kind.is_slow(kind.query.model_validate(request.query))
         except ValidationError:
             return False
 
-    def reply(self, pane_query: QueryRequest) -> Reply:
+    def reply(self, request: QueryRequest) -> Reply:
         """Compute a result; errors are results too."""
-        kind = self._kinds.get(pane_query.kind)
+        kind = self._kinds.get(request.kind)
         if kind is None:
-            return _failed(UNKNOWN, "", f"there is no result kind {pane_query.kind}")
+            return _failed(UNKNOWN, "", f"there is no result kind {request.kind}")
         version = ""
         try:
-            query = kind.query.model_validate(pane_query.query)
-            config = self._config(pane_query.side.model)
+            query = kind.query.model_validate(request.query)
+            config = self._config(request.side.model)
             if config is None:
                 return _failed(GONE, "", "the model is gone")
-            state, inputs = self._inputs(kind, query, config, pane_query)
+            state, inputs = self._inputs(kind, query, config, request)
             version = state.version
-            if pane_query.against is None:
+            if request.against is None:
                 found = kind.compute(query, inputs)
             else:
-                other = self._other(kind, query, pane_query)
+                other = self._other(kind, query, request)
                 version = joined(version, other.version)
-                found = _compared(kind, query, inputs, other.inputs, pane_query.against)
+                found = _compared(kind, query, inputs, other.inputs, request.against)
             if kind.query.needs.records:
                 # Records are read piece by piece while others continue to be written.
-                now = self._state(kind, query, config, pane_query.side, inputs.of_alarm, False)
+                now = self._state(kind, query, config, request.side, inputs.of_alarm, False)
                 found["consistent"] = now.version == state.version
-            head = _head(config, pane_query.side.slice, state)
+            head = _head(config, request.side.slice, state)
             found = _with_next(found, head, config)
             body = json.dumps(
                 {**head, "state_version": version, **found},
@@ -111,22 +111,22 @@ class Compute:
             if violations:
                 body = json.dumps({"violations": [asdict(each) for each in violations]}).encode()
                 return Reply(REJECTED, version, body)
-            log.exception("query_not_computed kind=%s", pane_query.kind)
+            log.exception("query_not_computed kind=%s", request.kind)
             return _failed(FAILED, version, f"{type(error).__name__}: {error}")
 
     def _inputs(
-        self, kind: ResultKind[Any], query: Query, config: ModelConfig, pane_query: QueryRequest
+        self, kind: ResultKind[Any], query: Query, config: ModelConfig, request: QueryRequest
     ) -> tuple[WindowState, Inputs]:
         """Return the window's state and the inputs of the kind."""
-        needs, side = kind.query.needs, pane_query.side
+        needs, side = kind.query.needs, request.side
         alarm = self._alarm(config, side, query) if needs.alarm else None
-        state = self._state(kind, query, config, side, alarm, pane_query.against is not None)
+        state = self._state(kind, query, config, side, alarm, request.against is not None)
         records = self._records(config, side.slice, state) if needs.records else None
         return state, Inputs(config, state.window, state.merged, state.panes, alarm, records)
 
-    def _other(self, kind: ResultKind[Any], query: Query, pane_query: QueryRequest) -> _Other:
+    def _other(self, kind: ResultKind[Any], query: Query, request: QueryRequest) -> _Other:
         """Return the state of the other side of a comparison."""
-        side = pane_query.other
+        side = request.other
         if side is None:
             raise ValueError("this result compares two windows")
         config = self._config(side.model)

@@ -123,7 +123,7 @@ class Including(Query):
         wanted = [each.strip() for each in self.include.split(",")] if self.include else []
         for each in wanted:
             if each not in self.parts:
-                detail = f"{each[:60]!r} cannot be included; expected {', '.join(self.parts)}."
+                detail = f"Received {each[:60]!r}; expected one of: {', '.join(self.parts)}."
                 raise CalibrationInputError.at("/include", "one_of", detail)
         return ",".join(each for each in self.parts if each in wanted) or None
 

@@ -5,7 +5,7 @@ service process): while it waits for the result, its further ones are in the sec
 first query waits neither behind the queries of a busy tenant nor for the one that is being computed.
 
 A fit of seconds must not delay fast results, nor occupy every worker when it is requested repeatedly meanwhile. So a worker
-that takes a slow query without a cached result moves it to the second queue, which one thread of each process
+that takes a slow query without a cached result moves it to the queue of slow ones, which one thread of each process
 serves. A claim ensures that one worker at a time computes a result. A client that could not wait finds it cached later.
 """
 
@@ -62,12 +62,12 @@ class QueryServer:
 
     def run(self, stop: threading.Event) -> None:
         """Serve fast queries until stopped, further ones before first ones, and move slow ones to their own queue."""
-        queues = [self._keys.more_questions, self._keys.first_questions]
+        queues = [self._keys.more_queries, self._keys.first_queries]
         self._work_off(queues, self._quick, stop)
 
     def run_first(self, stop: threading.Event) -> None:
         """Serve first queries of tenants until stopped."""
-        self._work_off([self._keys.first_questions], self._quick, stop)
+        self._work_off([self._keys.first_queries], self._quick, stop)
 
     def run_slow(self, stop: threading.Event) -> None:
         """Serve slow queries until stopped."""
@@ -93,42 +93,42 @@ class QueryServer:
     def _serve(self, element: bytes, serve: Callable[[QueryRequest], None]) -> None:
         """Serve one query, unless its result exists or no client waits for it."""
         pushed_us, _, raw = element.partition(b" ")
-        pane_query = QueryRequest.from_json(raw)
-        cached = [self._keys.cached_result(pane_query.digest)]
+        request = QueryRequest.from_json(raw)
+        cached = [self._keys.cached_result(request.digest)]
         now_us, stored = self._store.run_on(self._store.client, "read_result", cached)
         # Both times are the store's. Its clock may have been set back: then the query counts as new.
         waited_s = max(0.0, (int(now_us) - int(pushed_us)) / 1e6)
-        if waited_s > pane_query.wait_s:
+        if waited_s > request.wait_s:
             return
         if stored is not None:
-            self._send(pane_query, Reply.from_bytes(stored), is_new=False)
+            self._send(request, Reply.from_bytes(stored), is_new=False)
         else:
-            serve(replace(pane_query, wait_s=pane_query.wait_s - waited_s))
+            serve(replace(request, wait_s=request.wait_s - waited_s))
 
-    def _quick(self, pane_query: QueryRequest) -> None:
-        if not self._compute.is_slow(pane_query):
-            self._send(pane_query, self._compute.reply(pane_query))
-        elif self._is_claimed(pane_query):
-            log.debug("query_claimed digest=%s", pane_query.digest)
+    def _quick(self, request: QueryRequest) -> None:
+        if not self._compute.is_slow(request):
+            self._send(request, self._compute.reply(request))
+        elif self._is_claimed(request):
+            log.debug("query_claimed digest=%s", request.digest)
         else:
-            arguments = [pane_query.to_json(), MAX_QUERIES, pane_query.earlier]
+            arguments = [request.to_json(), MAX_QUERIES, request.earlier]
             queue = [self._keys.slow_queries]
             self._store.run_on(self._store.client, "push_query", queue, arguments)
 
-    def _slow(self, pane_query: QueryRequest) -> None:
-        claim = self._keys.claim(pane_query.digest)
+    def _slow(self, request: QueryRequest) -> None:
+        claim = self._keys.claim(request.digest)
         if self._store.run_on(self._store.client, "claim", [claim], [_CLAIM_S]):
             try:
-                self._send(pane_query, self._compute.reply(pane_query))
+                self._send(request, self._compute.reply(request))
             finally:
                 self._store.client.delete(claim)
 
-    def _send(self, pane_query: QueryRequest, reply: Reply, is_new: bool = True) -> None:
-        element = pane_query.digest.encode() + b" " + reply.to_bytes()
-        call = ("push", [pane_query.reply_to], [element, MAX_QUERIES, _REPLY_TTL_S])
+    def _send(self, request: QueryRequest, reply: Reply, is_new: bool = True) -> None:
+        element = request.digest.encode() + b" " + reply.to_bytes()
+        call = ("push", [request.reply_to], [element, MAX_QUERIES, _REPLY_TTL_S])
         with self._store.client.pipeline(transaction=False) as pipe:
             if is_new and reply.status in _CACHED:
-                self._keep(pipe, pane_query, reply)
+                self._keep(pipe, request, reply)
             self._store.queue(pipe, *call)
             # A full store has no room for a cache; the result is sent all the same.
             sent = pipe.execute(raise_on_error=False)[-1]
@@ -137,16 +137,16 @@ class QueryServer:
         elif isinstance(sent, Exception):
             raise sent
 
-    def _is_claimed(self, pane_query: QueryRequest) -> bool:
+    def _is_claimed(self, request: QueryRequest) -> bool:
         """Whether a worker computes the result; a claim that lasts longer than two claims has no owner."""
-        left_ms: int = self._store.client.pttl(self._keys.claim(pane_query.digest))
+        left_ms: int = self._store.client.pttl(self._keys.claim(request.digest))
         return 0 <= left_ms <= 2000 * _CLAIM_S
 
-    def _keep(self, pipe: Any, pane_query: QueryRequest, reply: Reply) -> None:
+    def _keep(self, pipe: Any, request: QueryRequest, reply: Reply) -> None:
         """Cache the result under the state that it depends on, which may be newer than the one named in the query."""
         raw = reply.to_bytes()
         if len(raw) <= _MAX_CACHED_BYTES and reply.state_version:
             digest = result_digest(
-                reply.state_version, pane_query.kind, pane_query.query, pane_query.against
+                reply.state_version, request.kind, request.query, request.against
             )
             pipe.set(self._keys.cached_result(digest), raw, ex=_CACHE_TTL_S)

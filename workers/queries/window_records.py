@@ -53,7 +53,7 @@ class WindowRecords:
         name = (self.config.key, self.config.generation)
         n_records = int(self.node.hget(self.keys.tallies(*name), "records") or 0)
         if n_records > MAX_STORED_RECORDS:
-            detail = f"the model retains {n_records} records; at most {MAX_STORED_RECORDS} can be scanned. Set a shorter retention."
+            detail = f"The model retains {n_records} records; at most {MAX_STORED_RECORDS} can be scanned. Set a shorter retention."
             raise CalibrationInputError.at("/model", "too_many_records", detail)
         found: dict[str, RetainedRecord] = {}
         n_ratings = 0
@@ -86,5 +86,5 @@ class WindowRecords:
 
 def _reject_more(n: int, most: int, what: str) -> None:
     if n > most:
-        detail = f"the window holds more than {most} {what}, the maximum for one request: request a shorter window"
+        detail = f"The window contains more than {most} {what}, the maximum of one request. Request a shorter window."
         raise CalibrationInputError.at("/window", "too_many_records", detail)

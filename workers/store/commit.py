@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import SCHEMA, PartitionKeys
-
-if TYPE_CHECKING:
-    from calibrant_server.workers.store.connection import Store
 
 # Lua's unpack takes some 8000 values; well below it, and an even number.
 _VALUES_AN_OPERATION = 2000
@@ -158,7 +155,10 @@ class StaleTokenError(RuntimeError):
 
 
 class FencingToken:
-    """Position of a partition, and the right to continue from it. It collects the models that its commits change."""
+    """Sender of a partition's commits: each names the token of the previous one.
+
+    It has the position after the last commit (`cursor`), and collects the models that commits change.
+    """
 
     def __init__(self, store: Store, keys: PartitionKeys):
         self._store = store

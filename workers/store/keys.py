@@ -313,11 +313,11 @@ class Keys:
         return f"{self.namespace}:w"
 
     @property
-    def first_questions(self) -> str:
+    def first_queries(self) -> str:
         return f"{{{self.namespace}.ask}}:first"
 
     @property
-    def more_questions(self) -> str:
+    def more_queries(self) -> str:
         return f"{{{self.namespace}.ask}}:more"
 
     @property

@@ -48,8 +48,8 @@ class ModelConfig:
 
     Attributes
     ----------
-    importing : identity of an incomplete import: its content and start. Nobody may
-        read or to change
+    importing : identity of an incomplete import: its content and start. Until the import is complete, nobody may read
+        or change the model
     imported : the content of the import that the model came from
     cloudevents : how events of an inference server become predictions; None if not declared
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied

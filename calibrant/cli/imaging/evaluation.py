@@ -141,7 +141,7 @@ def reduce_case(case: Case, settings: ImageSettings) -> ReducedCase:
     region = arrays.roi
     if region is None:
         if arrays.spacing_mm is None:
-            detail = "The file does not tell the distance of voxels, which --roi auto needs. Name a region in the column roi."
+            detail = "The file does not state the distance of voxels, which --roi auto needs. Name a region in the column roi."
             raise InputFileError(case.probability, detail, "no_spacing")
         region = automatic_region(arrays.probability, arrays.positives, arrays.spacing_mm)
         if not region.any():

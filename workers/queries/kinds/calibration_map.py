@@ -87,9 +87,9 @@ class MapFitQuery(Including):
         None,
         ge=1,
         le=1200,
-        description="For maps that bin. Default: 15, or the nearest exact number.",
+        description="Number of bins, for methods with bins. Default: 15, or the nearest exact number.",
     )
-    binning: Binning = Field("equal_width", description="For maps that bin.")
+    binning: Binning = Field("equal_width", description="Binning, for methods with bins.")
     ci: float = CI
     class_: str | None = Field(
         None,
@@ -105,9 +105,7 @@ class MapFitQuery(Including):
         place = None if self.class_ is None else str(class_index(self.class_, config, "/class"))
         if place is not None and "class" not in MAPS[slug].scopes:
             others = ", ".join(name for name, each in MAPS.items() if "class" in each.scopes)
-            detail = (
-                f"{slug} does not map one class alone: leave class out, or choose one of {others}"
-            )
+            detail = f"Received class, but {slug} does not map one class alone. Leave class out, or choose one of {others}."
             raise CalibrationInputError.at("/class", "one_of", detail)
         method = f"{slug}({listed})" if listed else slug
         return self.own(method=method, class_=place, include=self.canonical_include())

@@ -55,7 +55,7 @@ class CaseParameters(Including):
     )
     raters: Raters = "pooled"
     case: str | None = Field(
-        None, max_length=200, description="One case, whose reliability table is added."
+        None, max_length=200, description="Name of a case whose reliability table is added."
     )
     include: str | None = include_field(PARTS)
 

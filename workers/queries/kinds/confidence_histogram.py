@@ -52,7 +52,7 @@ class ConfidenceHistogramQuery(Query):
         0,
         ge=0,
         le=WIDEST,
-        description="Bins to each side over which a triangle spreads the mass; the state is unchanged.",
+        description="Number of bins on each side over which a triangle spreads the mass of a bin. The state is unchanged.",
     )
 
     def resolved(self, config: ModelConfig) -> Query:

@@ -52,11 +52,14 @@ class DisagreementQuery(Query):
         "1", description="A prediction counts once, or once per rating."
     )
     concentration: float | None = Field(
-        None, gt=0, le=1e12, description="Also return the result under this alpha0, as `given`."
+        None,
+        gt=0,
+        le=1e12,
+        description="alpha0 under which the result is also returned, as `given`.",
     )
     compare: bool = Field(
         False,
-        description="Compare methods of alpha-calibration on the stored sample; the best is named.",
+        description="Compare methods of alpha-calibration on the stored sample, and name the best.",
     )
     criterion: Literal["disagreement_loss", "epistemic_loss_after_one_vote"] = Field(
         "disagreement_loss", description="Loss on the validation part that selects the best."
