@@ -34,7 +34,7 @@ from calibrant.raters.concentration import Concentration, fit_concentration
 from calibrant.raters.disagreement_tables import disagreement_table, table_of_rows
 from calibrant.raters.label_statistics import disagreement
 from calibrant.raters.posterior import dirichlet_disagreement, posterior_epistemic_loss
-from calibrant.raters.rated_rows import VotedRows, voted_rows
+from calibrant.raters.rated_rows import RatedRows, rated_rows
 
 Floats = NDArray[np.float64]
 Numbers = tuple[float | None, ...]
@@ -162,7 +162,7 @@ def held_concentration(fit: Ratings) -> float:
     return float(np.exp(minimize_scalar(loss, **bounds).x))
 
 
-def held_head(rows: VotedRows) -> Fit:
+def held_head(rows: RatedRows) -> Fit:
     """Fit the head by the likelihood in which alpha0 f is at least 1e-12."""
     middle, scale = rows.features.mean(axis=0), rows.features.std(axis=0)
     design = np.column_stack([(rows.features - middle) / scale, np.ones(len(rows))])
@@ -190,7 +190,7 @@ def held_head(rows: VotedRows) -> Fit:
 
 def heads(fit: Ratings, test: Ratings) -> dict[str, Numbers]:
     """The columns of `FITTED` of the head on log-probabilities, and of it held with the log-probabilities as they are."""
-    own, rows = voted_rows(fit.batch()), voted_rows(test.batch())
+    own, rows = rated_rows(fit.batch()), rated_rows(test.batch())
     z = [log_softmax(each.logits, axis=1) for each in (fit, test)]
     plain = [replace(each, logits=x, features=x) for each, x in zip((own, rows), z, strict=True)]
     return {
@@ -199,7 +199,7 @@ def heads(fit: Ratings, test: Ratings) -> dict[str, Numbers]:
     }
 
 
-def head(fitted: Fit, rows: VotedRows) -> Numbers:
+def head(fitted: Fit, rows: RatedRows) -> Numbers:
     """The columns of `FITTED` of a fitted head."""
     losses = {name: float(each.mean()) for name, each in row_losses(fitted, rows).items()}
     alpha = fitted.concentration(rows)

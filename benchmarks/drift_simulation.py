@@ -89,7 +89,7 @@ def simulate(days: Iterable[Day | Pending], n_runs: int, delta: float = 0.0) -> 
         over = np.stack([change, evidence, doubtful])
         held = doubtful & (log_mixture(log_sr, bets) >= np.log(RUN_LENGTH)) & ~change
         first[over & np.isinf(first)] = day
-        seen = dispersion.seen(weight, confidence, correct)
+        seen = dispersion.updated(weight, confidence, correct)
         n_held = np.where(log_mixture(log_sr, bets) >= np.log(RUN_LENGTH), n_held + 1, 0)
         is_learned = np.isinf(first[0]) & ~((n_held > 0) & (n_held <= MAX_HELD))
         dispersion = seen.where(is_learned, dispersion)

@@ -24,7 +24,7 @@ from calibrant.calibrators.rows import labelled_rows, mean_by_unit, row_losses
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 
@@ -64,7 +64,7 @@ def halves(path: str, rng: np.random.Generator) -> Iterator[tuple[str, Batch, Ba
 def window_of(batch: Batch) -> Pane:
     """A window of one day, as the service stores it."""
     day = Pane(PaneSpec(batch.task, batch.n_classes), sample_bytes=DAY_BYTES)
-    for part in apart(batch):
+    for part in split_batch(batch):
         day.fill_batch(part)
     return Pane.for_window(day.spec).merge_all([day])
 

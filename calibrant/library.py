@@ -19,7 +19,7 @@ from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.reliability_table import reliability as reliability_of
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.detectable import detectable
@@ -114,7 +114,7 @@ def evaluate(
     batch = _batch(locals())
     pane = filled(batch, accumulators_for(slugs))
     pane_query = PaneQuery(
-        bins, binning, edges, raters, min_count, scope, ci, _taken(options, slugs)
+        bins, binning, edges, raters, min_count, scope, ci, _accepted_options(options, slugs)
     )
     _reject_unused_edges(pane_query, slugs)
     return report_of(View(pane, pane_query, batch), slugs)
@@ -278,7 +278,7 @@ def fit_map(
         method, {name: value for name, value in given.items() if value is not None}
     )
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    for part in apart(batch):
+    for part in split_batch(batch):
         pane.fill_batch(part)
     pane_query = PaneQuery(bins=options.bins, scope=scope, raters=raters, ci=ci)
     return CalibrationMap(fit(method, View(pane, pane_query, batch), options))
@@ -346,7 +346,10 @@ def evaluate_pane(
         name: requested.pop(name) for name in ("binning", "edges", "min_count", "raters", "ci")
     }
     pane_query = PaneQuery(
-        bins=_bins(pane, bins, scope), scope=scope, options=_taken(requested, slugs), **shared
+        bins=_bins(pane, bins, scope),
+        scope=scope,
+        options=_accepted_options(requested, slugs),
+        **shared,
     )
     return report_of(View(pane, pane_query), slugs)
 
@@ -378,7 +381,7 @@ def _slugs(metrics: str | Iterable[str] | None, shared: Collection[str]) -> list
     return [each.key for each in requested(metrics, shared=shared)]
 
 
-def _taken(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
+def _accepted_options(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
     """Return the options, once a requested metric takes each.
 
     Raises
@@ -433,7 +436,7 @@ def _batch(arguments: dict[str, Any]) -> Batch:
 def filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
     """Return a pane with the accumulators that a computation reads."""
     pane = Pane(PaneSpec(batch.task, batch.n_classes), {*accumulators, "unit_sample"})
-    for part in apart(batch):
+    for part in split_batch(batch):
         pane.fill_batch(part)
     return pane
 

@@ -13,7 +13,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.metrics import DEFAULT_METRICS, compute_metrics, requested, view_for
@@ -49,7 +49,7 @@ def score_batch(
     """
     pane_query = pane_query_of(params)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
-    for part in apart(batch):
+    for part in split_batch(batch):
         pane.fill_batch(part)
     view = View(pane, pane_query, batch)
     slugs = params.get("metrics") or DEFAULT_METRICS
@@ -81,7 +81,7 @@ def raters_compared(
 ) -> dict[str, Any]:
     """Each metric under every label policy and of each named rater separately, with the rate at which raters differ."""
     assert view.filling is not None
-    batch, pane_query = view.filling.whole, view.pane_query
+    batch, pane_query = view.filling.complete_batch, view.pane_query
     differ = disagreement(batch.label_counts[batch.row_total > 1])
     found = {
         each.key: {
@@ -98,7 +98,7 @@ def raters_compared(
 
 
 def pane_query_of(params: Mapping[str, Any]) -> PaneQuery:
-    """The question that query parameters ask; those it does not know become its options.
+    """Return the query that parameters describe; parameters that are not its fields become its options.
 
     `binning` may name a membership of `ml1_*` instead of a binning: "hard", "soft", "spline" or "gaussian", in equal-width bins.
     """

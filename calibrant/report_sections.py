@@ -30,7 +30,7 @@ from calibrant.segmentation.weighted_loss import LossWeights, training_losses
 from calibrant.stability.by_case import stability_by_case
 from calibrant.stability.report import stability_report
 
-MAX_VOTES = 5
+MAX_FURTHER_RATINGS = 5
 # Of stability curves: half a second and 80 MB.
 MAX_RATINGS = 3_000
 # Of such curves of each case, whose subsets are smaller.
@@ -47,20 +47,20 @@ Section = Callable[[View, Mapping[str, Any]], dict[str, Any]]
 def requested_sections(
     view: View, names: Iterable[str], params: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """The asked sections by name; one that the rows cannot give holds a `reason` and a `detail`.
+    """Return the requested sections by name; one that the rows cannot give has a `reason` and a `detail`.
 
     Parameters
     ----------
     view : with raw rows
     names : of `SECTIONS`
-    params : `PARAMETERS` by name, where they are asked for
+    params : `PARAMETERS` by name, if they are requested
 
     Raises
     ------
     CalibrationInputError
         A section that there is not, or a parameter outside its range.
     """
-    return {name: _answered(chosen(name), view, params) for name in dict.fromkeys(names)}
+    return {name: _section(chosen(name), view, params) for name in dict.fromkeys(names)}
 
 
 def chosen(name: str) -> Section:
@@ -77,7 +77,7 @@ def chosen(name: str) -> Section:
     return SECTIONS[name]
 
 
-def _answered(section: Section, view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _section(section: Section, view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return section(view, params)
     except NoResultError as rejection:
@@ -135,7 +135,7 @@ def _losses(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Epistemic loss before, and expected after further votes under the fitted concentration."""
+    """Epistemic loss before, and expected after further ratings under the fitted concentration."""
     losses = compute_metrics(view, ["epistemic_loss", "irreducible_loss"])
     epistemic, irreducible = (
         losses[slug]["value"] for slug in ("epistemic_loss", "irreducible_loss")
@@ -152,7 +152,7 @@ def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
                 epistemic, irreducible, concentration.value, n
             ),
         }
-        for n in range(1, MAX_VOTES + 1)
+        for n in range(1, MAX_FURTHER_RATINGS + 1)
     ]
     return {
         "concentration": concentration.value,
@@ -189,7 +189,7 @@ def _uncertainty(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _batch(view: View) -> Any:
     assert view.filling is not None
-    return view.filling.whole
+    return view.filling.complete_batch
 
 
 SECTIONS: dict[str, Section] = {

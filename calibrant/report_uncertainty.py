@@ -33,11 +33,11 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
     reported = compute_metrics(view, ["uce"], seed)["uce"]
     found = reported.pop("table", None) or {"bin": [], "weight": [], "uncertainty": [], "error": []}
     ideal = reported.pop("ideal_error", None)
-    held = {place: i for i, place in enumerate(found["bin"])}
-    bounds = _intervals(view) if held else None
+    row_of_bin = {place: i for i, place in enumerate(found["bin"])}
+    bounds = _intervals(view) if row_of_bin else None
     rows = []
     for place in range(pane_query.bins):
-        i = held.get(place)
+        i = row_of_bin.get(place)
         row = {
             "lower": place / pane_query.bins,
             "upper": (place + 1) / pane_query.bins,
@@ -60,7 +60,7 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
         "edges": pane_query.edges,
     }
     about |= {"ci": pane_query.ci}
-    return reported | about | {"table": rows if held else [], "ideal_curve": curve}
+    return reported | about | {"table": rows if row_of_bin else [], "ideal_curve": curve}
 
 
 def _intervals(view: View) -> tuple[Floats, Floats] | None:

@@ -114,11 +114,11 @@ def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
     run: ASGIApp = app.router.lifespan
 
     async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-        held: list[Message] = []
+        failures: list[Message] = []
 
         async def hold_failure(message: Message) -> None:
             if message["type"] == "lifespan.startup.failed":
-                held.append(message)
+                failures.append(message)
                 return
             await send(message)
             if message["type"] == "lifespan.startup.complete":
@@ -131,10 +131,10 @@ def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
         try:
             await run(scope, receive, hold_failure)
         except Exception as error:
-            if not held:
+            if not failures:
                 raise
             plain = {"message": f"calibrant: {error}"} if isinstance(error, FORESEEN) else {}
-            await send({**held[0], **plain})
+            await send({**failures[0], **plain})
             raise
 
     app.router.lifespan = lifespan  # type: ignore[method-assign]

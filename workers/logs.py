@@ -1,6 +1,6 @@
-"""Logs of a process: one line of JSON per event on standard error, whatever the event contains.
+"""Log format of a process: one line of JSON per event on standard error.
 
-Text of a client can therefore never begin a line of its own. The text of an exception is bounded: a traceback of a deep
+Newlines in a client's text are escaped, so that it can never begin a line of its own. The text of an exception is bounded: a traceback of a deep
 recursion would otherwise fill a disk.
 """
 

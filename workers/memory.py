@@ -19,8 +19,8 @@ from pathlib import Path
 # Of mallopt(3). Blocks up to the first size come from memory freed before. At the end of an arena, free memory up to the
 # second size is retained.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-_MAX_KEPT_BYTES = 8 << 20
-_KEPT_BYTES = 16 << 20
+_MAX_REUSED_BLOCK_BYTES = 8 << 20
+_RETAINED_FREE_BYTES = 16 << 20
 _GROWTH_BYTES = 1 << 20
 # New objects between two collections; Python's default of 700 is reached by a hundred rows.
 _GARBAGE_THRESHOLDS = (20_000, 10, 10)
@@ -90,8 +90,8 @@ def keep_freed() -> bool:
     if mallopt is None:
         return False
     settings = {
-        _M_MMAP_THRESHOLD: _MAX_KEPT_BYTES,
-        _M_TRIM_THRESHOLD: _KEPT_BYTES,
+        _M_MMAP_THRESHOLD: _MAX_REUSED_BLOCK_BYTES,
+        _M_TRIM_THRESHOLD: _RETAINED_FREE_BYTES,
         _M_TOP_PAD: _GROWTH_BYTES,
     }
     return all([mallopt(name, value) == 1 for name, value in settings.items()])

@@ -41,7 +41,7 @@ class Supervisor:
     script_texts : the scripts of the store; default: those of the package
     on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
         the fencing token keeps the old one, should it ever wake, from writing.
-    on_mismatch : called after all threads were told to stop because a newer version has advanced the store
+    on_mismatch : called after all threads were signalled to stop because a newer version has advanced the store
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class Supervisor:
         self.store = Store(settings, script_texts)
         self._numerics = numbers or Numerics()
         self._stop = threading.Event()
-        self._beating = threading.Event()
         self._leases = Leases(self.store, on_stuck or self._replace)
         self._loop = loop
         self._budget = PaneBudget.of(settings)

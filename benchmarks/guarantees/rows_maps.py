@@ -22,7 +22,7 @@ from calibrant.calibrators.rows import labelled_rows, mean_by_unit, row_losses
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 
@@ -84,7 +84,7 @@ class Calibrated:
 def pane_of(batch: Batch, sample_bytes: int) -> Pane:
     """Fill a window of one day, as the service stores it."""
     day = Pane(PaneSpec(batch.task, batch.n_classes), sample_bytes=sample_bytes)
-    for part in apart(batch):
+    for part in split_batch(batch):
         day.fill_batch(part)
     return Pane.for_window(day.spec).merge_all([day])
 

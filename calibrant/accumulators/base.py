@@ -147,13 +147,13 @@ class Accumulator:
         PackingError
             The bytes are damaged, or of another accumulator, another specification or an unknown format.
         """
-        whole = cls(spec)
-        largest = sum(block.largest_bytes for block in whole.blocks.values())
+        unpacked = cls(spec)
+        largest = sum(block.largest_bytes for block in unpacked.blocks.values())
         arrays, about = cls._own_arrays(spec, data, largest)
-        whole._drop_blocks_after(about["format"])
-        for name, block in whole.blocks.items():
+        unpacked._drop_blocks_after(about["format"])
+        for name, block in unpacked.blocks.items():
             block.read(name, arrays)
-        return whole
+        return unpacked
 
     @classmethod
     def _read_formats(cls) -> range:

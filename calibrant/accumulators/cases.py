@@ -104,8 +104,8 @@ class Cases(Accumulator):
     @property
     def n_cases(self) -> dict[str, int | bool]:
         """Number of cases: `n`, how many are `kept`, and whether `n` is `estimated` from them."""
-        kept = len(self.names)
-        return {"n": kept << self.halvings, "kept": kept, "estimated": self.halvings > 0}
+        n_stored = len(self.names)
+        return {"n": n_stored << self.halvings, "kept": n_stored, "estimated": self.halvings > 0}
 
     def fill(self, filling: Filling) -> None:
         self._add(case_tables(filling, self.layout), {}, 1)
@@ -176,22 +176,22 @@ class Cases(Accumulator):
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
-        whole = cls(spec)
-        arrays, about = cls._own_arrays(spec, data, whole._largest_bytes)
+        unpacked = cls(spec)
+        arrays, about = cls._own_arrays(spec, data, unpacked._largest_bytes)
         try:
-            whole._read(arrays, about)
+            unpacked._read(arrays, about)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PackingError(
                 f"Received other bytes; expected tables of cases ({error})."
             ) from error
-        return whole
+        return unpacked
 
     def _add(
         self, tables: dict[str, SparseBlock], sources: Mapping[str, Mapping[Source, int]], sign: int
     ) -> None:
-        kept = self._kept(list(tables))
+        has_own_table = self._has_own_table(list(tables))
         for name, block in tables.items():
-            self._put(name if kept[name] else OTHER, block, sources.get(name, {}), sign)
+            self._put(name if has_own_table[name] else OTHER, block, sources.get(name, {}), sign)
         while len(self.tables) > MAX_CASES + (OTHER in self.tables) or self._n_cells > MAX_CELLS:
             self._lower(self.halvings + 1)
         self.blocks = dict(self.tables)
@@ -205,9 +205,9 @@ class Cases(Accumulator):
             del self.tables[name]
             self.sources.pop(name, None)
         elif sign > 0 and sources:
-            held = self.sources.setdefault(name, {})
+            own_sources = self.sources.setdefault(name, {})
             for key, bins in sources.items():
-                held[key] = math.gcd(bins, held.get(key, 0))
+                own_sources[key] = math.gcd(bins, own_sources.get(key, 0))
 
     @property
     def _largest_bytes(self) -> int:
@@ -220,18 +220,21 @@ class Cases(Accumulator):
         """Filled cells of the cases' own tables."""
         return sum(block.n_filled for name, block in self.tables.items() if name != OTHER)
 
-    def _kept(self, names: list[str]) -> dict[str, bool]:
+    def _has_own_table(self, names: list[str]) -> dict[str, bool]:
         """Return whether each case is below the threshold."""
         below = hash_names(names) <= np.uint64((1 << (64 - self.halvings)) - 1)
-        return {name: bool(kept) and name != OTHER for name, kept in zip(names, below, strict=True)}
+        return {
+            name: bool(is_below) and name != OTHER
+            for name, is_below in zip(names, below, strict=True)
+        }
 
     def _lower(self, halvings: int) -> None:
         """Lower the threshold, and merge the tables of cases above it into the shared one."""
         if halvings <= self.halvings:
             return
         self.halvings = min(halvings, MAX_HALVINGS)
-        for name, kept in self._kept(self.names).items():
-            if not kept:
+        for name, has_own_table in self._has_own_table(self.names).items():
+            if not has_own_table:
                 self._put(OTHER, self.tables.pop(name), self.sources.pop(name, {}), 1)
         self.blocks = dict(self.tables)
 
@@ -255,10 +258,14 @@ class Cases(Accumulator):
         if any(len(column) != starts[-1] for key, column in arrays.items() if key != "lengths"):
             raise PackingError("Received more cells than the cases' lengths declare.")
         own = [name for name in names if name != OTHER]
-        if not all(self._kept(own).values()) or len(own) > MAX_CASES or self._n_cells > MAX_CELLS:
+        if (
+            not all(self._has_own_table(own).values())
+            or len(own) > MAX_CASES
+            or self._n_cells > MAX_CELLS
+        ):
             raise PackingError("Received more cases or cells than their threshold allows.")
         self.sources = {
-            name: _held(found) for name, found in zip(names, sources, strict=True) if found
+            name: _sources_of(found) for name, found in zip(names, sources, strict=True) if found
         }
         self.blocks = dict(self.tables)
 
@@ -273,13 +280,13 @@ class Cases(Accumulator):
         return block
 
 
-def _held(found: Any) -> dict[Source, int]:
-    held = {(str(policy), str(edges)): bins for policy, edges, bins in found}
-    if any(policy not in POLICIES or edges not in ("right", "left") for policy, edges in held):
+def _sources_of(found: Any) -> dict[Source, int]:
+    sources = {(str(policy), str(edges)): bins for policy, edges, bins in found}
+    if any(policy not in POLICIES or edges not in ("right", "left") for policy, edges in sources):
         raise PackingError("Received a histogram of an unknown label policy or edge convention.")
-    if not all(type(bins) is int and 0 < bins <= MAX_BINS for bins in held.values()):
+    if not all(type(bins) is int and 0 < bins <= MAX_BINS for bins in sources.values()):
         raise PackingError(f"Received a histogram with bins outside 1 to {MAX_BINS}.")
-    return held
+    return sources
 
 
 def _table_of(histogram: Histogram, layout: Layout) -> SparseBlock:

@@ -34,17 +34,17 @@ class ClassCells(Accumulator):
         }
 
     def fill(self, filling: Filling) -> None:
-        kept = np.array(self.spec.stored_classes)
-        whole = self.spec.keeps_all_classes
-        scores = filling.columns if whole else filling.columns[kept]
+        stored = np.array(self.spec.stored_classes)
+        is_complete = self.spec.keeps_all_classes
+        scores = filling.columns if is_complete else filling.columns[stored]
         grid = self.spec.class_grid
-        place = filling.places(grid) if whole else grid.locate(scores)
-        place = place + grid.n_positions * np.arange(len(kept))[:, None]
+        place = filling.places(grid) if is_complete else grid.locate(scores)
+        place = place + grid.n_positions * np.arange(len(stored))[:, None]
         slot = np.full(self.spec.n_classes, -1)
-        slot[kept] = np.arange(len(kept))
+        slot[stored] = np.arange(len(stored))
         correct_ratings = (
             filling.correct_ratings
-            if whole
+            if is_complete
             else filling.correct_ratings.where(slot[filling.correct_ratings.class_index] >= 0)
         )
         correct_place = place[slot[correct_ratings.class_index], correct_ratings.row]

@@ -76,16 +76,16 @@ class ConcentrationProfile(Accumulator):
         block.counts[0] += int(several.sum())
         block.counts[1] += int((several & impossible).sum())
         chosen = several & ~impossible
-        rows, number, kept = (
+        rows, number, is_used = (
             np.flatnonzero(chosen),
             np.cumsum(chosen) - 1,
             chosen[correct_ratings.row],
         )
         row, own_ratings = (
-            number[correct_ratings.row[kept]],
-            correct_ratings.ratings[kept].astype(np.int64),
+            number[correct_ratings.row[is_used]],
+            correct_ratings.ratings[is_used].astype(np.int64),
         )
-        log_probability = filling.log_probability[kept]
+        log_probability = filling.log_probability[is_used]
         by_unit = np.zeros((filling.n_units, N_POINTS)) if filling.has_units else None
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
@@ -130,25 +130,25 @@ def _losses(
     totals, index = np.unique(ratings, return_inverse=True)
     every = np.broadcast_to(CONCENTRATIONS, (len(totals), N_POINTS))
     by_total = np.bincount(index, weight, len(totals)).astype(np.float64)
-    whole = rising_factors(every, totals, by_total)
+    of_totals = rising_factors(every, totals, by_total)
     repeated = np.flatnonzero(own_ratings > 1)
     repeated = repeated[np.argsort(-own_ratings[repeated], kind="stable")]
     x = np.exp(log_probability[repeated])[:, None] * CONCENTRATIONS
-    parts = rising_factors(x, own_ratings[repeated], of_entry[repeated])
+    of_classes = rising_factors(x, own_ratings[repeated], of_entry[repeated])
 
     others = np.bincount(row, minlength=len(ratings)) - 1.0  # rated classes beyond the first
-    gradient = whole.d1[index] - others[:, None]
+    gradient = of_totals.d1[index] - others[:, None]
     order = np.argsort(row[repeated], kind="stable")
     own = row[repeated][order]
     starts = np.flatnonzero(np.diff(own, prepend=-1))
     if len(own):
-        gradient[own[starts]] -= np.add.reduceat(parts.d1[order], starts, axis=0)
-    nll = whole.total - parts.total - (weight @ others) * LOG_CONCENTRATIONS
+        gradient[own[starts]] -= np.add.reduceat(of_classes.d1[order], starts, axis=0)
+    nll = of_totals.total - of_classes.total - (weight @ others) * LOG_CONCENTRATIONS
     return _Losses(
         -float(of_entry @ (own_ratings * log_probability)),
         nll - of_entry @ log_probability,
         gradient,
-        whole.d2 - parts.d2,
+        of_totals.d2 - of_classes.d2,
     )
 
 

@@ -38,7 +38,7 @@ class Counts(Accumulator):
         batch = filling.batch
         tied = batch.majority[1] if filling.n else np.zeros(0, bool)
         self.blocks["counts"].counts[:, 0] += [
-            filling.whole.n,
+            filling.complete_batch.n,
             filling.n,
             int(filling.n_ratings.sum()),
             filling.n_units,

@@ -1,4 +1,4 @@
-"""Observed disagreement of raters against its predicted probability 1 - sum z^2, in cells of the latter.
+"""Observed disagreement of raters, by cell of the predicted probability of disagreement, 1 - sum z^2.
 
 Only predictions with at least two ratings are included. Each cell stores true sums, so its bins equal those computed from raw
 rows, and a prediction shrunk by a constant (a Dirichlet around it) can be scored from the same cells. Squared weights are for the

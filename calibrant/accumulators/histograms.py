@@ -1,6 +1,6 @@
 """Plain histograms as received: one table for each kind, class, policy and edge convention.
 
-They feed the equal-width binned metrics of exactly these and nothing else.
+Only equal-width binned metrics of the same kind, class, policy and edge convention read them.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class Histograms(Accumulator):
     def add(self, histogram: Histogram) -> None:
         """Add a histogram's numbers, or subtract them if it is `negated`."""
         sign = -1 if histogram.is_negated else 1
-        fresh = self._block(histogram.key)
-        table, numbers = histogram.on_grid(fresh.size)
-        place = np.arange(fresh.size)
+        empty = self._block(histogram.key)
+        table, numbers = histogram.on_grid(empty.size)
+        place = np.arange(empty.size)
         filled = (
             (table != 0).any(axis=0)
             if numbers is None
             else (table != 0).any(axis=0) | (numbers != 0)
         )
         place = place[filled]
-        update = Block(len(COUNTS), len(SUMS), fresh.size)
+        update = Block(len(COUNTS), len(SUMS), empty.size)
         update.counts[0, place] = 1
         if numbers is not None:
             update.counts[1] = sign * numbers
@@ -70,7 +70,7 @@ class Histograms(Accumulator):
         if len(place):
             update.counts[3, place[0]] = histogram.units_named
         update.sums[:] = sign * table
-        own = self.blocks.setdefault(histogram.key, fresh)
+        own = self.blocks.setdefault(histogram.key, empty)
         own.merge(update) if sign > 0 else own.subtract(update)
 
     def merge(self, other: Accumulator) -> None:
@@ -126,20 +126,20 @@ class Histograms(Accumulator):
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
-        whole = cls(spec)
-        arrays, about = cls._own_arrays(spec, data, whole._largest_bytes)
+        unpacked = cls(spec)
+        arrays, about = cls._own_arrays(spec, data, unpacked._largest_bytes)
         keys = about.get("keys")
         if not isinstance(keys, list):
             raise PackingError("Received histograms without their list of keys.")
         for i, key in enumerate(keys):
-            if not is_key(key, spec) or key in whole.blocks:
+            if not is_key(key, spec) or key in unpacked.blocks:
                 raise PackingError(
                     f"Received histogram key {str(key)[:60]!r}; this model has none, or it is repeated."
                 )
-            block = whole._block(key)
+            block = unpacked._block(key)
             block.read(str(i), arrays)
-            whole.blocks[key] = block
-        return whole
+            unpacked.blocks[key] = block
+        return unpacked
 
     @property
     def _largest_bytes(self) -> int:

@@ -99,7 +99,7 @@ class LabelBins(Accumulator):
         self._fill_moments(block, filling, place)
         one = filling.n_ratings == 1
         if one.any():
-            self._fill_one_vote(block, filling, place, one)
+            self._fill_one_rating(block, filling, place, one)
 
     def _positions(self, filling: Filling) -> Ints:
         """Return the position of every class's probability, from the finer grid where it has these cells."""
@@ -129,7 +129,7 @@ class LabelBins(Accumulator):
         _add(block, "residual_squared", place, spread * filling.columns)
         _add(block, "residual_squared", at, share * (correct_ratings.share - 2.0 * score))
 
-    def _fill_one_vote(
+    def _fill_one_rating(
         self, block: Block, filling: Filling, place: Ints, one: NDArray[np.bool_]
     ) -> None:
         correct_ratings = filling.correct_ratings.where(one[filling.correct_ratings.row])

@@ -1,4 +1,4 @@
-"""Predictions against their label distributions: sums by replicate, and histograms of the two distances.
+"""Predictions against their label distributions: sums by replicate, and histograms of the entropy gap and the distance.
 
 Each prediction counts once, whatever its number of ratings. Rater disagreement uses only predictions with two ratings or more.
 """
@@ -6,7 +6,6 @@ Each prediction counts once, whatever its number of ratings. Rater disagreement 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
@@ -34,7 +33,6 @@ RANGES = {
 }
 HISTOGRAM_BINS = 200
 _CHUNK = 1 << 17
-Floats = NDArray[np.float64]
 
 
 class LabelDistributions(Accumulator):

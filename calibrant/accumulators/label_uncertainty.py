@@ -28,7 +28,7 @@ RANGES = {
         for suffix in ("", "_by_ratings")
     },
 }
-ONE_VOTE, SEVERAL = 0, 1
+ONE_RATING, SEVERAL = 0, 1
 
 
 class LabelUncertainty(Accumulator):

@@ -1,4 +1,4 @@
-"""Logits of models of two classes, as cells of both, for losses at one temperature per class.
+"""Cells of the pairs of logits of two-class models, for losses at one temperature per class.
 
 A table has at most 1,024 cells for segmentation and 2,048 for other tasks. Their width is the smallest of 1/4, 1/2, 1, … with
 which they are so few; it depends only on the rows. Cases have tables of their own where the hash of their name is below a
@@ -151,18 +151,18 @@ class Logits(Accumulator):
 
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
-        whole = cls(spec)
-        cells = whole.max_cells * (MAX_CASES + 1)
+        unpacked = cls(spec)
+        cells = unpacked.max_cells * (MAX_CASES + 1)
         largest = 8 * (1 + len(COUNTS) + len(SUMS)) * cells + 8 * 2 * (MAX_CASES + 1) + 8 * 6
         arrays, about = cls._own_arrays(spec, data, largest)
         try:
-            whole.blocks["rows"].read("rows", arrays)
-            whole._read(arrays, about)
+            unpacked.blocks["rows"].read("rows", arrays)
+            unpacked._read(arrays, about)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PackingError(
                 f"Received other bytes; expected cells of logits ({error})."
             ) from error
-        return whole
+        return unpacked
 
     def _take(self, other: Accumulator, sign: int) -> None:
         assert isinstance(other, Logits)
@@ -172,9 +172,9 @@ class Logits(Accumulator):
         self._add(other.tables, sign)
 
     def _add(self, tables: Mapping[str, LogitCells], sign: int) -> None:
-        kept = self._kept(list(tables))
+        has_own_table = self._has_own_table(list(tables))
         for name, table in tables.items():
-            self._put(name if kept[name] else OTHER, table, sign)
+            self._put(name if has_own_table[name] else OTHER, table, sign)
         while len(self.names) > MAX_CASES:
             self._lower(self.halvings + 1)
         self._name_blocks()
@@ -192,15 +192,18 @@ class Logits(Accumulator):
         if halvings <= self.halvings:
             return
         self.halvings = min(halvings, MAX_HALVINGS)
-        for name, kept in self._kept(self.names).items():
-            if not kept:
+        for name, has_own_table in self._has_own_table(self.names).items():
+            if not has_own_table:
                 self._put(OTHER, self.tables.pop(name), 1)
         self._name_blocks()
 
-    def _kept(self, names: list[str]) -> dict[str, bool]:
+    def _has_own_table(self, names: list[str]) -> dict[str, bool]:
         """Return whether each case is below the threshold."""
         below = hash_names(names) <= np.uint64((1 << (64 - self.halvings)) - 1)
-        return {name: bool(kept) and name != OTHER for name, kept in zip(names, below, strict=True)}
+        return {
+            name: bool(is_below) and name != OTHER
+            for name, is_below in zip(names, below, strict=True)
+        }
 
     def _name_blocks(self) -> None:
         self.blocks = {"rows": self.blocks["rows"]}
@@ -219,7 +222,7 @@ class Logits(Accumulator):
             if ((column < low) | (column > high)).any():
                 raise PackingError("Received a length or a level of a table out of range.")
         own = [name for name in names if name != OTHER]
-        if not all(self._kept(own).values()) or len(own) > MAX_CASES:
+        if not all(self._has_own_table(own).values()) or len(own) > MAX_CASES:
             raise PackingError("Received more cases than their threshold allows.")
         columns = {f"0.count{i}": arrays[name] for i, name in enumerate(COUNTS)}
         columns |= {f"0.sum{i}": arrays[name] for i, name in enumerate(SUMS)}
@@ -240,9 +243,11 @@ def _cases_of(filling: Filling, stored: NDArray[np.bool_]) -> tuple[NDArray[np.i
     if cases is None:
         return np.zeros(int(stored.sum()), np.int64), [OTHER]
     named = np.array([OTHER if each is None else each for each in cases[stored]], object)
-    seen: dict[str, int] = {}
-    index = np.fromiter((seen.setdefault(name, len(seen)) for name in named), np.int64, len(named))
-    return index, list(seen)
+    numbers: dict[str, int] = {}
+    index = np.fromiter(
+        (numbers.setdefault(name, len(numbers)) for name in named), np.int64, len(named)
+    )
+    return index, list(numbers)
 
 
 def _joined(columns: list[NDArray[Any]], kind: type) -> NDArray[Any]:

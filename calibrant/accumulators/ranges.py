@@ -133,15 +133,15 @@ def violations(ranges: Ranges, block: Block, n: Mapping[str, int]) -> Iterator[s
     places, counts, sums = block.filled()
     of_counts = dict(zip(ranges.counts, counts, strict=True))
     of_sums = dict(zip(ranges.sums, sums, strict=True))
-    for name, whole in ranges.totals.items():
-        found, wanted = of_counts[name], n[whole] * ranges.times
+    for name, total in ranges.totals.items():
+        found, wanted = of_counts[name], n[total] * ranges.times
         complete = (
             (found == wanted).all() and len(found) in (0, block.size)
             if ranges.each
             else found.sum() == wanted
         )
         if not complete or (wanted and not len(found)):
-            yield f"received {name} that do not add up; expected {wanted} ({ranges.times} times {whole} of the pane)."
+            yield f"received {name} that do not add up; expected {wanted} ({ranges.times} times {total} of the pane)."
     for name, bound in ranges.of_counts.items():
         if not _holds(bound, of_counts[name], of_counts, ranges.edges, places):
             yield f"received {name} out of range; expected {bound}."

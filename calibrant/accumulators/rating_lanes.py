@@ -63,8 +63,8 @@ class Lane:
             slope = chosen * self.finite[0]
             return chosen, slope, slope * self.finite[0]
         result = np.empty((3, even_steps(N_BETAS), self.logit.shape[1]))
-        voted = self.ratings * self.finite
-        columns = (self.ratings, voted, voted * self.finite)
+        rated_logit = self.ratings * self.finite
+        columns = (self.ratings, rated_logit, rated_logit * self.finite)
         for steps, power in squarings(self.logit, N_BETAS):
             for sums, values in zip(result, columns, strict=True):
                 np.einsum("jsn,sn->jn", power, values, out=sums[steps])

@@ -184,9 +184,9 @@ class Sample(Accumulator):
         self._fall_below(
             np.concatenate([each.ids[: n_below(each.ids, self.halvings)] for each in rows])
         )
-        kept = [each.first(n_below(each.ids, self.halvings)) for each in rows]
-        self._rows = kept[0]
-        self._add(SampledRows.together(kept[1:]))
+        rows_below = [each.first(n_below(each.ids, self.halvings)) for each in rows]
+        self._rows = rows_below[0]
+        self._add(SampledRows.together(rows_below[1:]))
 
     def subtract(self, other: Accumulator) -> None:
         """Subtract the other's predictions, each with exactly the scores and ratings that it was filled with."""
@@ -251,31 +251,31 @@ class Sample(Accumulator):
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
         # Twice the bound with every version of its rows; a rating takes 16 bytes in memory and counts for four.
         arrays, about = cls._own_arrays(spec, data, 8 * MAX_PANE_BYTES)
-        whole = cls(spec)
+        unpacked = cls(spec)
         try:
             is_first = about["format"] == 1
-            whole._rows = (first_format if is_first else unpacked_columns)(arrays)
-            whole.halvings = about["halvings"]
+            unpacked._rows = (first_format if is_first else unpacked_columns)(arrays)
+            unpacked.halvings = about["halvings"]
             # A window in memory may have more; what is packed of it must fit a pane.
             most_bytes = PANE_BYTES if is_first else about["most_bytes"]
-            whole.most_bytes = min(most_bytes, MAX_PANE_BYTES)
+            unpacked.most_bytes = min(most_bytes, MAX_PANE_BYTES)
         except KeyError as missing:
             raise PackingError(
                 f"Expected a sample with {missing}; the bytes have none."
             ) from missing
         except (ValueError, IndexError, TypeError) as error:
             raise PackingError("Received a sample whose columns do not fit.") from error
-        if not whole._is_sound():
+        if not unpacked._is_sound():
             raise PackingError("Received a sample with invalid predictions.")
-        return whole
+        return unpacked
 
     @classmethod
     def of_rows(cls, spec: PaneSpec, rows: SampledRows, halvings: int, most_bytes: int) -> Self:
         """Return a sample of rows that are chosen already, in any order."""
-        whole = cls(spec)
-        whole.halvings, whole.most_bytes = halvings, most_bytes
-        whole._add(rows)
-        return whole
+        sample = cls(spec)
+        sample.halvings, sample.most_bytes = halvings, most_bytes
+        sample._add(rows)
+        return sample
 
     @property
     def rows(self) -> SampledRows:

@@ -1,4 +1,4 @@
-"""The grid of inverse temperatures, and exp(beta z) on it from two exponentials and repeated squaring."""
+"""Powers exp(beta z) on the grid of inverse temperatures, from two exponentials and repeated squaring."""
 
 from __future__ import annotations
 

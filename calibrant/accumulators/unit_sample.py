@@ -108,9 +108,9 @@ class UnitSample(Accumulator):
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
         arrays, about = cls._own_arrays(spec, data, 16 * MAX_HASHES)
-        whole = cls(spec)
+        unpacked = cls(spec)
         try:
-            whole.hashes, whole.batches, whole.halvings = (
+            unpacked.hashes, unpacked.batches, unpacked.halvings = (
                 arrays["hashes"],
                 arrays["batches"],
                 about["halvings"],
@@ -119,11 +119,11 @@ class UnitSample(Accumulator):
             raise PackingError(
                 f"Received a unit sample without {missing}; expected hashes, batches and halvings."
             ) from missing
-        if not whole._is_sound():
+        if not unpacked._is_sound():
             raise PackingError(
                 "Received a unit sample that is not valid; expected sorted hashes below its threshold, with batches."
             )
-        return whole
+        return unpacked
 
     def _is_sound(self) -> bool:
         hashes, batches = self.hashes, self.batches

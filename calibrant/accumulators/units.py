@@ -45,7 +45,7 @@ RANGES = {
         for name in ("weight_squared", "weight_squared_pooled")
     },
 }
-RESTS_ON = (0,) + (1,) * (len(SUMS) - 1)
+DEPENDS_ON = (0,) + (1,) * (len(SUMS) - 1)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class UnitSums(Accumulator):
     name = "units"
 
     def zero(self) -> dict[str, Block]:
-        return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS, RESTS_ON)}
+        return {"bins": Block(len(COUNTS), len(SUMS), UNIT_BINS, DEPENDS_ON)}
 
     def ranges(self) -> dict[str, Ranges]:
         totals = {"predictions": "n_predictions", "labelled": "n_labelled"}
@@ -65,9 +65,9 @@ class UnitSums(Accumulator):
 
     def fill(self, filling: Filling) -> None:
         block = self.blocks["bins"]
-        whole = _Occupancy(filling.whole)
-        block.counts[0] += np.bincount(whole.place, minlength=UNIT_BINS)
-        block.sums[0] += np.bincount(whole.place, 1.0 / whole.unit_size, UNIT_BINS)
+        every = _Occupancy(filling.complete_batch)
+        block.counts[0] += np.bincount(every.place, minlength=UNIT_BINS)
+        block.sums[0] += np.bincount(every.place, 1.0 / every.unit_size, UNIT_BINS)
         if not filling.n:
             return
         place = equal_width_bin(filling.score, UNIT_BINS)

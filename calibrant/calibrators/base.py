@@ -1,4 +1,4 @@
-"""Definition of a calibration map: its fit to sorted scores, its effect on a score, and its description."""
+"""Interface of a recalibration method: its options, fit, effect on scores, reasons without a fit, and digest of the result."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Options:
 
 
 @dataclass
-class Solved:
+class FitResult:
     """Parameters, or None with a `reason` of `REASONS`; `details` go into the result unchanged."""
 
     parameters: dict[str, Any] | None
@@ -94,12 +94,12 @@ class MapMethod:
     input: str
     objective: str
     scopes: tuple[str, ...]
-    solve: Callable[[Cells, Options], Solved] | None = None
+    solve: Callable[[Cells, Options], FitResult] | None = None
     at: Callable[[Mapping[str, Any], Floats], Floats] | None = None
     needs: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    solve_view: Callable[[View, Options], Solved] | None = None
-    solve_rows: Callable[[LabelledRows, Options], Solved] | None = None
+    solve_view: Callable[[View, Options], FitResult] | None = None
+    solve_rows: Callable[[LabelledRows, Options], FitResult] | None = None
     at_rows: Callable[[Mapping[str, Any], Floats], Floats] | None = None
 
     def at_scores(self, parameters: Mapping[str, Any], score: Floats) -> Floats:
@@ -114,8 +114,8 @@ class MapMethod:
 
 def log_odds(score: Floats, clip: float = CLIP) -> Floats:
     """Return ln p - ln(1 - p) of scores clipped to [clip, 1 - clip]."""
-    held = np.clip(score, clip, 1.0 - clip)
-    return np.asarray(np.log(held) - np.log1p(-held))
+    clipped = np.clip(score, clip, 1.0 - clip)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
 
 
 def logistic(value: Floats) -> Floats:
@@ -124,7 +124,7 @@ def logistic(value: Floats) -> Floats:
     return np.asarray(np.where(value >= 0, 1.0, small) / (1.0 + small))
 
 
-def why_not(cells: Cells) -> str | None:
+def why_no_fit(cells: Cells) -> str | None:
     """Return the reason why no curve can be fitted to these cells; None if one can."""
     weight, correct = float(cells.weight.sum()), float(cells.correct.sum())
     if not weight > 0.0:

@@ -1,7 +1,7 @@
-"""Gain of a window's own map over a map that was fitted elsewhere, on the window's labels.
+"""Gain of a map fitted to a window over a map fitted to other data, on the window's labels.
 
 The window's stored sample is split in two by unit. The method is fitted to each half and applied to the other, so
-that the own map is not evaluated on its own training labels. The map from elsewhere is applied unchanged.
+that the own map is not evaluated on its own training labels. The other map is applied unchanged.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved, logistic
+from calibrant.calibrators.base import CLIP, FitResult, Floats, MapMethod, Options, logistic
 from calibrant.calibrators.logistic import (
-    Logistic,
+    LogisticFit,
     cell_error,
     fit_diagnostics,
     fit_logistic,
@@ -22,7 +22,7 @@ IDENTITY = np.array([1.0, 1.0, 0.0])
 NAMES = ("a", "b", "c")
 
 
-def solve(cells: Cells, options: Options) -> Solved:
+def solve(cells: Cells, options: Options) -> FitResult:
     """Fit a, b at least 0 and c: the best of the free fit and, if that violates a bound, of those with a, b or both at 0.
 
     Parameters
@@ -32,16 +32,16 @@ def solve(cells: Cells, options: Options) -> Solved:
 
     Returns
     -------
-    Solved
+    FitResult
     """
     reason = why_no_curve(cells, falling=False)
     if reason is not None:
-        return Solved(None, reason)
+        return FitResult(None, reason)
     coefficients, fit, free = _best(cells.mean, cells.correct, cells.weight)
     details = fit_diagnostics(cells, _features(cells.mean), IDENTITY, fit, NAMES, free)
     details["error_bound"] = cell_error(cells, _features, coefficients, _refit)
     parameters = dict(zip(NAMES, coefficients.tolist(), strict=True)) | {"clip": CLIP}
-    return Solved(parameters, None, details, ["at_bound"] if details["at_bound"] else [])
+    return FitResult(parameters, None, details, ["at_bound"] if details["at_bound"] else [])
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
@@ -51,19 +51,19 @@ def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
 
 
 def _features(score: Floats, clip: float = CLIP) -> Floats:
-    held = np.clip(score, clip, 1.0 - clip)
-    return np.stack([np.log(held), -np.log1p(-held)], axis=1)
+    clipped = np.clip(score, clip, 1.0 - clip)
+    return np.stack([np.log(clipped), -np.log1p(-clipped)], axis=1)
 
 
 def _best(
     score: Floats, correct: Floats, weight: Floats
-) -> tuple[Floats, Logistic, tuple[int, ...]]:
+) -> tuple[Floats, LogisticFit, tuple[int, ...]]:
     """Return the constrained maximum: inside, or on the best of the faces, since the likelihood is concave.
 
     Returns
     -------
     coefficients : float64 (3,), a and b, 0 if fixed, and c
-    fit : Logistic of the free ones
+    fit : LogisticFit of the free ones
     free : which of a and b are free
     """
     features = _features(score)

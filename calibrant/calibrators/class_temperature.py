@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved
+from calibrant.calibrators.base import CLIP, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows
@@ -37,7 +37,7 @@ def form(own: NDArray[np.bool_], beta: float) -> LinearForm:
     return LinearForm(True, place, fixed, penalty, centre, bounds, centre=centre)
 
 
-def solve_rows(rows: LabelledRows, options: Options) -> Solved:
+def solve_rows(rows: LabelledRows, options: Options) -> FitResult:
     """Fit the temperatures, each in [1/32, 32], shrunk to the common one.
 
     Parameters
@@ -47,7 +47,7 @@ def solve_rows(rows: LabelledRows, options: Options) -> Solved:
 
     Returns
     -------
-    Solved; standard errors are those of the inverse temperatures. Separable if the most probable class is always correct.
+    FitResult; standard errors are those of the inverse temperatures. Separable if the most probable class is always correct.
     """
     solved = solve_shrunk(rows, form, _named, options)
     if solved.parameters is not None:

@@ -46,7 +46,7 @@ class Halves:
         ----------
         make : number of classes to a form that uses its own class only
         starts : initial parameters, one array per half
-        missing_class_matters : as in `solve_form`
+        missing_class_matters : as in `why_none`
         """
         found: list[Floats] = []
         for side in (0, 1):

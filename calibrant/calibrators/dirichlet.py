@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.base import CLIP, Floats, MapMethod, Options, Solved
+from calibrant.calibrators.base import CLIP, FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows
@@ -28,7 +28,7 @@ def form(own: NDArray[np.bool_], beta: float) -> LinearForm:
     return LinearForm(False, place, fixed, penalty, centre, centre=centre)
 
 
-def solve_rows(rows: LabelledRows, options: Options) -> Solved:
+def solve_rows(rows: LabelledRows, options: Options) -> FitResult:
     """Fit matrix and intercepts, shrunk to the common temperature.
 
     Parameters
@@ -38,7 +38,7 @@ def solve_rows(rows: LabelledRows, options: Options) -> Solved:
 
     Returns
     -------
-    Solved; the objective includes the penalty.
+    FitResult; the objective includes the penalty.
     """
     return solve_shrunk(rows, form, _named, options)
 

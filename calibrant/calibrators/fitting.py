@@ -10,11 +10,11 @@ import numpy as np
 
 from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.accumulators.sample import Sample
-from calibrant.calibrators.base import REASONS, Floats, MapMethod, Options, Solved, digest
+from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Options, digest
 from calibrant.calibrators.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
 from calibrant.calibrators.held_out_scores import held_out_scores
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
-from calibrant.calibrators.recommendation import Weighing
+from calibrant.calibrators.recommendation import CandidateComparison
 from calibrant.calibrators.registry import found
 from calibrant.calibrators.rows import LabelledRows, log_probabilities
 from calibrant.calibrators.temperature.fit import fit_temperature
@@ -46,8 +46,8 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
     wanted = dict.fromkeys(_method(method).needs)
     if kind == "class" and not keeps_class_tables(spec):
         wanted["sample"] = None
-    held = [name for name in wanted if name != "sample" or Sample.applies(spec)]
-    return ("counts", "histograms", "replicates", cells, *held)
+    available = [name for name in wanted if name != "sample" or Sample.applies(spec)]
+    return ("counts", "histograms", "replicates", cells, *available)
 
 
 def fit(
@@ -108,7 +108,7 @@ def fit(
         solved = _solved(chosen, view, options)
         shown = _shown(chosen, view, scope, solved)
     except NoResultError as error:
-        nothing = _finish(result, Solved(None, error.reason), view)
+        nothing = _finish(result, FitResult(None, error.reason), view)
         return nothing | {"detail": error.detail, "n_excluded": error.n_excluded}
     result |= shown
     if evaluate:
@@ -203,7 +203,7 @@ def _scope(method: MapMethod, view: View) -> tuple[str, int | None]:
     return kind, int(name) if name else None
 
 
-def _solved(method: MapMethod, view: View, options: Options) -> Solved:
+def _solved(method: MapMethod, view: View, options: Options) -> FitResult:
     if method.solve_view is not None:
         return method.solve_view(view, options)
     assert method.solve is not None
@@ -266,10 +266,10 @@ def _how(scope: str, scores: str) -> dict[str, Any]:
 
 
 def _filled(cells: Cells) -> Cells:
-    return cells.kept(cells.weight > 0.0)
+    return cells.select(cells.weight > 0.0)
 
 
-def _shown(method: MapMethod, view: View, scope: str, solved: Solved) -> dict[str, Any]:
+def _shown(method: MapMethod, view: View, scope: str, solved: FitResult) -> dict[str, Any]:
     """Return losses before and after, on the data of the fit."""
     if scope == "full":
         how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
@@ -294,7 +294,7 @@ def _shown(method: MapMethod, view: View, scope: str, solved: Solved) -> dict[st
 
 
 def _held_out(
-    method: MapMethod, view: View, options: Options, scope: str, solved: Solved
+    method: MapMethod, view: View, options: Options, scope: str, solved: FitResult
 ) -> tuple[dict[str, Any] | None, str | None]:
     if solved.parameters is None:
         return None, solved.reason
@@ -311,11 +311,11 @@ def _held_out(
 
 def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
     """Return the held-out losses of the common temperature, on the stored sample or the raw rows, as in the recommendation."""
-    reported = Weighing(view).held_out_temperature("nll")
+    reported = CandidateComparison(view).held_out_temperature("nll")
     return reported["heldout"], reported["heldout_reason"]
 
 
-def _finish(result: dict[str, Any], solved: Solved, view: View) -> dict[str, Any]:
+def _finish(result: dict[str, Any], solved: FitResult, view: View) -> dict[str, Any]:
     counts = view.counts
     result = {
         "before": None,

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, Floats, Solved
-from calibrant.calibrators.diagonal_objective import objective_of
+from calibrant.calibrators.base import CLIP, FitResult, Floats
 from calibrant.calibrators.form import LinearForm
 from calibrant.calibrators.rows import (
     MIN_UNITS,
@@ -23,15 +22,13 @@ from calibrant.calibrators.rows import (
     mean_by_unit,
     row_losses,
 )
-from calibrant.calibrators.softmax import ROWS_A_PARAMETER, SoftmaxFit, fit_softmax, why_flat
-from calibrant.calibrators.softmax_objective import Points
+from calibrant.calibrators.softmax import ROWS_A_PARAMETER, SoftmaxFit
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
 
 ECE_BINS = 15
 FOLDS = 5
-WISHED_ROWS_A_PARAMETER = 10
-SolveRows = Callable[[LabelledRows], Solved]
+SolveRows = Callable[[LabelledRows], FitResult]
 AtRows = Callable[[Mapping[str, Any], Floats], Floats]
 
 
@@ -51,7 +48,7 @@ def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str
     """
     view.reject_histograms()
     if view.filling is not None:
-        return labelled_rows(view.filling.whole, view.policy), None
+        return labelled_rows(view.filling.complete_batch, view.policy), None
     about = about_sample(view.pane)
     if about is None:
         raise NoResultError(
@@ -72,47 +69,13 @@ def clipped(logits: Floats, clip: float = CLIP) -> Floats:
     return np.maximum(logits, np.log(clip))
 
 
-def solve_form(
-    rows: LabelledRows,
-    make: Callable[[int], LinearForm],
-    named: Callable[[Floats], dict[str, Any]],
-    missing_class_matters: bool = True,
-) -> Solved:
-    """Fit a form, or return the reason why there is no fit.
-
-    Parameters
-    ----------
-    rows : LabelledRows
-    make : number of classes to the form
-    named : coefficients (n_classes, n_features) to parameters by name
-    missing_class_matters : whether a class without ratings leaves a parameter without a finite optimum
-    """
-    rows = rows.take(np.flatnonzero(rows.weight > 0))
-    form, inputs = make(rows.n_classes), clipped(rows.logits)
-    details: dict[str, Any] = {"n_parameters": form.n_parameters}
-    reason = why_none(rows, form, inputs, missing_class_matters)
-    if reason == "missing_class":
-        details["missing_classes"] = np.flatnonzero(rows.share.sum(axis=0) == 0).tolist()
-    if reason is not None:
-        return Solved(None, reason, details)
-    objective = objective_of(Points(rows, inputs), form)
-    fit = fit_softmax(objective)
-    details |= parameter_details(form, fit, named)
-    reason = why_flat(objective, fit)
-    if reason is not None:
-        return Solved(
-            None, reason, {name: details[name] for name in details if name != "standard_errors"}
-        )
-    warnings = ["at_bound"] if fit.at_bound else []
-    if rows.n_units < WISHED_ROWS_A_PARAMETER * form.n_parameters:
-        warnings.append("few_rows_a_parameter")
-    return Solved(named(form.coefficients(fit.parameters)), None, details, warnings)
-
-
 def why_none(
     rows: LabelledRows, form: LinearForm, inputs: Floats, missing_class_matters: bool = True
 ) -> str | None:
-    """Return the reason why a form cannot be fitted to rows with weight; None if a fit can be tried."""
+    """Return the reason why a form cannot be fitted to rows with weight; None if a fit can be tried.
+
+    `missing_class_matters`: whether a class without ratings leaves a parameter without a finite optimum.
+    """
     if not len(rows):
         return "no_labels"
     mass = rows.share.sum(axis=0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats, MapMethod, Options, why_not
+from calibrant.calibrators.base import Floats, MapMethod, Options, why_no_fit
 from calibrant.calibrators.from_rows import rows_of
 from calibrant.calibrators.map_losses import difference, losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, event_losses, mean_by_unit
@@ -45,7 +45,7 @@ def held_out_scores(
         return None, "few_units"
     class_index = int(view.scope.partition(":")[2])
     before = np.clip(rows.probabilities[:, class_index], 0.0, 1.0)
-    if reason := why_not(_cells(rows, class_index, before)):
+    if reason := why_no_fit(_cells(rows, class_index, before)):
         return None, reason
     after = np.empty_like(before)
     for side in (0, 1):
@@ -54,9 +54,9 @@ def held_out_scores(
         if solved.parameters is None:
             return None, solved.reason
         after[mine] = method.at_scores(solved.parameters, before[mine])
-    correct, whole = rows.share[:, class_index], np.arange(len(rows))
+    correct, every_row = rows.share[:, class_index], np.arange(len(rows))
     reported = [
-        losses(_summed(whole, correct, rows.weight, before), each) for each in (before, after)
+        losses(_summed(every_row, correct, rows.weight, before), each) for each in (before, after)
     ]
     first, then = (event_losses(correct, rows.weight, each) for each in (before, after))
     gain: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats, MapMethod, Options, Solved, why_not
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options, why_no_fit
 from calibrant.calibrators.binned import bin_of, binned
 from calibrant.core.cells import Cells
 from calibrant.core.view import View
@@ -15,7 +15,7 @@ from calibrant.core.view import View
 FEW = 10
 
 
-def solve(cells: Cells, options: Options) -> Solved:
+def solve(cells: Cells, options: Options) -> FitResult:
     """Fit edges and values; an empty bin gets its midpoint, which changes its scores as little as possible.
 
     Parameters
@@ -25,14 +25,14 @@ def solve(cells: Cells, options: Options) -> Solved:
 
     Returns
     -------
-    Solved
+    FitResult
     """
-    if why_not(cells) == "no_labels":
-        return Solved(None, "no_labels")
+    if why_no_fit(cells) == "no_labels":
+        return FitResult(None, "no_labels")
     return _from_bins(*binned(cells, options))
 
 
-def solve_view(view: View, options: Options) -> Solved:
+def solve_view(view: View, options: Options) -> FitResult:
     """Fit as `solve`; equal-width bins may come from plain histograms too.
 
     Raises
@@ -43,9 +43,9 @@ def solve_view(view: View, options: Options) -> Solved:
     if options.binning == "equal_width":
         table = view.table()
         if not table.cells.weight.sum() > 0.0:
-            return Solved(None, "no_labels")
+            return FitResult(None, "no_labels")
         return _from_bins(table.cells, table.edges)
-    return solve(view.cells().kept(view.cells().weight > 0), options)
+    return solve(view.cells().select(view.cells().weight > 0), options)
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
@@ -54,19 +54,19 @@ def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
     return np.asarray(values[bin_of(np.asarray(parameters["edges"], np.float64), score)])
 
 
-def _from_bins(bins: Cells, edges: Floats) -> Solved:
+def _from_bins(bins: Cells, edges: Floats) -> FitResult:
     filled = bins.weight > 0.0
     middle = 0.5 * (edges[:-1] + edges[1:])
     values = np.where(filled, np.clip(bins.rate, 0.0, 1.0), middle)
     warnings = []
-    if why_not(bins):
-        warnings.append(str(why_not(bins)))
+    if why_no_fit(bins):
+        warnings.append(str(why_no_fit(bins)))
     if (bins.count[filled] < FEW).any():
         warnings.append("few_in_some_bins")
     if not filled.all():
         warnings.append("empty_bins")
     details = {"n_bins": len(values), "n_empty_bins": int((~filled).sum()), "error_bound": 0.0}
-    return Solved({"edges": edges.tolist(), "values": values.tolist()}, None, details, warnings)
+    return FitResult({"edges": edges.tolist(), "values": values.tolist()}, None, details, warnings)
 
 
 MAP = MapMethod(

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import Floats, MapMethod, Options, Solved, why_not
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options, why_no_fit
 from calibrant.core.cells import Cells
 
 
-def solve(cells: Cells, options: Options) -> Solved:
+def solve(cells: Cells, options: Options) -> FitResult:
     """Fit the points of an increasing polygon: first and last score of each block, or with `centred` its mean score alone.
 
     A cell represents its scores by their mean. `error_bound` is of the mean over predictions of the distance to the
@@ -25,10 +25,10 @@ def solve(cells: Cells, options: Options) -> Solved:
 
     Returns
     -------
-    Solved; a single point if all scores are equal or all ratings agree.
+    FitResult; a single point if all scores are equal or all ratings agree.
     """
-    if why_not(cells) == "no_labels":
-        return Solved(None, "no_labels")
+    if why_no_fit(cells) == "no_labels":
+        return FitResult(None, "no_labels")
     fit = scipy.optimize.isotonic_regression(cells.rate, weights=cells.weight)
     value, starts = np.clip(fit.x, 0.0, 1.0), fit.blocks
     block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
@@ -39,11 +39,11 @@ def solve(cells: Cells, options: Options) -> Solved:
     else:
         ends = np.unique(np.concatenate([starts[:-1], starts[1:] - 1]))
         x, y = score[ends], value[ends]
-    warnings = [warning for warning in (why_not(cells),) if warning]
+    warnings = [warning for warning in (why_no_fit(cells),) if warning]
     if len(x) > 1 and (y[0] <= 0.0 or y[-1] >= 1.0):
         warnings.append("certain_values")
     details = {"n_blocks": len(starts) - 1, "error_bound": _error_bound(cells, value)}
-    return Solved({"x": x.tolist(), "y": y.tolist()}, None, details, warnings)
+    return FitResult({"x": x.tolist(), "y": y.tolist()}, None, details, warnings)
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.base import Floats, log_odds, why_not
+from calibrant.calibrators.base import Floats, log_odds, why_no_fit
 from calibrant.calibrators.base import logistic as sigmoid
 from calibrant.core.cells import Cells
 
@@ -19,7 +19,7 @@ RUNAWAY = 1e6
 
 
 @dataclass(frozen=True)
-class Logistic:
+class LogisticFit:
     """Coefficients (n_features + 1,), the intercept last, with diagnostics of the solve; loss and gradient are per weight."""
 
     coefficients: Floats
@@ -29,7 +29,7 @@ class Logistic:
     converged: bool
 
 
-def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
+def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> LogisticFit:
     """Maximise the likelihood by Newton's method with halved steps.
 
     Parameters
@@ -39,7 +39,7 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
 
     Returns
     -------
-    Logistic; `converged` is False if the likelihood has no maximum (separable outcomes).
+    LogisticFit; `converged` is False if the likelihood has no maximum (separable outcomes).
     """
     middle = np.average(features, axis=0, weights=weight)
     scale = np.sqrt(np.average((features - middle) ** 2, axis=0, weights=weight))
@@ -50,11 +50,11 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
     at[-1] = np.log(correct.sum() / (total - correct.sum()))
     loss = _loss(design @ at, correct, weight) / total
 
-    def slopes(there: Floats) -> tuple[Floats, Floats]:
+    def gradient_at(there: Floats) -> tuple[Floats, Floats]:
         chance = sigmoid(design @ there)
         return design.T @ (weight * chance - correct) / total, chance
 
-    gradient, chance = slopes(at)
+    gradient, chance = gradient_at(at)
     norm, step = float(np.abs(gradient).max()), 0
     for step in range(1, MAX_STEPS + 1):  # noqa: B007
         if norm < GRADIENT_TOLERANCE or np.abs(at).max() > RUNAWAY:
@@ -64,7 +64,7 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
         tried, better = _halved(design, correct, weight, at, move, loss)
         if better >= loss:  # rounding hides the loss; the slope still gives the direction
             tried = at - move
-        gradient, chance = slopes(tried)
+        gradient, chance = gradient_at(tried)
         smaller = float(np.abs(gradient).max())
         if better >= loss and smaller >= norm:
             break
@@ -72,7 +72,7 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> Logistic:
     plain = at[:-1] / scale
     intercept = at[-1] - float(plain @ middle)
     small = norm < 1e-7 and bool(np.abs(at).max() < 1e3)
-    return Logistic(np.append(plain, intercept), loss, norm, step, small)
+    return LogisticFit(np.append(plain, intercept), loss, norm, step, small)
 
 
 def separated(cells: Cells) -> bool:
@@ -138,7 +138,7 @@ def why_no_curve(cells: Cells, falling: bool) -> str | None:
     cells : Cells, non-empty
     falling : whether the curve may decrease, so that positives below all negatives also separate the outcomes
     """
-    reason = why_not(cells)
+    reason = why_no_fit(cells)
     if reason is not None:
         return reason
     if np.ptp(log_odds(cells.mean)) < 1e-12:
@@ -151,7 +151,7 @@ def fit_diagnostics(
     cells: Cells,
     features: Floats,
     identity: Floats,
-    fit: Logistic,
+    fit: LogisticFit,
     names: Sequence[str],
     free: Sequence[int],
 ) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def fit_diagnostics(
     cells : Cells of the fit
     features : float64 (n_cells, n_features), of the cells' mean scores
     identity : float64 (n_features + 1,), coefficients that change nothing, the intercept last
-    fit : Logistic of the free features
+    fit : LogisticFit of the free features
     names : of the coefficients, the intercept last
     free : features that are not at a bound
 

@@ -71,11 +71,11 @@ def compare(
         "current": None, "candidate": None, "gain": None, "sample": about_sample(pane), "evidence_of": "map",
     }  # fmt: skip
     scope = common_scope(current, candidate)
-    whole = _of_temperatures(current, candidate, pane, policy_index(raters), ci)
+    of_window = _of_temperatures(current, candidate, pane, policy_index(raters), ci)
     if result["sample"] is None:
-        if whole is None or scope is None:
+        if of_window is None or scope is None:
             return _because(result, "not_kept")
-        return judged(result | {"scope": scope[0], "sampled": None} | whole)
+        return judged(result | {"scope": scope[0], "sampled": None} | of_window)
     if scope is None:
         return _because(result, "not_comparable")
     batch = pane.sample.batch()
@@ -92,9 +92,9 @@ def compare(
             for name in first
         }
     result["gain"] = gain
-    if whole is not None and not result["sample"]["complete"]:
+    if of_window is not None and not result["sample"]["complete"]:
         sampled = {name: result[name] for name in ("n", "n_units", "current", "candidate", "gain")}
-        return judged(result | {"sampled": sampled} | whole)
+        return judged(result | {"sampled": sampled} | of_window)
     if result["n_units"] < MIN_UNITS:
         return _because(result, "few_units")
     return judged(result)

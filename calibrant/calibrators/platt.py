@@ -1,4 +1,4 @@
-"""Platt scaling: a logistic curve of the log odds, fitted to plain labels."""
+"""Platt scaling: a logistic curve of the log odds, fitted to labels 0 and 1 without smoothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from calibrant.calibrators.base import (
     CLIP,
+    FitResult,
     Floats,
     MapMethod,
     Options,
-    Solved,
     log_odds,
     logistic,
 )
@@ -23,7 +23,7 @@ IDENTITY = np.array([1.0, 0.0])
 NAMES = ("slope", "intercept")
 
 
-def solve(cells: Cells, options: Options) -> Solved:
+def solve(cells: Cells, options: Options) -> FitResult:
     """Fit slope and intercept. Scores enter as the mean of their cell; `error_bound` bounds the resulting error.
 
     Parameters
@@ -33,20 +33,20 @@ def solve(cells: Cells, options: Options) -> Solved:
 
     Returns
     -------
-    Solved
+    FitResult
     """
     reason = why_no_curve(cells, falling=True)
     if reason is not None:
-        return Solved(None, reason)
+        return FitResult(None, reason)
     features = _features(cells.mean)
     fit = fit_logistic(features, cells.correct, cells.weight)
     details = fit_diagnostics(cells, features, IDENTITY, fit, NAMES, [0])
     if not fit.converged:
-        return Solved(None, "not_converged", details)
+        return FitResult(None, "not_converged", details)
     slope, intercept = fit.coefficients.tolist()
     parameters = {"slope": slope, "intercept": intercept, "clip": CLIP}
     details["error_bound"] = cell_error(cells, _features, fit.coefficients, _refit)
-    return Solved(parameters, None, details, ["decreasing"] if slope < 0.0 else [])
+    return FitResult(parameters, None, details, ["decreasing"] if slope < 0.0 else [])
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:

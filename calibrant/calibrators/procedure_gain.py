@@ -27,7 +27,7 @@ from calibrant.calibrators.map_comparison import (
 from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.view import View
 
 EVIDENCE = "procedure"
@@ -103,7 +103,7 @@ def procedure_gain(
 
 def _fitted(method: str, options: Options, view: View, batch: Batch) -> dict[str, Any]:
     pane = Pane.for_window(view.spec)
-    for part in apart(batch):
+    for part in split_batch(batch):
         pane.fill_batch(part)
     return fit(method, View(pane, view.pane_query), options, evaluate=False)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators import scaling_maps, vector
-from calibrant.calibrators.base import REASONS, Floats, Solved
+from calibrant.calibrators.base import REASONS, FitResult, Floats
 from calibrant.calibrators.cross_fitting import Halves
 from calibrant.calibrators.from_rows import held_out_result, held_out_rows, rows_of, scope_losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, mean_by_unit
@@ -64,10 +64,10 @@ def recommend(view: View) -> dict[str, Any]:
     >>> recommend(View(pane, PaneQuery()))["recommendation"]["action"]
     'temperature'
     """
-    return Weighing(view).recommended()
+    return CandidateComparison(view).recommended()
 
 
-class Weighing:
+class CandidateComparison:
     """Candidates fitted to the halves of a view's rows, once for all results.
 
     Parameters
@@ -79,7 +79,7 @@ class Weighing:
     def __init__(self, view: View, temperature: float | None = None) -> None:
         self.view, self.temperature = view, temperature
         self.scope = "positive" if view.spec.task == "binary" else "full"
-        self.nothing: tuple[str, str] | None = None
+        self.unavailable: tuple[str, str] | None = None
         self.mapped: dict[str, Floats] = {}
         self.reasons: dict[str, str] = {}
         try:
@@ -87,14 +87,14 @@ class Weighing:
             most = max(MAX_NUMBERS // k, MIN_ROWS_A_PARAMETER * 2 * k)
             rows, self.sample = rows_of(view, most)
         except NoResultError as error:
-            self.nothing = error.reason, error.detail
+            self.unavailable = error.reason, error.detail
             return
-        self.is_whole = len(rows) >= view.counts["n_labelled"]
+        self.is_complete = len(rows) >= view.counts["n_labelled"]
         self.rows = rows.take(np.flatnonzero(rows.weight > 0))
         if not len(self.rows):
-            self.nothing = "no_labels", REASONS["no_labels"]
+            self.unavailable = "no_labels", REASONS["no_labels"]
         elif self.rows.n_units < MIN_UNITS:
-            self.nothing = "few_units", f"fewer than {MIN_UNITS} independent units"
+            self.unavailable = "few_units", f"fewer than {MIN_UNITS} independent units"
         else:
             self._fit()
 
@@ -139,29 +139,31 @@ class Weighing:
         return {name: scope_losses(self.rows, each, self.scope) for name, each in mapped.items()}
 
     @cached_property
-    def whole(self) -> dict[str, Any] | None:
+    def window_gain_if_sampled(self) -> dict[str, Any] | None:
         """Held-out NLL of the temperature over the complete window, if the rows are a part of it; else None."""
-        return None if self.nothing is None and self.is_whole else self.of_window
+        return None if self.unavailable is None and self.is_complete else self.window_gain
 
     @cached_property
-    def of_window(self) -> dict[str, Any] | None:
+    def window_gain(self) -> dict[str, Any] | None:
         """Held-out NLL of the temperature over the complete window; None where its profile does not give that."""
         view = self.view
-        if self.nothing is not None and self.nothing[0] not in ("few_units", "not_kept"):
+        if self.unavailable is not None and self.unavailable[0] not in ("few_units", "not_kept"):
             return None
         return left_out_gain(view.pane, view.policy, view.pane_query.ci)
 
     def recommended(self) -> dict[str, Any]:
         """Return the result of `recommend`."""
-        if self.nothing is not None:
-            return self._by_whole() if self.whole else _nothing(*self.nothing)
+        if self.unavailable is not None:
+            return (
+                self._by_window() if self.window_gain_if_sampled else _no_update(*self.unavailable)
+            )
         rows, losses = self.rows, self.losses
         finite = all(np.isfinite(each["nll"]).all() for each in losses.values())
         decisive = "nll" if finite else "brier"
         beaten_by = {name: _beaters(name, losses, decisive, rows, self.view) for name in losses}
-        if self.whole and decisive == "nll":
+        if self.window_gain_if_sampled and decisive == "nll":
             beaten_by[LEAVE] = [name for name in beaten_by[LEAVE] if name != "temperature"]
-            if _is_gain(self.whole):
+            if _is_gain(self.window_gain_if_sampled):
                 beaten_by[LEAVE].insert(0, "temperature")
                 beaten_by.setdefault("temperature", [])
         choice = next(name for name in (LEAVE, *CANDIDATES) if beaten_by.get(name) == [])
@@ -179,18 +181,18 @@ class Weighing:
             "ci": self.view.pane_query.ci,
             "candidates": shown,
             "sample": self.sample,
-            "whole_window": self.whole,
+            "whole_window": self.window_gain_if_sampled,
         }
         return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
-    def _by_whole(self) -> dict[str, Any]:
+    def _by_window(self) -> dict[str, Any]:
         """Decide between leaving it and a temperature by the complete window, if there are no rows for the others."""
-        assert self.nothing is not None and self.whole is not None
-        whole, (reason, detail) = self.whole, self.nothing
-        better = _is_gain(whole)
+        assert self.unavailable is not None and self.window_gain_if_sampled is not None
+        gain, (reason, detail) = self.window_gain_if_sampled, self.unavailable
+        better = _is_gain(gain)
         shown = {
-            LEAVE: whole["before"] | {"beaten_by": ["temperature"] if better else []},
-            "temperature": whole["after"] | {"gain": whole["gain"], "beaten_by": []},
+            LEAVE: gain["before"] | {"beaten_by": ["temperature"] if better else []},
+            "temperature": gain["after"] | {"gain": gain["gain"], "beaten_by": []},
             "intercept": {"reason": reason},
             "slope_intercept": {"reason": reason},
         }
@@ -199,10 +201,10 @@ class Weighing:
             "detail": detail,
             "loss": "nll",
             "scope": self.scope,
-            **{name: whole[name] for name in ("n", "n_units", "ci")},
+            **{name: gain[name] for name in ("n", "n_units", "ci")},
             "candidates": shown,
             "sample": None if reason == "not_kept" else self.sample,
-            "whole_window": whole,
+            "whole_window": gain,
         }
         choice = "temperature" if better else LEAVE
         return {"recommendation": recommendation(choice, _why(choice), evidence)}
@@ -218,7 +220,7 @@ class Weighing:
         halves, reason = self._halves(objective, bins, min_count)
         if halves is not None:
             halves = halves | {"fitted_to": "half_of_rows", "sample": self.sample}
-        window = self.of_window if objective == "nll" else None
+        window = self.window_gain if objective == "nll" else None
         if window is None:
             return {"heldout": halves, "heldout_reason": None if halves else reason}
         return {
@@ -230,8 +232,8 @@ class Weighing:
         self, objective: str, bins: int, min_count: float
     ) -> tuple[dict[str, Any] | None, str | None]:
         """Return the gain of temperatures fitted to one half of the rows on the other, or the reason why there is none."""
-        if self.nothing is not None:
-            return None, self.nothing[0]
+        if self.unavailable is not None:
+            return None, self.unavailable[0]
         ci, reason = self.view.pane_query.ci, self.reasons.get("temperature")
         if objective != "nll":
             solve = _Temperature(self.view, objective, bins, min_count)
@@ -253,18 +255,18 @@ class _Temperature:
             "bins": bins,
             "min_count": min_count,
         }
-        self.whole: Batch = view.pane.sample.batch() if view.filling is None else view.filling.batch
+        self.batch: Batch = view.pane.sample.batch() if view.filling is None else view.filling.batch
 
-    def __call__(self, rows: LabelledRows) -> Solved:
-        found = fit_temperature_exact(self.whole.take(rows.place), **self.options)
+    def __call__(self, rows: LabelledRows) -> FitResult:
+        found = fit_temperature_exact(self.batch.take(rows.place), **self.options)
         if found["temperature"] is None:
-            return Solved(None, found["reason"])
+            return FitResult(None, found["reason"])
         k = rows.n_classes
         slopes = np.full(k, found["inverse_temperature"])
-        return Solved(scaling_maps.named(np.stack([slopes, np.zeros(k)], axis=1)))
+        return FitResult(scaling_maps.named(np.stack([slopes, np.zeros(k)], axis=1)))
 
 
-def _nothing(reason: str, detail: str) -> dict[str, Any]:
+def _no_update(reason: str, detail: str) -> dict[str, Any]:
     action = "collect_more" if reason in MORE_LABELS else None
     evidence = {"rule": RULE, "cause": reason}
     return {"recommendation": recommendation(action, f"{detail[0].upper()}{detail[1:]}.", evidence)}

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators import platt
-from calibrant.calibrators.base import Floats, MapMethod, Options, Solved
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.binned import bin_of, binned
 from calibrant.core.cells import Cells
 
 
-def solve(cells: Cells, options: Options) -> Solved:
+def solve(cells: Cells, options: Options) -> FitResult:
     """Fit edges on the score and the mean of the Platt curve in each bin; the same data serve curve and bins.
 
     `error_bound` is of the mean over predictions: Platt's, plus the effect of cutting bins at cell limits.
@@ -26,13 +26,13 @@ def solve(cells: Cells, options: Options) -> Solved:
 
     Returns
     -------
-    Solved
+    FitResult
     """
     curve = platt.solve(cells, options)
     if curve.parameters is None:
         return curve
     if curve.parameters["slope"] < 0.0:
-        return Solved(None, "decreasing", curve.details)
+        return FitResult(None, "decreasing", curve.details)
     grouped, edges = binned(cells, replace(options, binning="equal_mass"))
     scaled = platt.at(curve.parameters, cells.mean)
     bins = bin_of(edges, 0.5 * (cells.lower + cells.upper))
@@ -48,7 +48,7 @@ def solve(cells: Cells, options: Options) -> Solved:
     if (cells.lower < cells.upper).any():
         moved = 2.0 * float(cells.weight.max() / cells.weight.sum() * np.ptp(mean))
     details = {"n_bins": len(mean), "error_bound": curve.details["error_bound"] + moved}
-    return Solved(parameters, None, curve.details | details, curve.warnings)
+    return FitResult(parameters, None, curve.details | details, curve.warnings)
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:

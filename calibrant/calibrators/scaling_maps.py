@@ -1,4 +1,4 @@
-"""The softmax maps with the fewest parameters: a common temperature, one intercept per class, or both.
+"""The softmax maps with the fewest parameters: a common temperature, or one intercept per class.
 
 The recommendation compares them; the temperature also serves held-out numbers.
 """
@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import CLIP, Floats, Solved
+from calibrant.calibrators.base import CLIP, Floats
 from calibrant.calibrators.form import LinearForm, linear, probabilities_of
-from calibrant.calibrators.from_rows import clipped, solve_form
-from calibrant.calibrators.rows import LabelledRows
+from calibrant.calibrators.from_rows import clipped
 
 
 def temperature_form(n_classes: int) -> LinearForm:
@@ -29,30 +28,6 @@ def intercept_form(n_classes: int) -> LinearForm:
     place = np.stack([np.full(n_classes, -1), np.arange(n_classes)], axis=1)
     fixed = np.stack([np.ones(n_classes), np.zeros(n_classes)], axis=1)
     return LinearForm(True, place, fixed, np.zeros(n_classes), np.zeros(n_classes), n_gauge=1)
-
-
-def both_form(n_classes: int) -> LinearForm:
-    """Return the form with one inverse temperature and one intercept per class; for two classes the logistic curve of Platt."""
-    place = np.stack([np.zeros(n_classes, np.int64), 1 + np.arange(n_classes)], axis=1)
-    start = np.append(1.0, np.zeros(n_classes))
-    return LinearForm(
-        True, place, np.zeros((n_classes, 2)), np.zeros(n_classes + 1), start, n_gauge=1
-    )
-
-
-def solve_temperature(rows: LabelledRows) -> Solved:
-    """Fit the common temperature of rows."""
-    return solve_form(rows, temperature_form, named, missing_class_matters=False)
-
-
-def solve_intercept(rows: LabelledRows) -> Solved:
-    """Fit one intercept per class."""
-    return solve_form(rows, intercept_form, named)
-
-
-def solve_both(rows: LabelledRows) -> Solved:
-    """Fit the common temperature and one intercept per class."""
-    return solve_form(rows, both_form, named)
 
 
 def named(coefficients: Floats) -> dict[str, Any]:

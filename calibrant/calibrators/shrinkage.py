@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.base import Floats, Options, Solved
+from calibrant.calibrators.base import FitResult, Floats, Options
 from calibrant.calibrators.diagonal_objective import objective_of
 from calibrant.calibrators.form import LinearForm
 from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
@@ -56,7 +56,7 @@ class _Candidate:
 
 def solve_shrunk(
     rows: LabelledRows, make: MakeForm, named: NameParameters, options: Options
-) -> Solved:
+) -> FitResult:
     """Fit a form, or return the reason why there is no fit.
 
     Parameters
@@ -70,22 +70,22 @@ def solve_shrunk(
     common = temperature_form(rows.n_classes)
     reason = why_none(rows, common, clipped(rows.logits), missing_class_matters=False)
     if reason is not None:
-        return Solved(None, reason)
+        return FitResult(None, reason)
     if rows.is_all_right:
-        return Solved(None, "separable")
+        return FitResult(None, "separable")
     own = units_of_classes(rows) >= MIN_CLASS_UNITS
     form = make(own, 1.0)
     details = _counted(rows, form, own)
     if form.n_parameters > MAX_CURVED:
-        return Solved(None, "too_many_classes", details)
+        return FitResult(None, "too_many_classes", details)
     if not form.n_parameters or rows.n_units < details["n_units_needed"]:
-        return Solved(None, "few_rows", details)
+        return FitResult(None, "few_rows", details)
     rows = rows.take(np.arange(min(len(rows), most_rows(form, len(rows) / rows.n_units))))
     points = Points(rows, clipped(rows.logits))
     beta = 1.0 / options.temperature if options.temperature else _common_beta(points, common)
     best = _best(points, make(own, beta), beta, options.regularisation)
     if best is None:
-        return Solved(None, "not_converged", details)
+        return FitResult(None, "not_converged", details)
     coefficients = best.objective.form.coefficients(best.fit.parameters)
     details |= parameter_details(best.objective.form, best.fit, named)
     at_temperature = best.objective.value_and_gradient(make(own, beta).start)[0]
@@ -93,8 +93,8 @@ def solve_shrunk(
     details["objective_before"] = at_temperature
     details["left_out"] = _left_out(points, best, beta)
     if best.fit.at_bound:
-        return Solved(None, "at_bound", details | {"standard_errors": None})
-    return Solved(named(coefficients), None, details, _warnings(best, own))
+        return FitResult(None, "at_bound", details | {"standard_errors": None})
+    return FitResult(named(coefficients), None, details, _warnings(best, own))
 
 
 def most_rows(form: LinearForm, rows_a_unit: float) -> int:

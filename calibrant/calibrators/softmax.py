@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.calibrators.softmax_objective import FLAT, SoftmaxObjective
+from calibrant.calibrators.softmax_objective import SoftmaxObjective
 
 Floats = NDArray[np.float64]
 GRADIENT_TOLERANCE = 1e-11
@@ -87,13 +87,6 @@ def fit_softmax(objective: SoftmaxObjective) -> SoftmaxFit:
         least_curvature=curvature,
         standard_errors=errors,
     )
-
-
-def why_flat(objective: SoftmaxObjective, fit: SoftmaxFit) -> str | None:
-    """Return the reason why a fit is no optimum: `separable`, `constant_scores` or `not_converged`; None if it is one."""
-    if fit.least_curvature is not None and fit.least_curvature < FLAT and not fit.at_bound:
-        return "constant_scores" if objective.is_collinear() else "separable"
-    return None if fit.converged else "not_converged"
 
 
 def _has_converged(objective: SoftmaxObjective, at: Floats) -> bool:

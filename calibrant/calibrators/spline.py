@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import Floats, MapMethod, Options, Solved, why_not
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options, why_no_fit
 from calibrant.calibrators.map_losses import own_scores
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER
 from calibrant.core.cells import Cells, Ints
@@ -59,7 +59,7 @@ class _Curve:
         return cls(cell, weight, quantile, np.cumsum((residual / points)[cell]) / total)
 
 
-def solve(cells: Cells, options: Options) -> Solved:
+def solve(cells: Cells, options: Options) -> FitResult:
     """Fit the points of a polygon, at most `MAX_POINTS`, of equal weight between them.
 
     `error_bound` is of the mean change over predictions: the polygon against the correction of every cell, and the effect of the
@@ -72,14 +72,14 @@ def solve(cells: Cells, options: Options) -> Solved:
 
     Returns
     -------
-    Solved
+    FitResult
     """
-    reason = why_not(cells)
+    reason = why_no_fit(cells)
     if reason is not None:
-        return Solved(None, reason)
+        return FitResult(None, reason)
     score = own_scores(cells)
     if len(cells) < 2 or not np.ptp(score) > 0.0:
-        return Solved(None, "constant_scores")
+        return FitResult(None, "constant_scores")
     residual = cells.correct - cells.weight * score
     curve = _Curve.of(cells, residual)
     values, slopes = _bases(curve.quantile, options.knots)
@@ -92,12 +92,12 @@ def solve(cells: Cells, options: Options) -> Solved:
     if options.shrunk:
         factor = _factor(cells, score, residual, correction, slope, solution, curve)
     mapped = np.clip(score + factor * correction, 0.0, 1.0)
-    kept = _corners(cells.weight, score)
-    x, y = score[kept], mapped[kept]
+    corners = _corners(cells.weight, score)
+    x, y = score[corners], mapped[corners]
     moved = float(cells.weight @ np.abs(np.interp(score, x, y) - mapped) / total)
     details = {
         "n_parameters": options.knots,
-        "n_points": len(kept),
+        "n_points": len(corners),
         "shrinkage": factor,
         "error_bound": moved + factor * _order_effect(cells, slope, solution, curve),
     }
@@ -106,10 +106,10 @@ def solve(cells: Cells, options: Options) -> Solved:
         warnings.append("certain_values")
     if (np.diff(y) < 0.0).any():
         warnings.append("not_monotone")
-    return Solved({"x": x.tolist(), "y": y.tolist()}, None, details, warnings)
+    return FitResult({"x": x.tolist(), "y": y.tolist()}, None, details, warnings)
 
 
-def solve_view(view: View, options: Options) -> Solved:
+def solve_view(view: View, options: Options) -> FitResult:
     """Fit as `solve`, if there are 20 units per knot, and 20 of each outcome.
 
     Units of an outcome are the units in proportion to its share of the weight.
@@ -120,10 +120,10 @@ def solve_view(view: View, options: Options) -> Solved:
         The window contains plain histograms, or the class is not stored.
     """
     cells = view.cells()
-    cells = cells.kept(cells.weight > 0.0)
-    reason = why_not(cells)
+    cells = cells.select(cells.weight > 0.0)
+    reason = why_no_fit(cells)
     if reason is not None:
-        return Solved(None, reason)
+        return FitResult(None, reason)
     n_units = int(view.counts["n_units"])
     share = float(cells.correct.sum() / cells.weight.sum())
     rarer = max(min(share, 1.0 - share), 1e-300)
@@ -136,7 +136,7 @@ def solve_view(view: View, options: Options) -> Solved:
             "n_units_fitted": n_units,
             "n_units_needed": needed,
         }
-        return Solved(None, "few_rows", details)
+        return FitResult(None, "few_rows", details)
     return solve(cells, options)
 
 

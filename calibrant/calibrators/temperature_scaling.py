@@ -10,20 +10,20 @@ import scipy
 
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import (
+    FitResult,
     Floats,
     MapMethod,
     Options,
-    Solved,
     log_odds,
     logistic,
-    why_not,
+    why_no_fit,
 )
 from calibrant.calibrators.rows import about_sample
 from calibrant.calibrators.temperature.fit import PROOF, fit_temperature, fit_temperature_exact
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
 
-KEPT = (
+REPORTED = (
     "standard_error",
     "interval",
     "at_most",
@@ -35,7 +35,7 @@ KEPT = (
 )
 
 
-def solve(cells: Cells, options: Options) -> Solved:
+def solve(cells: Cells, options: Options) -> FitResult:
     """Fit T of two classes to cells of the positive class; used for held-out halves.
 
     Parameters
@@ -45,11 +45,11 @@ def solve(cells: Cells, options: Options) -> Solved:
 
     Returns
     -------
-    Solved
+    FitResult
     """
-    reason = why_not(cells)
+    reason = why_no_fit(cells)
     if reason == "no_labels":
-        return Solved(None, reason)
+        return FitResult(None, reason)
     inside = (cells.mean > 0.0) & (cells.mean < 1.0)
     odds, weight, correct = (
         log_odds(cells.mean)[inside],
@@ -57,7 +57,7 @@ def solve(cells: Cells, options: Options) -> Solved:
         cells.correct[inside],
     )
     if not np.abs(odds).max(initial=0.0) > 0.0:
-        return Solved(None, "flat")
+        return FitResult(None, "flat")
 
     def slope(log_beta: float) -> float:
         return float(odds @ (weight * logistic(np.exp(log_beta) * odds) - correct))
@@ -66,13 +66,13 @@ def solve(cells: Cells, options: Options) -> Solved:
     if slope(low) >= 0.0 or slope(high) <= 0.0:
         bound = "upper" if slope(low) >= 0.0 else "lower"
         beta = float(BETAS[0] if bound == "upper" else BETAS[-1])
-        return Solved({"temperature": 1.0 / beta}, None, {"at_bound": True}, ["at_bound"])
-    return Solved(
+        return FitResult({"temperature": 1.0 / beta}, None, {"at_bound": True}, ["at_bound"])
+    return FitResult(
         {"temperature": float(np.exp(-scipy.optimize.brentq(slope, low, high, xtol=1e-14)))}
     )
 
 
-def solve_view(view: View, options: Options) -> Solved:
+def solve_view(view: View, options: Options) -> FitResult:
     """Fit T by NLL to the pane's profile; to the stored sample if it is complete, or to raw rows if available.
 
     Separable if the most probable class is always correct: a T at the lower end of the range would make every probability
@@ -85,28 +85,28 @@ def solve_view(view: View, options: Options) -> Solved:
     """
     raters, ci = view.pane_query.raters, view.pane_query.ci
     if view.filling is not None:
-        result = fit_temperature_exact(view.filling.whole, raters=raters, ci=ci)
+        result = fit_temperature_exact(view.filling.complete_batch, raters=raters, ci=ci)
     else:
         result = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
     if result["reason"] == "not_in_histogram":
         raise NoResultError(result["reason"], result["detail"], result["n_excluded"])
-    details = {name: result[name] for name in KEPT}
+    details = {name: result[name] for name in REPORTED}
     if result["temperature"] is None:
-        return Solved(None, result["reason"], details)
+        return FitResult(None, result["reason"], details)
     if result["method"] == "sample":
         details |= {"fitted_to": "sample", "sample": about_sample(view.pane)}
     details |= {"error_estimate": result["error_estimate"]["temperature"]}
     if view.scope == "top_label":
         details |= {"before": result["before"], "after": result["after"]}
     warnings = [] if result["verdict"] == "ok" else [result["verdict"]]
-    return Solved({"temperature": result["temperature"]}, None, details, warnings)
+    return FitResult({"temperature": result["temperature"]}, None, details, warnings)
 
 
 def at(parameters: Mapping[str, Any], score: Floats) -> Floats:
     """Return 1 / (1 + exp(-logit(p) / T)) of two classes; 0 and 1 stay unchanged."""
     inside = (score > 0.0) & (score < 1.0)
-    held = np.where(inside, score, 0.5)
-    odds = np.log(held) - np.log1p(-held)
+    safe = np.where(inside, score, 0.5)
+    odds = np.log(safe) - np.log1p(-safe)
     return np.asarray(np.where(inside, logistic(odds / parameters["temperature"]), score))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.base import Floats, MapMethod, Options, Solved
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows
@@ -35,7 +35,7 @@ def shrunk_form(own: NDArray[np.bool_], beta: float) -> LinearForm:
     return LinearForm(True, place, fixed, penalty, centre, centre=centre)
 
 
-def solve_rows(rows: LabelledRows, options: Options) -> Solved:
+def solve_rows(rows: LabelledRows, options: Options) -> FitResult:
     """Fit slopes and intercepts (which sum to 0), shrunk to the common temperature.
 
     Parameters
@@ -45,7 +45,7 @@ def solve_rows(rows: LabelledRows, options: Options) -> Solved:
 
     Returns
     -------
-    Solved
+    FitResult
     """
     solved = solve_shrunk(rows, shrunk_form, named, options)
     if solved.parameters is not None:

@@ -21,7 +21,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.panes_by_key import duration_seconds
-from calibrant.core.routing import MICROSECONDS, apart
+from calibrant.core.routing import MICROSECONDS, split_batch
 from calibrant.core.spec import PaneSpec
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class PanePacker:
         pane_s = duration_seconds(model["pane"]) if model else UNKNOWN_PANE_S
         for rows, at_us, values in _groups(labelled, pane_s):
             pane = Pane(spec)
-            for part in apart(labelled.take(rows)):
+            for part in split_batch(labelled.take(rows)):
                 pane.fill_batch(part)
             yield Shipment(len(rows), self._request(pane, at_us, values))
 

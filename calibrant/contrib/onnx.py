@@ -174,10 +174,10 @@ def _values(map_: Any) -> dict[str, Any]:
 
 
 def _saved(values: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: values.get(name) for name in SAVED}
-    kept["input"] = kept["input"] or methods()[str(kept["method"])].input
+    saved = {name: values.get(name) for name in SAVED}
+    saved["input"] = saved["input"] or methods()[str(saved["method"])].input
     versions = {name: values[name] for name in ("version",) if values.get(name) is not None}
-    return kept | versions | {"digest": digest(kept)}
+    return saved | versions | {"digest": digest(saved)}
 
 
 def _check(values: dict[str, Any], n_classes: int, columns: int, dtype: str, opset: int) -> None:

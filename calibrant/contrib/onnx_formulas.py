@@ -92,33 +92,33 @@ def _temperature(graph: Graph, parameters: Parameters, logarithms: str) -> str:
     return graph.node("Div", logarithms, graph.constant(parameters["temperature"]))
 
 
-def _held(graph: Graph, parameters: Parameters, logarithms: str) -> str:
+def _clipped_logarithms(graph: Graph, parameters: Parameters, logarithms: str) -> str:
     return graph.node("Max", logarithms, graph.constant(np.log(parameters["clip"])))
 
 
 def _vector(graph: Graph, parameters: Parameters, logarithms: str) -> str:
-    held = _held(graph, parameters, logarithms)
-    scaled = graph.node("Mul", held, graph.constant(parameters["slopes"]))
+    clipped = _clipped_logarithms(graph, parameters, logarithms)
+    scaled = graph.node("Mul", clipped, graph.constant(parameters["slopes"]))
     return graph.node("Add", scaled, graph.constant(parameters["intercepts"]))
 
 
 def _class_temperature(graph: Graph, parameters: Parameters, logarithms: str) -> str:
-    held = _held(graph, parameters, logarithms)
-    return graph.node("Div", held, graph.constant(parameters["temperatures"]))
+    clipped = _clipped_logarithms(graph, parameters, logarithms)
+    return graph.node("Div", clipped, graph.constant(parameters["temperatures"]))
 
 
 def _dirichlet(graph: Graph, parameters: Parameters, logarithms: str) -> str:
-    held = _held(graph, parameters, logarithms)
-    mixed = graph.node("MatMul", held, graph.constant(np.transpose(parameters["matrix"])))
+    clipped = _clipped_logarithms(graph, parameters, logarithms)
+    mixed = graph.node("MatMul", clipped, graph.constant(np.transpose(parameters["matrix"])))
     return graph.node("Add", mixed, graph.constant(parameters["intercepts"]))
 
 
 def _log_pair(graph: Graph, parameters: Parameters, score: str) -> tuple[str, str]:
     """Return ln p and ln(1 - p) of clipped scores."""
     clip = parameters["clip"]
-    held = graph.clipped(score, clip, 1.0 - clip)
-    other = graph.node("Sub", graph.constant(1.0), held)
-    return graph.node("Log", held), graph.node("Log", other)
+    clipped = graph.clipped(score, clip, 1.0 - clip)
+    other = graph.node("Sub", graph.constant(1.0), clipped)
+    return graph.node("Log", clipped), graph.node("Log", other)
 
 
 def _platt(graph: Graph, parameters: Parameters, score: str) -> str:

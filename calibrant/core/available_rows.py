@@ -141,10 +141,10 @@ def _available(view: View) -> tuple[Batch, Ints, str]:
     sample = view.pane["sample"]
     assert isinstance(sample, Sample)
     counts = sample.arrays()["counts"]
-    held = sample.batch()
+    batch = sample.batch()
     # Weights of a sample include all occurrences; here each occurrence is a separate row.
     return (
-        replace(held, weights=held.weights / counts if held.weights is not None else None),
+        replace(batch, weights=batch.weights / counts if batch.weights is not None else None),
         counts,
         "sample",
     )

@@ -54,11 +54,11 @@ class Checked:
 
     def keeping(self, good: NDArray[np.bool_], violations: list[Violation]) -> Checked:
         """Return the rows marked in `good`; the others are invalid, too, because of `violations`."""
-        kept = np.flatnonzero(good)
+        selected = np.flatnonzero(good)
         return Checked(
-            self.batch.take(kept),
+            self.batch.take(selected),
             (self.violations + violations)[:MAX_STORED],
-            self.accepted_rows[kept],
+            self.accepted_rows[selected],
             self.n_rows,
         )
 
@@ -213,7 +213,7 @@ class Batch:
         """
         violations = ViolationCollector()
         taken = Columns(columns, violations).read(task, n_classes, class_names)
-        whole = cls(
+        complete = cls(
             task=taken.task,
             scores=taken.scores,
             is_logits=taken.is_logits,
@@ -223,12 +223,12 @@ class Batch:
             slices=taken.slices,
             **taken.texts,
         )
-        bad = violations.bad_rows(whole.n)
+        bad = violations.bad_rows(complete.n)
         if violations.n_rows and not partial:
             violations.reject()
         good = np.flatnonzero(~bad)
-        valid = whole.take(good) if len(good) < whole.n else whole
-        return Checked(valid, violations.found, good, whole.n)
+        valid = complete.take(good) if len(good) < complete.n else complete
+        return Checked(valid, violations.found, good, complete.n)
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""
@@ -237,8 +237,8 @@ class Batch:
         first, last = starts[index], starts[index + 1]
         length = last - first
         row = np.repeat(np.arange(len(index)), length)
-        kept = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
-        ratings = Ratings(row, self.ratings.class_index[kept], self.ratings.count[kept])
+        selected = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
+        ratings = Ratings(row, self.ratings.class_index[selected], self.ratings.count[selected])
         optional: dict[str, Any] = {
             name: _taken(getattr(self, name), index) for name in (*_TEXTS, *_NUMBERS)
         }

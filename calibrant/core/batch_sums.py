@@ -52,12 +52,12 @@ class Filling:
 
     Attributes
     ----------
-    whole : the complete batch, unlabelled predictions included
-    batch : its labelled predictions
+    complete_batch : all predictions of the batch, labelled or not
+    batch : the labelled predictions
     """
 
     def __init__(self, batch: Batch) -> None:
-        self.whole = batch
+        self.complete_batch = batch
         labelled = batch.row_total > 0
         self.labelled = labelled
         self.batch = batch if labelled.all() else batch.take(np.flatnonzero(labelled))
@@ -188,7 +188,7 @@ class Filling:
         )
 
     @cached_property
-    def voted_probability(self) -> Floats:
+    def rated_probability(self) -> Floats:
         """Sum over each prediction's ratings of the probability of their class; (n,)."""
         return np.bincount(
             self.correct_ratings.row,
@@ -261,7 +261,7 @@ class Filling:
         sums[:, 0] = (
             ratings,
             ratings - counts[2, 0],
-            ratings * brier - 2.0 * self.voted_probability,
+            ratings * brier - 2.0 * self.rated_probability,
             by_row(correct_ratings.row, correct_ratings.ratings * loss),
             by_row(top.row, top.ratings),
         )

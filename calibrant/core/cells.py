@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators import cells as kept
+from calibrant.accumulators import cells as stored_cells
 from calibrant.core.batch_sums import CorrectRatings, Filling
 
 Floats = NDArray[np.float64]
@@ -87,16 +87,18 @@ class Cells:
             *(total(getattr(self, name)) for name in SUM_FIELDS),
         )
 
-    def kept(self, keep: NDArray[np.bool_] | Ints) -> Cells:
+    def select(self, keep: NDArray[np.bool_] | Ints) -> Cells:
         """Return the cells marked in `keep`, or those at its places."""
         return Cells(*(getattr(self, name)[keep] for name in FIELDS))
 
     def together(self) -> Cells:
         """Return cells with weight, equal scores merged: rows of one score become one cell."""
-        cells = self.kept(self.weight > 0)
-        fresh = np.diff(cells.lower, prepend=np.nan) != 0.0
-        fresh |= np.diff(cells.upper, prepend=np.nan) != 0.0
-        return cells if fresh.all() else cells.grouped(np.cumsum(fresh) - 1, int(fresh.sum()))
+        cells = self.select(self.weight > 0)
+        is_first = np.diff(cells.lower, prepend=np.nan) != 0.0
+        is_first |= np.diff(cells.upper, prepend=np.nan) != 0.0
+        return (
+            cells if is_first.all() else cells.grouped(np.cumsum(is_first) - 1, int(is_first.sum()))
+        )
 
     def at_places(self, place: Ints) -> Cells:
         """Return cells summed by equal place; `place` int64 (n_cells,)."""
@@ -181,7 +183,7 @@ def rank_groups(n: int, n_bins: int) -> Ints:
 
 def under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: Floats) -> Cells:
     """Return the columns of one policy."""
-    at = {name: sums[i] for i, name in enumerate(kept.SUMS)}
+    at = {name: sums[i] for i, name in enumerate(stored_cells.SUMS)}
     suffix = "_pooled" if policy == 0 else ""
     correct = at["correct_" + ("pooled", "mean", "majority", "single")[policy]]
     return Cells(
@@ -222,9 +224,9 @@ def _filled(
     correct_ratings: CorrectRatings,
     correct_at: Ints,
 ) -> Cells:
-    block = kept.empty_cells(len(bounds))
+    block = stored_cells.empty_cells(len(bounds))
     if filling.n:
-        kept.fill_cells(block, filling, place, score, correct_ratings, place[correct_at])
+        stored_cells.fill_cells(block, filling, place, score, correct_ratings, place[correct_at])
     return under_policy(policy, bounds, bounds, block.counts, block.sums)
 
 

@@ -114,10 +114,10 @@ def unpack_scores(
     fits = np.full(n, len(narrow) > 0)
     if "is_narrow" in arrays:
         fits = arrays["is_narrow"].astype(np.bool_)
-    scores, whole = np.empty((n, narrow.shape[1])), np.zeros((n, narrow.shape[1]), np.float32)
+    scores, as_received = np.empty((n, narrow.shape[1])), np.zeros((n, narrow.shape[1]), np.float32)
     values, totals = narrow.astype(np.float64), np.ones(n)
     if "totals" in arrays:
         totals[fits] = arrays["totals"]
         values = values / arrays["totals"][:, None]
-    scores[fits], scores[~fits], whole[fits] = values, wide, narrow
-    return scores, (fits, whole, totals)
+    scores[fits], scores[~fits], as_received[fits] = values, wide, narrow
+    return scores, (fits, as_received, totals)

@@ -69,7 +69,7 @@ class Grid:
         position = k.astype(np.int64)
         position *= 2
         position += s
-        near = _near_whole(scaled)
+        near = _near_integer(scaled)
         near &= scaled > 0.5
         if near.any():
             position[near] = self._locate_near(score[near])
@@ -181,7 +181,7 @@ NEAR_EDGE = 1e-9
 DERIVED_EDGE = 1e-10
 
 
-def _near_whole(scaled: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _near_integer(scaled: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return whether scores times a number of cells are so near an integer that rounding may have moved them across it."""
     distance = np.rint(scaled)
     distance -= scaled
@@ -264,5 +264,5 @@ def derived_bin(score: NDArray[np.float64], n_bins: int) -> NDArray[np.int64]:
 def on_edge(score: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
     """Return scores with rounding errors, moved to the edge that they are within `DERIVED_EDGE` of."""
     scaled = score * cells
-    whole = np.rint(scaled)
-    return np.where(np.abs(whole - scaled) < DERIVED_EDGE, whole / cells, score)
+    nearest = np.rint(scaled)
+    return np.where(np.abs(nearest - scaled) < DERIVED_EDGE, nearest / cells, score)

@@ -246,8 +246,8 @@ def _decompressed(frame: bytes, largest: int) -> bytes:
     size = zstandard.frame_content_size(frame)
     if not 0 <= size <= largest:
         raise PackingError("the content's size is unknown or beyond the limit")
-    whole = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT)
-    body = whole.decompress(frame, allow_extra_data=False) if size else b""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT)
+    body = decompressor.decompress(frame, allow_extra_data=False) if size else b""
     if len(body) != size:
         raise PackingError("the content is not as long as it says")
     return body
@@ -272,10 +272,12 @@ def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
         head = flat[:_A_LOOK]
         if (head != np.floor(head)).any():
             return flat, "<f8"
-        whole = flat.astype(np.int64) if np.all(np.abs(flat) < 2.0**53) else np.zeros(0, np.int64)
-        if not np.array_equal(whole.astype(np.float64).view(np.int64), flat.view(np.int64)):
+        integers = (
+            flat.astype(np.int64) if np.all(np.abs(flat) < 2.0**53) else np.zeros(0, np.int64)
+        )
+        if not np.array_equal(integers.astype(np.float64).view(np.int64), flat.view(np.int64)):
             return flat, "<f8"
-        flat = whole
+        flat = integers
     low, high = int(flat.min()), int(flat.max())
     width = next(width for least, most, width in _RANGES if least <= low and high <= most)
     return flat.astype(width), width.str

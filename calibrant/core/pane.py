@@ -13,7 +13,7 @@ from calibrant.core.grid import Edges
 from calibrant.core.pane_comparison import close_blocks
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.pane_state import PaneState
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.input.arrays import read_arrays
 
@@ -91,7 +91,7 @@ class Pane(PaneState):
             units=units, ids=ids, cases=cases, classes=classes, spec=spec,
         )  # fmt: skip
         pane = cls(spec or PaneSpec(batch.task, batch.n_classes), sample_bytes=sample_bytes)
-        for part in apart(batch):
+        for part in split_batch(batch):
             pane.fill_batch(part)
         return pane
 
@@ -116,10 +116,10 @@ class Pane(PaneState):
 
         The stored sample is cut to `sample_bytes`; of a sum, the largest of its panes. Everything else is exact.
         """
-        kept = self.copy()
-        if kept.keeps("sample") and "sample" in kept._parts:
-            kept.sample.shrink(self.sample_bytes)
-        return kept.pack()
+        stored = self.copy()
+        if stored.keeps("sample") and "sample" in stored._parts:
+            stored.sample.shrink(self.sample_bytes)
+        return stored.pack()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pane:

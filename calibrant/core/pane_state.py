@@ -134,16 +134,16 @@ class PaneState:
 
     @property
     def sample(self) -> Sample:
-        """The kept sample of labelled predictions.
+        """The stored sample of labelled predictions.
 
         Raises
         ------
         KeyError
             Panes of this spec keep none.
         """
-        kept = self["sample"]
-        assert isinstance(kept, Sample)
-        return kept
+        sample = self["sample"]
+        assert isinstance(sample, Sample)
+        return sample
 
     @property
     def sample_bytes(self) -> int:
@@ -191,10 +191,10 @@ class PaneState:
         Array memory is exact; arrays shared with a copy of the pane count in both. Objects are estimated: for panes of
         100 kB or more the total is within 10 % of what the allocator reports.
         """
-        held = stored_bytes(
+        n_bytes = stored_bytes(
             chain.from_iterable(part.stored_arrays() for part in self._parts.values())
         )
-        return held + sum(part.object_bytes for part in self._parts.values())
+        return n_bytes + sum(part.object_bytes for part in self._parts.values())
 
     def fill_batch(self, batch: Batch) -> None:
         """Add a checked batch's predictions to this pane.
@@ -276,7 +276,7 @@ class PaneState:
         return self
 
     def tighten(self) -> Self:
-        """Take less memory where few cells are filled, for a pane that is kept for a while; returns it."""
+        """Take less memory where few cells are filled, for a pane that is cached; returns it."""
         for part in self._parts.values():
             part.tighten()
         return self
@@ -329,9 +329,9 @@ class PaneState:
             pane._sample_bytes = pane.sample.most_bytes
         return pane
 
-    def replace_sample(self, kept: Sample) -> Self:
+    def replace_sample(self, sample: Sample) -> Self:
         """Take a sample that was stored elsewhere; returns the pane."""
-        self._parts["sample"] = kept
+        self._parts["sample"] = sample
         return self
 
     def drop_sample(self) -> Self:

@@ -75,7 +75,7 @@ def _violations(pane: Pane) -> Iterator[str]:
                 yield f"{name} ({key}): received a sum of {MAX_SUM:g} or more."
                 continue
             yield from (f"{name} ({key}): {text}" for text in violations(declared[key], block, n))
-        for share, (value, whole) in part.shares().items():
-            most = weight * (1.0 + TOLERANCE) + TOLERANCE if whole == "weight" else n[whole]
+        for share, (value, total) in part.shares().items():
+            most = weight * (1.0 + TOLERANCE) + TOLERANCE if total == "weight" else n[total]
             if value > most:
-                yield f"{name}: received {value:g} {share}; expected at most {most:g} ({whole} of the pane)."
+                yield f"{name}: received {value:g} {share}; expected at most {most:g} ({total} of the pane)."

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.pane import Pane
-from calibrant.core.routing import MICROSECONDS, apart, rows_by_pane
+from calibrant.core.routing import MICROSECONDS, rows_by_pane, split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.input.arrow import is_arrow, plain, read_table
 from calibrant.input.arrow_column import Column, Lists
@@ -171,7 +171,7 @@ def _filled(
     for place, rows in rows_by_pane(batch, pane_s or 1, 0):
         part = batch if rows is None else batch.take(rows)
         pane = Pane(spec, sample_bytes=sample_bytes)
-        for some in apart(part):
+        for some in split_batch(part):
             pane.fill_batch(some)
         panes[Key(None if pane_s is None else _timestamp(place.start_s), place.slice)] = pane
     panes.n_units_split = _n_units_split(batch, pane_s)

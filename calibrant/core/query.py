@@ -199,7 +199,7 @@ class Option:
         return typed
 
     def _typed(self, value: Any) -> str | int | float:
-        whole = isinstance(value, float) and self.type is int and value.is_integer()
+        is_integral = isinstance(value, float) and self.type is int and value.is_integer()
         taken = (int, float, str) if self.type is float else (int, str)
         # Python reads "1_0" and digits of every script as numbers; a query must not.
         odd = (
@@ -207,7 +207,7 @@ class Option:
             and self.type is not str
             and ("_" in value or not value.isascii())
         )
-        if isinstance(value, bool) or odd or not (whole or isinstance(value, taken)):
+        if isinstance(value, bool) or odd or not (is_integral or isinstance(value, taken)):
             raise self._rejected(
                 "type",
                 f"Received {self.name}={_shown(value)}; expected {_TYPE_NAMES[self.type]}.",

@@ -92,7 +92,7 @@ def together(batches: Sequence[Batch]) -> Iterator[Batch]:
         yield _one(group)
 
 
-def apart(batch: Batch) -> Iterator[Batch]:
+def split_batch(batch: Batch) -> Iterator[Batch]:
     """Divide a batch into batches of the size that is filled fastest, if that changes no number.
 
     Rows of one named unit stay together, regardless of their number. Their order changes.

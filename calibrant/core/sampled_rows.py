@@ -146,7 +146,7 @@ class SampledRows:
         return narrow_scores(self.scores, self.logits == 1)
 
     def cached_arrays(self) -> Iterator[NDArray[Any]]:
-        """Return the arrays that were computed of the rows and are kept with them."""
+        """Return the arrays that were computed from the rows and are cached with them."""
         if "n_bytes" in self.__dict__:
             yield self.n_bytes
         if "narrow" in self.__dict__:

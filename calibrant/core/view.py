@@ -79,7 +79,7 @@ class View:
         self.filling = None if batch is None else Filling(batch)
         self._made: dict[Any, Any] = {}
 
-    def asking(self, pane_query: PaneQuery) -> View:
+    def with_query(self, pane_query: PaneQuery) -> View:
         """Return a view of the same data under another query."""
         other = View.__new__(View)
         other.pane, other.pane_query = (
@@ -163,7 +163,7 @@ class View:
     def _mass_table(self, scope: str, bins: int) -> Table:
         """Return equal-mass bins of a scope: mass under the policy, cuts at cell limits, ties together."""
         cells = self.cells_of(scope)
-        cells = cells.kept(cells.weight > 0)
+        cells = cells.select(cells.weight > 0)
         group = self._mass_groups(cells, bins)
         grouped = cells.grouped(group, int(group[-1]) + 1 if len(group) else 0)
         edges = (
@@ -184,7 +184,7 @@ class View:
         place = np.full(len(cells), -1, np.int64)
         filled = cells.weight > 0
         if binning == "equal_mass":
-            place[filled] = self._mass_groups(cells.kept(filled), bins)
+            place[filled] = self._mass_groups(cells.select(filled), bins)
         else:
             place[filled] = self._width_bins(scope, bins)[filled]
         place[place >= 0] = np.where(
@@ -235,9 +235,9 @@ class View:
         """Raise if the window contains plain histograms, which have only binned tables."""
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
             return
-        held = max(self.pane.histograms.weight(key) for key in self.pane.histograms.blocks)
+        weight = max(self.pane.histograms.weight(key) for key in self.pane.histograms.blocks)
         detail = "the window contains plain histograms, which supply equal-width bins of their own kind, policy and edges only"
-        raise NoResultError("not_in_histogram", detail, held)
+        raise NoResultError("not_in_histogram", detail, weight)
 
     def reject_partial(self, n_stored: int, name: str) -> None:
         """Raise if an accumulator has fewer predictions than were labelled: some were added before it was stored."""
@@ -270,9 +270,9 @@ class View:
         keys = self._stored_keys(scope)
         if not keys:
             return {}
-        held = self.pane.histograms
+        histograms = self.pane.histograms
         # Every class counts every rating once.
-        weight, predictions = held.weight(keys[0]), held.n_predictions(keys[0])
+        weight, predictions = histograms.weight(keys[0]), histograms.n_predictions(keys[0])
         pooled = self.pane_query.raters == "pooled"
         return {
             "n": None if predictions is None else self.counts["n_labelled"] + predictions,
@@ -284,13 +284,13 @@ class View:
 
     def histogram_share(self) -> float:
         """Return the share of the table's weight from plain histograms."""
-        held = self.pane.histograms.weight(self.histogram_keys(self.scope)[0])
+        weight = self.pane.histograms.weight(self.histogram_keys(self.scope)[0])
         rest = (
             self.counts["n_ratings"]
             if self.pane_query.raters == "pooled"
             else self.counts["n_labelled"]
         )
-        return held / (held + rest) if held else 0.0
+        return weight / (weight + rest) if weight else 0.0
 
     def posted_table(self, kind: str) -> Floats | None:
         """Return count and sums of a kind's plain histograms, (3, cells); None without plain histograms.
@@ -309,12 +309,12 @@ class View:
         """Raise if some histograms of the window contain predictions that the query's key does not."""
         if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
             return
-        held = self.pane.histograms
+        histograms = self.pane.histograms
         keys = self._stored_keys(scope)
         if not keys:
             self.reject_histograms()
-        for key, other in product(keys, held.blocks):
-            missing = held.uncovered(key, other)
+        for key, other in product(keys, histograms.blocks):
+            missing = histograms.uncovered(key, other)
             if missing:
                 detail = f"histograms of {other.replace('|', ' ')} contain predictions that those of {key.replace('|', ' ')} do not"
                 raise NoResultError("not_in_histogram", detail, missing)
@@ -396,4 +396,4 @@ class View:
             There are no raw rows.
         """
         rows = self.rows(scope)
-        return rows.kept(np.argsort(rows.lower, kind="stable"))
+        return rows.select(np.argsort(rows.lower, kind="stable"))

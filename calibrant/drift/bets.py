@@ -76,9 +76,9 @@ class Bets:
         -------
         float64 (..., n_bets)
         """
-        whole = gains[..., : self.n_global, :].sum(axis=-1)
+        overall = gains[..., : self.n_global, :].sum(axis=-1)
         local = gains[..., self.n_global :, :].reshape(*gains.shape[:-2], -1)
-        return np.concatenate([whole, local], axis=-1)
+        return np.concatenate([overall, local], axis=-1)
 
     def describe(self, bet: int) -> dict[str, Any]:
         """Describe a bet: its kind, its size in log-odds (for a slope, its distance from 1), its bin."""

@@ -135,15 +135,15 @@ def _homogeneity(now: Floats, before: Floats) -> float | None:
     total = now + before
     share = now.sum() / total.sum()
     cells: list[tuple[float, float]] = []
-    held = np.zeros(2)
+    joined = np.zeros(2)
     for pair in zip(now, before, strict=True):
-        held += pair
-        if held.sum() * min(share, 1.0 - share) >= 5.0:
-            cells.append((held[0], held[1]))
-            held = np.zeros(2)
+        joined += pair
+        if joined.sum() * min(share, 1.0 - share) >= 5.0:
+            cells.append((joined[0], joined[1]))
+            joined = np.zeros(2)
     if len(cells) < 2:
         return None
-    cells[-1] = (cells[-1][0] + held[0], cells[-1][1] + held[1])
+    cells[-1] = (cells[-1][0] + joined[0], cells[-1][1] + joined[1])
     table = np.array(cells)
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
     statistic = ((table - expected) ** 2 / expected).sum()

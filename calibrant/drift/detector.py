@@ -215,7 +215,7 @@ def advance(
     n_held = state.n_held + 1 if ahead.log_uncautious_sr >= np.log(threshold) else 0
     # The first cohorts of what may be a change are no evidence of variation between cohorts.
     if alarmed_at is None and not 0 < n_held <= MAX_HELD:
-        dispersion = dispersion.seen(table.weight, table.confidence, table.correct)
+        dispersion = dispersion.updated(table.weight, table.confidence, table.correct)
     if alarmed_at is None and ahead.log_mixed_sr >= np.log(threshold) and factor < np.inf:
         alarmed_at = cohort
     peak = max(ahead.peak, ahead.log_mixed_evidence)
@@ -249,14 +249,3 @@ def acknowledge(state: DetectorState) -> DetectorState:
         n_tempered=0,
         n_pending=0,
     )
-
-
-def promote(
-    state: DetectorState, map_version: str | None, tolerance: Tolerance | None = None
-) -> DetectorState:
-    """Return the reset state for a new calibration map; processed cohorts stay closed.
-
-    Cohorts differ as much under another map, so that their dispersion is kept if the bins are the same.
-    """
-    begun = fresh(tolerance or state.tolerance, map_version, state.last)
-    return replace(begun, dispersion=state.dispersion) if begun.bets is state.bets else begun

@@ -162,7 +162,7 @@ class Dispersion:
         found = 1.0 + (found - 1.0) * np.maximum(larger, 1.0)
         return np.asarray(np.where(self.n_cohorts < RUN_IN, most, np.minimum(found, most)))
 
-    def seen(self, weight: Floats, confidence: Floats, correct: Floats) -> Dispersion:
+    def updated(self, weight: Floats, confidence: Floats, correct: Floats) -> Dispersion:
         """Return the state after one more cohort; one without variance changes nothing.
 
         Parameters

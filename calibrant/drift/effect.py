@@ -118,15 +118,17 @@ def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
     table : UnitTable, of the cohorts since the change if there is one
     ci : nominal coverage; too high if the start of the change was chosen from the same data
     """
-    whole, level = recalibration(table), recalibration(table, slope=False)
+    both, intercept_only = recalibration(table), recalibration(table, slope=False)
     reach = float(scipy.stats.norm.ppf(0.5 + ci / 2.0))
     return {
         "n_units": table.n_units,
-        "intercept": None if level is None else _estimate(level.intercept, level.errors[0] * reach),
-        "slope": None if whole is None else _estimate(whole.slope, whole.errors[1] * reach),
+        "intercept": None
+        if intercept_only is None
+        else _estimate(intercept_only.intercept, intercept_only.errors[0] * reach),
+        "slope": None if both is None else _estimate(both.slope, both.errors[1] * reach),
         "intercept_beside_slope": None
-        if whole is None
-        else _estimate(whole.intercept, whole.errors[0] * reach),
+        if both is None
+        else _estimate(both.intercept, both.errors[0] * reach),
         "observed_over_expected": _ratio(table, reach),
         "ci": ci,
     }

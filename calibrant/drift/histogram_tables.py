@@ -18,7 +18,6 @@ from calibrant.core.pane import Pane
 from calibrant.drift.mapped_scores import Fitted, class_of, scalar
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 EDGES = ("right", "left")
 
@@ -63,9 +62,9 @@ def posted_table(
     keys = _keys(pane, scope, raters)
     if not keys:
         return None
-    held = pane.histograms
-    weight, confidence, correct = np.sum([held.table(key) for key in keys], axis=0)
-    _, numbers, unstated, units = np.sum([held.blocks[key].counts for key in keys], axis=0)
+    histograms = pane.histograms
+    weight, confidence, correct = np.sum([histograms.table(key) for key in keys], axis=0)
+    _, numbers, unstated, units = np.sum([histograms.blocks[key].counts for key in keys], axis=0)
     if weight.sum() > units.sum() * (1.0 + SUM_TOLERANCE):
         return None
     score = np.clip(

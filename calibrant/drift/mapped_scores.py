@@ -56,13 +56,15 @@ def scores_of(batch: Batch, scope: str, fitted: Fitted | None = None) -> tuple[F
     score float64 (n,) in [0, 1], class int64 (n,)
     """
     class_index, row = class_of(scope, batch.task), np.arange(batch.n)
-    whole = fitted is not None and fitted["scope"] == "full"
-    probabilities = apply(fitted, batch) if fitted is not None and whole else batch.probabilities
+    maps_all_classes = fitted is not None and fitted["scope"] == "full"
+    probabilities = (
+        apply(fitted, batch) if fitted is not None and maps_all_classes else batch.probabilities
+    )
     chosen = (
         np.argmax(probabilities, axis=1) if class_index is None else np.full(batch.n, class_index)
     )
     score = probabilities[row, chosen]
-    if fitted is not None and not whole and (side := side_of(fitted, class_index)):
+    if fitted is not None and not maps_all_classes and (side := side_of(fitted, class_index)):
         mapped = apply(fitted, batch)
         score = mapped if side > 0 else 1.0 - mapped
     return np.clip(score, 0.0, 1.0), chosen.astype(np.int64)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.core.actions import recommendation
 from calibrant.drift.bets import bets_of
@@ -24,7 +23,6 @@ from calibrant.drift.evidence import log_bets, log_mixture
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 
-Floats = NDArray[np.float64]
 MIN_UNITS = 50
 UNITS_PER_PARAMETER = 20
 MISFIT_P = 0.01
@@ -99,18 +97,18 @@ def recommended_action(
     e-value of the later cohorts, valid at every evaluation.
     """
     after = UnitTable.empty(since_change.n_bins) if later is None else later
-    whole = merged([since_change, after])
-    if whole.n_units < MIN_UNITS:
+    table = merged([since_change, after])
+    if table.n_units < MIN_UNITS:
         return reported("collect_more")
     tried = cox_updates(since_change, after, tolerance) if updates is None else list(updates)
-    chosen = next((each for each in tried if each.holds), _flexible(whole))
+    chosen = next((each for each in tried if each.holds), _flexible(table))
     log_evidence = _log_evidence(after, tolerance)
     needed = UNITS_PER_PARAMETER * chosen.n_parameters
     evidence: dict[str, Any] = {
         "update": chosen.action,
         "parameters": chosen.parameters,
         "selected": True,
-        "n_units": whole.n_units,
+        "n_units": table.n_units,
         "n_units_later": after.n_units,
         "n_units_needed": needed,
         "evidence_log10_later": log_evidence / float(np.log(10.0)),
@@ -180,20 +178,20 @@ def cox_updates(
         )
         for action, fit in fits
     ]
-    left = _p(best - both.log_likelihood, n_bins - 2)
-    held = misfit(later, both, tolerance)
-    return [*found, Update("slope_intercept", 2, _parameters(both), left, held)]
+    p_binned = _p(best - both.log_likelihood, n_bins - 2)
+    p_later = misfit(later, both, tolerance)
+    return [*found, Update("slope_intercept", 2, _parameters(both), p_binned, p_later)]
 
 
 def softmax_update(
-    temperature: float, whole: UnitTable, later: UnitTable, tolerance: Tolerance | None = None
+    temperature: float, table: UnitTable, later: UnitTable, tolerance: Tolerance | None = None
 ) -> Update:
     """Return the softmax temperature of several classes as an update.
 
     Parameters
     ----------
     temperature : fitted to the rows of all cohorts since the change
-    whole, later : UnitTable of the scores at that temperature since the change, and after the alarm. The top label's log-odds
+    table, later : UnitTable of the scores at that temperature since the change, and after the alarm. The top label's log-odds
         have no slope of 1 / T, so that a temperature of several classes cannot be fitted to a table
     tolerance : over the bins of the tables
     """
@@ -202,7 +200,7 @@ def softmax_update(
         "temperature",
         1,
         {"temperature": temperature},
-        misfit(whole, as_mapped, n_fitted=1),
+        misfit(table, as_mapped, n_fitted=1),
         misfit(later, as_mapped, tolerance),
     )
 

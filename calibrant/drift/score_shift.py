@@ -109,9 +109,11 @@ def log_shift_evidence(counts: Floats, reference: Floats) -> float:
 
 def _log_dirichlet_multinomial(counts: Floats, prior: Floats) -> float:
     """Log of E[∏ q_k^counts_k] for q from a Dirichlet prior."""
-    whole = scipy.special.gammaln(prior.sum()) - scipy.special.gammaln(prior.sum() + counts.sum())
+    normaliser = scipy.special.gammaln(prior.sum()) - scipy.special.gammaln(
+        prior.sum() + counts.sum()
+    )
     return float(
-        whole + (scipy.special.gammaln(prior + counts) - scipy.special.gammaln(prior)).sum()
+        normaliser + (scipy.special.gammaln(prior + counts) - scipy.special.gammaln(prior)).sum()
     )
 
 
@@ -124,8 +126,8 @@ def _nearest(counts: Floats, reference: Floats) -> Floats:
     own = scipy.special.xlogy(reference, reference / reference.sum()).sum()
 
     def mixed(mu: float) -> Floats:
-        whole = counts + mu * reference
-        return np.asarray(whole / whole.sum())
+        mixture = counts + mu * reference
+        return np.asarray(mixture / mixture.sum())
 
     def outside(mu: float) -> bool:
         return bool(own - scipy.special.xlogy(reference, mixed(mu)).sum() > radius)

@@ -7,9 +7,8 @@ label policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +16,13 @@ from numpy.typing import NDArray
 from calibrant.accumulators.units import SUMS, UNIT_BINS
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.pane import Pane
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 DRIFT_BINS = 15
-FORMAT = 1
 # Sums that were added and subtracted again may miss their bounds by rounding, relative to the weight.
 SUM_TOLERANCE = 1e-9
-_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -199,44 +195,6 @@ def squared_together(weight: Floats, squared: Floats, place: Ints, bins: int) ->
     """
     root = np.bincount(place, np.sqrt(np.maximum(squared, 0.0)), bins)
     return np.asarray(np.minimum(root**2, np.bincount(place, weight, bins)))
-
-
-def unit_tables(
-    pane: Pane, policies: Iterable[str] = POLICIES, bins: int = DRIFT_BINS
-) -> dict[str, UnitTable]:
-    """Return the tables of a pane by label policy."""
-    return {raters: unit_table(pane, raters, bins) for raters in policies}
-
-
-def pack_tables(tables: Mapping[str, UnitTable]) -> bytes:
-    """Pack tables by name exactly."""
-    arrays = {name: table.columns for name, table in tables.items()}
-    return pack(arrays, {"tables": FORMAT})
-
-
-def unpack_tables(data: bytes) -> dict[str, UnitTable]:
-    """Unpack what `pack_tables` packed.
-
-    Raises
-    ------
-    PackingError
-        Damaged or other bytes, a newer format, or not tables.
-    """
-    arrays, about = unpack(data, largest=_MAX_BYTES)
-    if about.get("tables") != FORMAT:
-        raise PackingError(f"Received other bytes; expected tables in format {FORMAT}.")
-    return {name: _table_of(columns) for name, columns in arrays.items()}
-
-
-def _table_of(columns: NDArray[Any]) -> UnitTable:
-    if columns.dtype != np.float64 or columns.ndim != 2 or len(columns) != len(fields(UnitTable)):
-        raise PackingError(
-            f"Received an array {columns.dtype} {columns.shape}; expected float64 ({len(fields(UnitTable))}, n_bins)."
-        )
-    try:
-        return UnitTable(*columns).check()
-    except ValueError as error:
-        raise PackingError(str(error)) from error
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:

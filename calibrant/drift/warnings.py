@@ -30,10 +30,10 @@ def warnings_of(state: DetectorState, threshold: float) -> list[dict[str, str]]:
     dispersion, doubtful = state.dispersion, is_doubtful(state, threshold)
     n = float(dispersion.n_cohorts)
     is_tempered = doubtful and state.n_tempered > 0 and n > RUN_IN
-    is_held = doubtful and n >= SETTLED and state.log_uncautious_sr >= float(np.log(threshold))
+    is_withheld = doubtful and n >= SETTLED and state.log_uncautious_sr >= float(np.log(threshold))
     found = {
         "over_dispersed": bool(dispersion.is_over) or is_tempered,
-        "cohorts_correlated": is_held
+        "cohorts_correlated": is_withheld
         or bool(dispersion.is_correlated and (dispersion.is_over or doubtful)),
         "labels_pending": doubtful and state.n_pending > 0,
         "run_in": n < RUN_IN or (doubtful and n < SETTLED),

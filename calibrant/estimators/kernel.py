@@ -131,8 +131,10 @@ def kernel_error(points: Points, correct_ratings: Floats, bandwidth: float) -> t
     The mean is nan where every sample is isolated.
     """
     distance, estimated = kernel_distances(points, correct_ratings, bandwidth)
-    seen = float(points.weight[estimated].sum())
-    mean = distance.sum(axis=1) / seen if seen else np.full(len(correct_ratings), np.nan)
+    used_weight = float(points.weight[estimated].sum())
+    mean = (
+        distance.sum(axis=1) / used_weight if used_weight else np.full(len(correct_ratings), np.nan)
+    )
     return mean, float(points.weight[~estimated].sum())
 
 
@@ -149,7 +151,7 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
     -------
     float64 (n_resamples,), nan where every sample is isolated
     """
-    total, seen = np.zeros((2, len(times)))
+    total, used_weight = np.zeros((2, len(times)))
     weights, outcomes = points.weight[:, None], points.correct_ratings[:, None]
     taken_weight, taken_correct = (times * points.weight).T, (times * points.correct_ratings).T
     for rows, matrix in kernel_rows(points.score, bandwidth):
@@ -164,8 +166,10 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
         near = (rest > _LEAST) & (times.T[at] > 0)
         distance = _distance(points, at, outcomes, own, among, np.where(near, rest, 1.0))
         total += np.where(near, times.T[at] * distance, 0.0).sum(axis=0)
-        seen += np.where(near, taken_weight[at], 0.0).sum(axis=0)
-    return np.asarray(np.divide(total, seen, out=np.full(len(times), np.nan), where=seen > 0))
+        used_weight += np.where(near, taken_weight[at], 0.0).sum(axis=0)
+    return np.asarray(
+        np.divide(total, used_weight, out=np.full(len(times), np.nan), where=used_weight > 0)
+    )
 
 
 def _distance(

@@ -66,7 +66,7 @@ def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unkno
         own_grown = grown[at - rows.start, at].astype(np.float64)
         grown *= kernel
         row = _Row(kernel, grown, rate, least, own * points.own_weight[at], own_grown, own_unknown)
-        change = np.where((farthest < _MAX_MOVED) & (row.whole > 0), row.change, 1.0)
+        change = np.where((farthest < _MAX_MOVED) & (row.total > 0), row.change, 1.0)
         low_rate, high_rate = row.accuracy - change - row.alone, row.accuracy + change + row.alone
         astride = (high_rate >= lower[at]) & (low_rate <= upper[at])
         change += np.where(astride, 2.0 * _scatter(lower[at], upper[at], score[at]), 0.0)
@@ -96,17 +96,17 @@ class _Row:
     own_unknown: bool
 
     @cached_property
-    def whole(self) -> Floats:
+    def total(self) -> Floats:
         return np.asarray(self.kernel.sum(axis=1, dtype=np.float64))
 
     @cached_property
     def accuracy(self) -> Floats:
-        return _ratio((self.kernel @ self.rate).astype(np.float64), self.whole)
+        return _ratio((self.kernel @ self.rate).astype(np.float64), self.total)
 
     @cached_property
     def alone(self) -> Floats:
         """Return how far the accuracies of a hit and of a miss, each left out, are from their mean."""
-        return _ratio(self.own, self.whole)
+        return _ratio(self.own, self.total)
 
     @cached_property
     def change(self) -> Floats:

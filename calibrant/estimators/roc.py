@@ -84,7 +84,7 @@ def roc_cells(view: View, scope: str) -> tuple[Cells, NDArray[np.bool_]]:
     """
     if view.pane.keeps("histograms") and not view.pane["histograms"].is_empty:
         cells = view.binned(scope, "equal_width", view.spec.grid_for(scope).cells).cells
-        cells = cells.kept(cells.weight > 0)
+        cells = cells.select(cells.weight > 0)
         return cells, np.ones(len(cells), bool)
     cells = view.once(("in order", scope), lambda: view.cells_of(scope).together())
     return cells, (cells.upper > cells.lower) & (cells.predictions > 1)
@@ -149,7 +149,7 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
             "detail": rejection.detail,
         }
     true, false = rates(right, wrong)
-    kept = _spread(true + false, points)
+    shown = _spread(true + false, points)
     lower = np.concatenate([[np.nan], _lowest(view, cells)[::-1]])
     return result | {
         "auc": float(area(right, wrong)),
@@ -157,9 +157,9 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
         "error_estimate": unordered_deviation(right, wrong, divisible),
         "positives": float(right.sum()),
         "negatives": float(wrong.sum()),
-        "threshold": [None if np.isnan(each) else float(each) for each in lower[kept]],
-        "true_positive_rate": true[kept].tolist(),
-        "false_positive_rate": false[kept].tolist(),
+        "threshold": [None if np.isnan(each) else float(each) for each in lower[shown]],
+        "true_positive_rate": true[shown].tolist(),
+        "false_positive_rate": false[shown].tolist(),
     }
 
 

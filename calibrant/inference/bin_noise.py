@@ -71,12 +71,12 @@ def design_effect(tables: ReplicateTables, bins: BinMoments, least: float) -> De
     replicates = _kish(tables.weight)
     model = _label_variance(bins) * bins.weight**2
     counted = (replicates >= _MIN_REPLICATES) & (model > 0)
-    seen = (error**2).sum(axis=0) * _correction(replicates)
+    observed = (error**2).sum(axis=0) * _correction(replicates)
     n = len(error)
-    within = _over(float(seen[counted].sum()), float(model[counted].sum()))
+    within = _over(float(observed[counted].sum()), float(model[counted].sum()))
     # Each table has every sample once, so that the mean over tables is the effect of one.
-    whole = (error.sum(axis=2) ** 2).sum() * n / max(n - 1.0, 1.0)
-    total = _over(float(whole), float(model.sum()))
+    overall = (error.sum(axis=2) ** 2).sum() * n / max(n - 1.0, 1.0)
+    total = _over(float(overall), float(model.sum()))
     within, total = max(within, least), max(total, least)
     size = float(_kish_of(bins).mean())
     return DesignEffect(within, total, size / max(within, total, 1.0))

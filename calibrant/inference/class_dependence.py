@@ -33,8 +33,8 @@ def effective_classes(variance: Floats) -> float:
     >>> effective_classes(np.array([1.0, 1.0, 1.0, 0.0]))
     3.0
     """
-    whole = float((variance**2).sum())
-    return max(float(variance.sum()) ** 2 / whole, _LEAST) if whole else _LEAST
+    squares = float((variance**2).sum())
+    return max(float(variance.sum()) ** 2 / squares, _LEAST) if squares else _LEAST
 
 
 def of_dependent_classes(null: NullReference, n_classes: float) -> NullReference:

@@ -119,9 +119,9 @@ class Summands(NamedTuple):
         variance = (self.factor * self.deviation**self.power) ** 2
         return float(variance.sum() ** 2 / (variance**2).sum())
 
-    def convolved(self, whole: Gamma) -> Distribution:
+    def convolved(self, gamma: Gamma) -> Distribution:
         """Return the distribution of the sum on a grid; the smallest summands are taken together."""
-        step = (whole.mean + _UPPER * whole.deviation) / _N_POINTS
+        step = (gamma.mean + _UPPER * gamma.deviation) / _N_POINTS
         values = np.arange(_N_POINTS, dtype=np.float64) * step
         ends = values + 0.5 * step
         factor = self.factor[:_MAX_CONVOLVED, None]
@@ -135,7 +135,7 @@ class Summands(NamedTuple):
         waves = np.fft.rfft(share, 2 * _N_POINTS, axis=1).prod(axis=0)
         found = np.maximum(np.fft.irfft(waves, 2 * _N_POINTS)[:_N_POINTS], 0.0)
         # Each summand was rounded to the grid: the mean is known.
-        return Distribution(values + whole.mean - found @ values / found.sum(), found)
+        return Distribution(values + gamma.mean - found @ values / found.sum(), found)
 
 
 def sum_null_of_gaps(coefficient: Callable[[Floats], Floats]) -> ClosedNull:
@@ -156,11 +156,11 @@ def sum_null_of_gaps(coefficient: Callable[[Floats], Floats]) -> ClosedNull:
 
     def null(weight: Floats, spread: Floats, ci: float) -> NullReference:
         summands = Summands.of(coefficient(weight), spread, 1)
-        whole = summands.gamma()
-        exact = whole.deviation > 0 and summands.n_effective < _MANY
-        found = summands.convolved(whole) if exact else whole
+        gamma = summands.gamma()
+        exact = gamma.deviation > 0 and summands.n_effective < _MANY
+        found = summands.convolved(gamma) if exact else gamma
         q95, limit = found.quantiles(np.array([_LEVEL, 0.5 + ci / 2.0])).tolist()
-        return NullReference(whole.mean, q95, 0.0, limit)
+        return NullReference(gamma.mean, q95, 0.0, limit)
 
     return null
 
@@ -176,12 +176,12 @@ def root_null_of_squares(coefficient: Callable[[Floats], Floats], bias: float) -
 
     def null(weight: Floats, spread: Floats, ci: float) -> NullReference:
         summands = Summands.of(coefficient(weight), spread, 2)
-        whole = summands.gamma()
-        if not whole.deviation:
-            root = _root(whole.mean - bias)
+        gamma = summands.gamma()
+        if not gamma.deviation:
+            root = _root(gamma.mean - bias)
             return NullReference(root, root, 0.0, root)
         # Always convolved: the mean of the root depends on small sums, which a gamma distribution does not describe as well.
-        found = summands.convolved(whole)
+        found = summands.convolved(gamma)
         q95, limit = found.quantiles(np.array([_LEVEL, 0.5 + ci / 2.0])).tolist()
         mean = found.mean_root(bias)
         return NullReference(mean, _root(q95 - bias), 0.0, _root(limit - bias))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
@@ -21,7 +20,6 @@ from calibrant.inference.null_reference import few
 POWER, LEVEL = 0.80, 0.05
 _EDGE = 1e-9
 _STEPS, _LARGEST = 60, 20.0
-Floats = NDArray[np.float64]
 
 
 def detectable(view: View, times: float = 1.0) -> dict[str, Any]:
@@ -45,7 +43,7 @@ def detectable(view: View, times: float = 1.0) -> dict[str, Any]:
         table = view.table().cells
     except NoResultError as rejection:
         return nothing | {"reason": rejection.reason}
-    cells = few(cells.kept(cells.weight > 0))
+    cells = few(cells.select(cells.weight > 0))
     if not len(cells):
         return nothing | {"reason": "no_data"}
     factor = effect / times
@@ -118,7 +116,7 @@ def _size(variance: float, tests: int = 1) -> float | None:
 
 def _of_bins(table: Cells, factor: float) -> float | None:
     """Return the gap that is detected in bins that together hold half of the weight; None if it exceeds 1."""
-    filled = table.kept(table.weight > 0)
+    filled = table.select(table.weight > 0)
     mean = np.clip(filled.mean, 0.0, 1.0)
     variance = filled.weight_squared * mean * (1.0 - mean) / filled.weight**2 * factor
     order = np.argsort(variance)

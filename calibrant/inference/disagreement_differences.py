@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
@@ -21,7 +20,6 @@ from calibrant.inference.seeds import SEED
 from calibrant.raters.disagreement_tables import replicated
 from calibrant.raters.label_losses_by_row import Choice, rows_with_several
 
-Floats = NDArray[np.float64]
 MEANS = ("rater_disagreement", "mean_disagreement", "disagreement_loss", "epistemic_loss")
 SMOOTH = ("calibration_loss", "disagreement_ce", "concentration")
 
@@ -79,16 +77,16 @@ def _described(
     return result | {"difference": value - against}
 
 
-def _smooth(name: str, answer: Mapping[str, Any]) -> tuple[float | None, list[float] | None]:
+def _smooth(name: str, result: Mapping[str, Any]) -> tuple[float | None, list[float] | None]:
     """Return value and interval of a number that is not a mean."""
     if name == "concentration":
-        found = answer["concentration"]
+        found = result["concentration"]
         return (None, None) if found is None else (found["value"], found["interval"])
-    bounds = answer.get("calibration_loss_interval")
+    bounds = result.get("calibration_loss_interval")
     if name == "calibration_loss" or bounds is None:
-        return answer[name], bounds
+        return result[name], bounds
     # The root is monotone, and so are its bounds.
-    return answer[name], [float(np.sqrt(max(bound, 0.0))) for bound in bounds]
+    return result[name], [float(np.sqrt(max(bound, 0.0))) for bound in bounds]
 
 
 def _ratios(view: View, other: View) -> dict[str, tuple[Ratio, Ratio]]:

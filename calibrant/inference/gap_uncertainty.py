@@ -280,15 +280,15 @@ def _full_bins(
     enough = tables.moments.units / max(effect.within, 1.0) >= MIN_BIN_UNITS
     if not enough.any():
         raise NoResultError("sparse_bins", f"no bin has {MIN_BIN_UNITS:.0f} independent samples")
-    kept = ResampledGaps(
-        gaps.whole * enough,
+    restricted = ResampledGaps(
+        gaps.total * enough,
         gaps.gap * enough,
         gaps.truth * enough,
         gaps.weight * enough,
-        gaps.seen * enough,
+        gaps.simulated * enough,
         gaps.bins,
     )
-    return kept, np.flatnonzero(((tables.weight > 0) & ~enough).any(axis=0)).tolist()
+    return restricted, np.flatnonzero(((tables.weight > 0) & ~enough).any(axis=0)).tolist()
 
 
 def _of_classes(view: View, tables: GapTables, null: NullReference) -> NullReference:

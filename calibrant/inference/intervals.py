@@ -37,19 +37,19 @@ class ResampledGaps:
 
     Attributes
     ----------
-    whole : float64 (n_tables, n_bins), weight of all replicates together
+    total : float64 (n_tables, n_bins), weight of all replicates together
     gap : float64 (n_tables, n_bins), the observed gaps
     truth : float64 (n_lengths, n_tables, n_bins), true gaps
     weight : float32 (1, n_resamples, n_tables, n_bins)
-    seen : float32 (n_lengths, n_resamples, n_tables, n_bins)
+    simulated : float32 (n_lengths, n_resamples, n_tables, n_bins)
     bins : int
     """
 
-    whole: Floats
+    total: Floats
     gap: Floats
     truth: Floats
     weight: NDArray[np.float32]
-    seen: NDArray[np.float32]
+    simulated: NDArray[np.float32]
     bins: int
 
 
@@ -65,27 +65,29 @@ def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
     drawn = resamples(n, seed)
     weight = np.tensordot(drawn, tables.weight, axes=1)
     difference = np.tensordot(drawn, tables.difference, axes=1)
-    whole = tables.weight.sum(axis=0)
-    gap = _ratio(tables.difference.sum(axis=0), whole)
+    total = tables.weight.sum(axis=0)
+    gap = _ratio(tables.difference.sum(axis=0), total)
     noise = (_ratio(difference, weight) - gap) * np.sqrt(n / (n - 1.0))
     noise[weight <= 0] = 0.0
-    return along_ray(whole, gap, weight, noise)
+    return along_ray(total, gap, weight, noise)
 
 
-def along_ray(whole: Floats, gap: Floats, weight: Floats, noise: Floats) -> ResampledGaps:
+def along_ray(total: Floats, gap: Floats, weight: Floats, noise: Floats) -> ResampledGaps:
     """Place the truth along the observed gaps and add the noise to each.
 
     Parameters
     ----------
-    whole, gap : float64 (n_tables, n_bins)
+    total, gap : float64 (n_tables, n_bins)
     weight, noise : float64 (n_resamples, n_tables, n_bins), the resampled weights and the noise of the gaps
     """
     # A gap that is 0 but for rounding has one direction, whatever the order of the additions.
     ray = np.where(gap < -_ROUNDING, -1.0, 1.0) * np.sqrt(gap**2 + noise.var(axis=0))
     truth = _LENGTHS[:, None, None] * ray
     # Single precision: quantiles of noise need no more, and these are the largest arrays of a result.
-    seen = truth.astype(np.float32)[:, None] + noise.astype(np.float32)
-    return ResampledGaps(whole, gap, truth, weight.astype(np.float32)[None], seen, gap.shape[-1])
+    simulated = truth.astype(np.float32)[:, None] + noise.astype(np.float32)
+    return ResampledGaps(
+        total, gap, truth, weight.astype(np.float32)[None], simulated, gap.shape[-1]
+    )
 
 
 def gap_interval(
@@ -104,9 +106,9 @@ def gap_interval(
     -------
     lower and upper bound
     """
-    observed = float(statistic(gaps.whole, gaps.gap))
-    values = np.sort(statistic(gaps.weight, gaps.seen), axis=1)
-    truth = of_truth(gaps.whole, gaps.truth)
+    observed = float(statistic(gaps.total, gaps.gap))
+    values = np.sort(statistic(gaps.weight, gaps.simulated), axis=1)
+    truth = of_truth(gaps.total, gaps.truth)
     place = (1.0 - ci) / 2.0 * (values.shape[1] - 1)
     low, high = round(place), values.shape[1] - 1 - round(place)
     lower = _reached(values[:, high], truth, observed)
@@ -171,13 +173,13 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
     return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
 
 
-def _reached(seen: Floats, truth: Floats, observed: float) -> float:
-    """Return the first truth, in order, at which `seen` is at least the observed value; the last if there is none."""
-    enough = np.flatnonzero(seen >= observed)
+def _reached(simulated: Floats, truth: Floats, observed: float) -> float:
+    """Return the first truth, in order, at which `simulated` is at least the observed value; the last if there is none."""
+    enough = np.flatnonzero(simulated >= observed)
     if not len(enough):
         return float(truth[-1])
     i = int(enough[0])
     if i == 0:
         return float(truth[0])
-    part = (observed - seen[i - 1]) / (seen[i] - seen[i - 1])
+    part = (observed - simulated[i - 1]) / (simulated[i] - simulated[i - 1])
     return float(truth[i - 1] + part * (truth[i] - truth[i - 1]))

@@ -102,9 +102,9 @@ def _sums(metric: Metric, view: View) -> Ratio | None:
     if isinstance(metric, SumMetric):
         columns = score_columns(view)
         places = columns["places"].astype(np.int64)
-        whole = np.zeros((2, N_REPLICATES))
-        whole[:, places] = columns[metric.column], columns[metric.weight]
-        return whole[0], whole[1]
+        complete = np.zeros((2, N_REPLICATES))
+        complete[:, places] = columns[metric.column], columns[metric.weight]
+        return complete[0], complete[1]
     if isinstance(metric, FunctionMetric) and metric.ratio is not None:
         reject_if_thin(view)
         return metric.ratio(view)

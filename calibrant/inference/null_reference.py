@@ -81,21 +81,23 @@ def drawn_correct(cells: Cells, n_draws: int, seed: int) -> Floats:
     """
     rate = np.clip(cells.mean, 0.0, 1.0)
     trials = np.maximum(_trials(cells.weight, rate, cells.null_variance), 1.0)
-    whole = np.floor(trials * (1.0 + 1e-9))
+    whole_trials = np.floor(trials * (1.0 + 1e-9))
     chance = rate * (1.0 - rate)
-    normal = whole * chance >= _NORMAL_FROM
+    normal = whole_trials * chance >= _NORMAL_FROM
     draws = np.random.default_rng(seed)
     share = np.empty((n_draws, len(cells)))
-    noise = draws.standard_normal((n_draws, int(normal.sum()))) * np.sqrt(chance / whole)[normal]
+    noise = (
+        draws.standard_normal((n_draws, int(normal.sum()))) * np.sqrt(chance / whole_trials)[normal]
+    )
     share[:, normal] = noise
     few = ~normal
     share[:, few] = (
-        draws.binomial(whole[few].astype(np.int64), rate[few], (n_draws, int(few.sum())))
-        / whole[few]
+        draws.binomial(whole_trials[few].astype(np.int64), rate[few], (n_draws, int(few.sum())))
+        / whole_trials[few]
     )
     share[:, few] -= rate[few]
     # The fraction beyond an integer number of trials makes the deviations smaller, never larger than the cell allows.
-    share *= np.sqrt(np.minimum(whole / trials, 1.0))
+    share *= np.sqrt(np.minimum(whole_trials / trials, 1.0))
     return np.asarray(np.clip(share + rate, 0.0, 1.0) * cells.weight)
 
 

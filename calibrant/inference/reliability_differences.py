@@ -93,7 +93,7 @@ def _overall(
         }
     result["difference"] = gaps[0] - gaps[1]
     try:
-        sums = [_whole(tables_for(each, each.scope, 1)) for each in (view, other)]
+        sums = [_all_replicates(tables_for(each, each.scope, 1)) for each in (view, other)]
     except NoResultError as rejection:
         return result | {"difference_reason": rejection.reason}
     ratios = [(gap.sum(axis=1), weight.sum(axis=1)) for weight, gap in sums]
@@ -111,15 +111,15 @@ def _correlation(view: View, other: View) -> tuple[Floats, str]:
         return apart
     if any(each.bins != bins for each in tables):
         return apart
-    errors = [_errors(*_whole(each)) for each in tables]
+    errors = [_errors(*_all_replicates(each)) for each in tables]
     return replicate_correlation(errors[0], errors[1]), BY_REPLICATES
 
 
-def _whole(tables: ReplicateTables) -> tuple[Floats, Floats]:
+def _all_replicates(tables: ReplicateTables) -> tuple[Floats, Floats]:
     """Return weight and gap sums of all tables together, float64 (64, bins), zero in empty replicates."""
-    whole = np.zeros((2, N_REPLICATES, tables.bins))
-    whole[:, tables.places] = tables.weight.sum(axis=1), tables.difference.sum(axis=1)
-    return whole[0], whole[1]
+    complete = np.zeros((2, N_REPLICATES, tables.bins))
+    complete[:, tables.places] = tables.weight.sum(axis=1), tables.difference.sum(axis=1)
+    return complete[0], complete[1]
 
 
 def _errors(weight: Floats, difference: Floats) -> Floats:

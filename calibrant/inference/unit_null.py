@@ -83,5 +83,5 @@ def null_effect(difference: Floats, variance: Floats) -> float:
     variance : float64 (n_tables, n_bins), with independent predictions
     """
     n = len(difference)
-    seen = float((difference**2).sum()) * n / (n - 1.0)
-    return max(1.0, seen / float(variance.sum())) if variance.sum() > 0 else 1.0
+    observed = float((difference**2).sum()) * n / (n - 1.0)
+    return max(1.0, observed / float(variance.sum())) if variance.sum() > 0 else 1.0

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow_column import Lists
-from calibrant.input.value_checks import ViolationCollector, as_array, as_list, has_bools, is_whole
+from calibrant.input.value_checks import (
+    ViolationCollector,
+    as_array,
+    as_list,
+    has_bools,
+    is_integer,
+)
 
 MAX_RATINGS = 1_000_000
 # Ratings are counted in a table of all rows and classes if it is at most this many times as large as they are.
@@ -87,7 +93,7 @@ class RatingColumns:
                     "n_classes",
                     f"Received {_length(row)}; expected one count for each of {k} classes.",
                 )
-            elif not all(is_whole(value) for value in row):
+            elif not all(is_integer(value) for value in row):
                 self.violations.row(
                     "label_counts",
                     i,
@@ -158,7 +164,7 @@ class RatingColumns:
                 self.violations.row("labels", i, *_NO_RATINGS)
             for rating in ratings:
                 class_index = index.get(rating, rating) if isinstance(rating, str) else rating
-                if not is_whole(class_index):
+                if not is_integer(class_index):
                     self.violations.row("labels", i, "class_index", _class_detail(rating, index))
                     break
                 rows.append(i)

@@ -87,7 +87,7 @@ def all_numbers(values: list[Any]) -> bool:
     )
 
 
-def is_whole(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 

@@ -80,17 +80,17 @@ def _loaded() -> tuple[ctypes.CDLL | None, Status]:
 
 
 def _declare(found: ctypes.CDLL) -> None:
-    pointer, whole = ctypes.c_void_p, ctypes.c_int64
-    found.calibrant_kernel_avx2.argtypes, found.calibrant_kernel_avx2.restype = [whole], whole
+    pointer, int64 = ctypes.c_void_p, ctypes.c_int64
+    found.calibrant_kernel_avx2.argtypes, found.calibrant_kernel_avx2.restype = [int64], int64
     found.calibrant_kernel_new.argtypes = [pointer, pointer]
     found.calibrant_kernel_new.restype = pointer
     found.calibrant_kernel_free.argtypes, found.calibrant_kernel_free.restype = [pointer], None
     found.calibrant_kernel_fill.argtypes = [pointer, pointer, pointer]
-    found.calibrant_kernel_fill.restype = whole
+    found.calibrant_kernel_fill.restype = int64
     found.calibrant_kernel_flush.argtypes = [pointer, pointer]
     found.calibrant_kernel_flush.restype = None
-    found.calibrant_kernel_numbers.argtypes = [pointer, pointer, pointer, whole]
+    found.calibrant_kernel_numbers.argtypes = [pointer, pointer, pointer, int64]
     found.calibrant_kernel_numbers.restype = None
     found.calibrant_kernel_gains.argtypes = [pointer, pointer]
-    found.calibrant_kernel_gains.restype = whole
-    found.calibrant_kernel_json.argtypes, found.calibrant_kernel_json.restype = [pointer], whole
+    found.calibrant_kernel_gains.restype = int64
+    found.calibrant_kernel_json.argtypes, found.calibrant_kernel_json.restype = [pointer], int64

@@ -121,11 +121,11 @@ def shapes_of(spec: PaneSpec) -> dict[KernelBlock, int]:
     for name in dict.fromkeys(block.accumulator for block in BLOCKS):
         if not accumulators()[name].applies(spec):
             continue
-        kept = accumulators()[name](spec).blocks
+        blocks = accumulators()[name](spec).blocks
         known = {block.name: block for block in BLOCKS if block.accumulator == name}
         if all(
             block in known and (each.n_counts, each.n_sums) == known[block][2:]
-            for block, each in kept.items()
+            for block, each in blocks.items()
         ):
-            found |= {known[block]: each.size for block, each in kept.items()}
+            found |= {known[block]: each.size for block, each in blocks.items()}
     return found

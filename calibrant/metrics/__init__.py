@@ -155,7 +155,7 @@ def view_for(view: View, request: MetricRequest) -> View:
     if not request.options:
         return view
     return view.once(
-        ("view_for", request.options), lambda: view.asking(request.pane_query(view.pane_query))
+        ("view_for", request.options), lambda: view.with_query(request.pane_query(view.pane_query))
     )
 
 

@@ -38,17 +38,17 @@ class AdaptiveMetric(GapMetric):
     """The gap metric with the bound of its cuts."""
 
     def estimate(self, view: View, seed: int) -> Estimate:
-        whole = super().estimate(view, seed)
-        if view.is_raw or whole.value is None:
-            return whole
+        estimate = super().estimate(view, seed)
+        if view.is_raw or estimate.value is None:
+            return estimate
         cells, bins = view.cells(), view.pane_query.bins
         error: dict[str, float | None] = {
             "error_bound": cut_bound(cells, bins),
             "error_estimate": None,
         }
         if not view.pane_query.min_count:
-            error["error_estimate"] = cut_error(cells, bins, whole.value, power_mean_gap(1.0))
-        return replace(whole, extra=dict(whole.extra) | error)
+            error["error_estimate"] = cut_error(cells, bins, estimate.value, power_mean_gap(1.0))
+        return replace(estimate, extra=dict(estimate.extra) | error)
 
 
 METRIC = AdaptiveMetric(

@@ -198,9 +198,9 @@ class ClasswiseGapMetric(Metric):
         if not tables.weight.sum():
             return Estimate(None, "no_data")
         by_class = self.statistic(tables.weight, tables.gap)
-        whole = mean_over_classes(self.statistic)
+        mean = mean_over_classes(self.statistic)
         interval, null, about = gap_uncertainty(
-            view, tables, (whole, whole), seed, closed=self.closed_null
+            view, tables, (mean, mean), seed, closed=self.closed_null
         )
         extra = {"bins": view.pane_query.bins, "by_class": by_class.tolist()}
         return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)

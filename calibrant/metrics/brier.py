@@ -16,10 +16,12 @@ class BrierMetric(SumMetric):
     """The ratio with its binary half."""
 
     def estimate(self, view: View, seed: int) -> Estimate:
-        whole = super().estimate(view, seed)
-        if whole.value is None or view.spec.n_classes != 2:
-            return whole
-        return replace(whole, extra=dict(whole.extra) | {"brier_binary": whole.value / 2.0})
+        estimate = super().estimate(view, seed)
+        if estimate.value is None or view.spec.n_classes != 2:
+            return estimate
+        return replace(
+            estimate, extra=dict(estimate.extra) | {"brier_binary": estimate.value / 2.0}
+        )
 
 
 METRIC = BrierMetric(

@@ -65,13 +65,13 @@ def canonical_error(
     norm : 1 for the mean over rows of the sum of gaps over classes, 2 for the root of the mean of summed squares
     """
     near = kernel @ rows.weight
-    seen = near > _LEAST
-    if not seen.any():
+    used = near > _LEAST
+    if not used.any():
         return float("nan"), float(rows.weight.sum())
-    expected = (kernel @ (rows.weight[:, None] * share))[seen] / near[seen, None]
-    gaps = (np.abs(expected - rows.probabilities[seen]) ** norm).sum(axis=1)
-    weight = rows.weight[seen]
-    return float((weight @ gaps / weight.sum()) ** (1.0 / norm)), float(rows.weight[~seen].sum())
+    expected = (kernel @ (rows.weight[:, None] * share))[used] / near[used, None]
+    gaps = (np.abs(expected - rows.probabilities[used]) ** norm).sum(axis=1)
+    weight = rows.weight[used]
+    return float((weight @ gaps / weight.sum()) ** (1.0 / norm)), float(rows.weight[~used].sum())
 
 
 def of_resamples(view: View, times: Floats) -> Floats:
@@ -97,14 +97,14 @@ def of_resamples(view: View, times: Floats) -> Floats:
     )
     np.fill_diagonal(kernel, 0.0)
     near = weight @ kernel.T + again
-    seen = (near > _LEAST) & (times > 0)
+    used = (near > _LEAST) & (times > 0)
     gaps = np.zeros(times.shape)
     for share, probability in zip(rows.share.T, rows.probabilities.T, strict=True):
         expected = np.divide(
-            (weight * share) @ kernel.T + again * share, near, out=np.zeros(times.shape), where=seen
+            (weight * share) @ kernel.T + again * share, near, out=np.zeros(times.shape), where=used
         )
-        gaps += np.where(seen, np.abs(expected - probability) ** norm, 0.0)
-    total = (weight * seen).sum(axis=1)
+        gaps += np.where(used, np.abs(expected - probability) ** norm, 0.0)
+    total = (weight * used).sum(axis=1)
     mean = np.divide(
         (weight * gaps).sum(axis=1), total, out=np.full(len(times), np.nan), where=total > 0
     )

@@ -98,7 +98,7 @@ def read(view: View) -> MetricValue | None:
     if split and not view.is_raw:
         raise NoResultError("needs_rows", "only ties of raw rows can be split")
     cells = view.row_cells(view.scope) if split else scored_cells(view)
-    cells = cells.kept(cells.weight > 0)
+    cells = cells.select(cells.weight > 0)
     view.reject_histograms()
     if not len(cells):
         return None
@@ -147,7 +147,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the null reference at the number of bins that the data chose."""
     split = reading.extra["ties"] == "split"
     cells = view.row_cells(view.scope) if split else scored_cells(view)
-    cells = cells.kept(cells.weight > 0)
+    cells = cells.select(cells.weight > 0)
     norm = reading.extra["norm"]
     bins = sweep_error(cells, sweep(cells.weight, cells.correct, split).starts, norm)[1]
 

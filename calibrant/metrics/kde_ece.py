@@ -82,7 +82,7 @@ def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
     if view.filling is not None and view.filling.n <= most:
         # Rows of one score may differ in weight or in ratings, and each leaves out its own.
         rows = view.row_cells(view.scope)
-        rows = rows.kept(rows.weight > 0)
+        rows = rows.select(rows.weight > 0)
         cells = rows if len(rows) <= most else cells
     if len(cells) > most:
         cells = cells.at_places(places(cells.mean, fineness))
@@ -179,7 +179,9 @@ def of_resamples(view: View, times: Floats) -> Floats:
     """Return values of resamples, at the requested bandwidth or the likeliest one for all rows together."""
     rows = view.rows(view.scope)
     kept = rows.weight > 0
-    found = points_of(rows.kept(kept), LEAVE.of(view.pane_query), view.pane_query.raters == "mean")
+    found = points_of(
+        rows.select(kept), LEAVE.of(view.pane_query), view.pane_query.raters == "mean"
+    )
     bandwidth = float(BANDWIDTH.of(view.pane_query))
     if SELECTION.of(view.pane_query) == "likelihood":
         bandwidth = likeliest_bandwidth(found)[0]

@@ -66,7 +66,7 @@ def bins_of(view: View) -> Bins:
     cells = view.cells_of(view.scope)
     place = view.bin_of_cells(view.scope, pane_query.binning, pane_query.bins)
     used = place >= 0
-    own = cells.kept(used)
+    own = cells.select(used)
     squares = np.bincount(
         place[used],
         own.correct_squared - 2.0 * own.mean * own.correct + own.mean**2 * own.weight,
@@ -79,7 +79,7 @@ def bins_of(view: View) -> Bins:
         len(table),
     )
     keep = table.weight**2 > table.weight_squared * (1.0 + 1e-9)
-    total, table = float(table.weight.sum()), table.kept(keep)
+    total, table = float(table.weight.sum()), table.select(keep)
     n = table.weight**2 / table.weight_squared
     spread = np.maximum(squares[keep] / table.weight - table.gap**2, 0.0)
     error = float((off[keep] / (n - 1.0)).sum()) / total if total else 0.0

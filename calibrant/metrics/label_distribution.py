@@ -106,12 +106,12 @@ def _interval(column: str) -> Callable[[View, MetricValue, int], Interval]:
     def interval(view: View, reading: MetricValue, seed: int) -> Interval:
         reject_if_thin(view)
         sums = sums_of(view)
-        held = sums["weight"] > 0
-        weight = sums["weight"][held]
+        filled = sums["weight"] > 0
+        weight = sums["weight"][filled]
         if not (weight.sum() - weight > 0).all():
             raise NoResultError("too_few_units", "one replicate holds all the weight")
         return Interval(
-            ratio_interval(sums[column][held], weight, view.pane_query.ci),
+            ratio_interval(sums[column][filled], weight, view.pane_query.ci),
             {"interval_method": JACKKNIFE},
         )
 

@@ -112,7 +112,7 @@ def grouping_loss(view: View, seed: int) -> Estimate:
     """How label distributions differ among predictions that share a bin: GL = EL − CL of the same predictions."""
     choice = Choice.of(view)
     rows = rows_with_spread(view, choice)
-    bins = class_bins(view, choice, several_only=not choice.keep_one_vote)
+    bins = class_bins(view, choice, several_only=not choice.keep_one_rating)
     epistemic = rows.mean(rows.epistemic)
     extra = {
         "plugin": rows.mean(rows.squared_gap) - bins.plugin,

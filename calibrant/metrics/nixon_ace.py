@@ -108,7 +108,7 @@ def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float, float]:
     rate = np.nan_to_num(cells.rate)
     half = 0.25 * (cells.weight_squared * rate * (1.0 - rate) + cells.weight**2 * cells.gap**2)
     deviation = float(np.sqrt(np.maximum(half[astride], 0.0).sum()))
-    return cells.kept(score > epsilon), float(cells.weight[astride].sum()), deviation
+    return cells.select(score > epsilon), float(cells.weight[astride].sum()), deviation
 
 
 def classes_of(view: View, epsilon: float | None) -> list[ClassRanges]:
@@ -133,7 +133,7 @@ def _class_ranges(view: View, class_index: int, epsilon: float | None, split: bo
     scope, bins = f"class:{class_index}", view.pane_query.bins
     if split:
         rows = view.row_cells(scope)
-        return by_rank(above(rows.kept(rows.weight > 0), epsilon)[0], bins)
+        return by_rank(above(rows.select(rows.weight > 0), epsilon)[0], bins)
     cells, astride, deviation = above(view.cells_of(scope).together(), epsilon)
     found = by_mass(cells, bins, deviation)
     if not astride or not len(found.weight):

@@ -17,13 +17,13 @@ class NllMetric(SumMetric):
     """The ratio over ratings of positive probability, withheld where others exist."""
 
     def estimate(self, view: View, seed: int) -> Estimate:
-        whole = super().estimate(view, seed)
+        estimate = super().estimate(view, seed)
         zeros = int(view.scores()["n_zero_probability"])
-        extra = dict(whole.extra) | {"n_zero_probability": zeros}
+        extra = dict(estimate.extra) | {"n_zero_probability": zeros}
         if not zeros:
-            return replace(whole, extra=extra)
+            return replace(estimate, extra=extra)
         detail = f"{zeros} ratings are of a class to which the model gave probability 0"
-        extra["finite_value"] = whole.value
+        extra["finite_value"] = estimate.value
         return Estimate(None, "zero_probability", detail, extra=extra)
 
 

@@ -9,7 +9,6 @@ predictions: posted rows, or the stored sample. Each prediction has its own weig
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.available_rows import available_rows
 from calibrant.core.query import Option
@@ -18,7 +17,6 @@ from calibrant.metrics.formula_metric import FormulaMetric, MetricValue
 from calibrant.raters.disagreement_tables import table_of_rows
 from calibrant.raters.label_statistics import STATISTICS
 
-Floats = NDArray[np.float64]
 MAX_ROWS = 20_000
 STATISTIC = Option(
     "statistic",

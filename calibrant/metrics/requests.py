@@ -286,8 +286,8 @@ def shortest(value: Value) -> str:
     >>> [shortest(value) for value in (3.0, 0.05, 15, "label")]
     ['3', '0.05', '15', 'label']
     """
-    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-    return str(int(value)) if is_whole else str(value)
+    is_integral = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return str(int(value)) if is_integral else str(value)
 
 
 def _unknown(slug: str, known: Mapping[str, Metric]) -> str:

@@ -116,15 +116,18 @@ def read(view: View) -> MetricValue | None:
     if not weight.sum():
         return None
     filled = weight > 0
-    held = weight[filled]
-    uncertainty, error = table["uncertainty"][filled] / held, 1.0 - table["correct"][filled] / held
+    filled_weight = weight[filled]
+    uncertainty, error = (
+        table["uncertainty"][filled] / filled_weight,
+        1.0 - table["correct"][filled] / filled_weight,
+    )
     extra: dict[str, object] = {
         "bins": view.pane_query.bins,
         "binning": "equal_width",
         "scope": "uncertainty",
         "table": {
             "bin": np.flatnonzero(filled).tolist(),
-            "weight": held.tolist(),
+            "weight": filled_weight.tolist(),
             "uncertainty": uncertainty.tolist(),
             "error": error.tolist(),
         },
@@ -132,9 +135,9 @@ def read(view: View) -> MetricValue | None:
     if view.spec.n_classes == 2:
         ideal = inverse_binary_entropy(uncertainty)
         extra["ideal_error"] = ideal.tolist()
-        extra["distance_to_ideal"] = float(uncertainty_error(held, ideal, error))
+        extra["distance_to_ideal"] = float(uncertainty_error(filled_weight, ideal, error))
     extra |= view.histogram_counts("uncertainty")
-    return MetricValue(float(uncertainty_error(held, uncertainty, error)), extra)
+    return MetricValue(float(uncertainty_error(filled_weight, uncertainty, error)), extra)
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
@@ -142,19 +145,21 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     table = table_of(view)
     weight = table["weight"]
     filled = weight > 0
-    held = weight[filled]
+    filled_weight = weight[filled]
     if np.isnan(table["confidence"]).any():
         raise NoResultError(
             "not_in_histogram",
             "histograms of uncertainty have no confidence, which labels are drawn from",
         )
-    draws = np.random.default_rng(seed).standard_normal((N_DRAWS, len(held)))
+    draws = np.random.default_rng(seed).standard_normal((N_DRAWS, len(filled_weight)))
     error = (
         1.0
-        - table["confidence"][filled] / held
-        + draws * np.sqrt(np.maximum(table["null_variance"][filled], 0.0)) / held
+        - table["confidence"][filled] / filled_weight
+        + draws * np.sqrt(np.maximum(table["null_variance"][filled], 0.0)) / filled_weight
     )
-    return quantiles_of(uncertainty_error(held, table["uncertainty"][filled] / held, error))
+    return quantiles_of(
+        uncertainty_error(filled_weight, table["uncertainty"][filled] / filled_weight, error)
+    )
 
 
 METRIC = FormulaMetric(

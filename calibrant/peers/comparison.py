@@ -86,7 +86,7 @@ def scored_rows(view: View) -> ScoredRows:
     if view.scope == "all":
         detail = "Received scope all; expected top_label, positive or class:INDEX. Peers score one probability per row."
         raise CalibrationInputError.at("/scope", "one_of", detail)
-    batch = view.filling.whole
+    batch = view.filling.complete_batch
     labels = _labels(batch, view.pane_query.raters)
     rated = labels >= 0
     if not rated.any():

@@ -26,8 +26,8 @@ def compute(rows: ScoredRows, bins: int) -> dict[str, PeerValue]:
     """Return both curves' mean gaps, and both proper scores."""
     width = np.linspace(0.0, 1.0, bins + 1)
     mass = np.percentile(rows.score, width * 100)
-    held = np.clip(rows.probabilities, EPSILON, 1.0 - EPSILON)
-    log_loss = -np.log(held[np.arange(len(held)), rows.labels]).mean()
+    clipped = np.clip(rows.probabilities, EPSILON, 1.0 - EPSILON)
+    log_loss = -np.log(clipped[np.arange(len(clipped)), rows.labels]).mean()
     two = rows.probabilities.shape[1] == 2
     squares = ((rows.probabilities - rows.one_hot) ** 2).sum(axis=1).mean()
     return {

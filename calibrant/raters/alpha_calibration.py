@@ -22,7 +22,7 @@ from calibrant.core.view import NoResultError
 from calibrant.raters.alpha_fits import LOG_ALPHA, METHODS, Fit, fit_method
 from calibrant.raters.concentration import PENALTY
 from calibrant.raters.disagreement_tables import table_of_rows
-from calibrant.raters.rated_rows import VotedRows, features_of, voted_rows
+from calibrant.raters.rated_rows import RatedRows, features_of, rated_rows
 
 Floats = NDArray[np.float64]
 CRITERIA = ("disagreement_loss", "epistemic_loss_after_one_vote")
@@ -93,7 +93,7 @@ def compare_calibrations(
         raise CalibrationInputError.at(
             "/penalty", "range", f"Received penalty={penalty}; expected 0 to 1e6."
         )
-    rows = voted_rows(batch, features, parts)
+    rows = rated_rows(batch, features, parts)
     _reject(rows)
     fit_part, validation = (rows.take(np.flatnonzero(rows.half == side)) for side in (0, 1))
     fits = {
@@ -150,7 +150,7 @@ def compare_calibrations(
     }
 
 
-def row_losses(fit: Fit, rows: VotedRows) -> dict[str, Floats]:
+def row_losses(fit: Fit, rows: RatedRows) -> dict[str, Floats]:
     """Return unbiased losses of each row, (n,) each: of predicted disagreement, of probabilities before and after one rating.
 
     After one rating the error is alpha0 / (alpha0 + 1) of the prediction's and 1 / (alpha0 + 1) of the rating's.
@@ -180,13 +180,13 @@ def _instances(
     return {"concentration": [float(each) for each in alpha]}
 
 
-def _fits_a_head(rows: VotedRows) -> bool:
+def _fits_a_head(rows: RatedRows) -> bool:
     n_coefficients: int = rows.features.shape[1] + 1
     n_units = len(np.unique(rows.unit))
     return n_units >= ROWS_A_COEFFICIENT * n_coefficients
 
 
-def _reject(rows: VotedRows) -> None:
+def _reject(rows: RatedRows) -> None:
     if not len(rows):
         if rows.n_zero_probability:
             detail = "every prediction has a rating of a class with probability 0"
@@ -199,13 +199,13 @@ def _reject(rows: VotedRows) -> None:
         raise NoResultError("few_units", detail)
 
 
-def _predicted(fit: Fit, rows: VotedRows) -> Floats:
+def _predicted(fit: Fit, rows: RatedRows) -> Floats:
     """Return the predicted disagreement, (n,)."""
     alpha, point = fit.concentration(rows), _point(fit, rows)
     return point if alpha is None else np.asarray(alpha / (alpha + 1.0) * point)
 
 
-def _point(fit: Fit, rows: VotedRows) -> Floats:
+def _point(fit: Fit, rows: RatedRows) -> Floats:
     """Return the disagreement that the probabilities alone predict, (n,)."""
     mean = fit.mean(rows)
     return np.asarray(1.0 - np.einsum("nk,nk->n", mean, mean))

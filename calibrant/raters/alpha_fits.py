@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators.form import probabilities_of
 from calibrant.raters.concentration import PENALTY
-from calibrant.raters.rated_rows import VotedRows
+from calibrant.raters.rated_rows import RatedRows
 
 Floats = NDArray[np.float64]
 METHODS = ("raw", "alpha", "temperature", "temperature_alpha", "joint", "head")
@@ -43,11 +43,11 @@ class Fit:
     scale: Floats
     proof: dict[str, Any]
 
-    def mean(self, rows: VotedRows) -> Floats:
+    def mean(self, rows: RatedRows) -> Floats:
         """Return class probabilities, (n, n_classes)."""
         return probabilities_of(np.exp(self.log_beta) * rows.logits)
 
-    def concentration(self, rows: VotedRows) -> Floats | None:
+    def concentration(self, rows: RatedRows) -> Floats | None:
         """Return alpha0 of each row, (n,); None if not used."""
         return self.concentration_of(rows.features)
 
@@ -81,23 +81,23 @@ def dirichlet_multinomial_loss(
     n = ratings.sum(axis=1)
     prior = alpha[:, None] * mean
     there = ratings > 0
-    held = np.where(there, prior, 1.0)
+    safe = np.where(there, prior, 1.0)
     terms = np.where(
-        there, scipy.special.gammaln(held + ratings) - scipy.special.gammaln(held), 0.0
+        there, scipy.special.gammaln(safe + ratings) - scipy.special.gammaln(safe), 0.0
     )
-    slopes = np.where(there, scipy.special.psi(held + ratings) - scipy.special.psi(held), 0.0)
+    slopes = np.where(there, scipy.special.psi(safe + ratings) - scipy.special.psi(safe), 0.0)
     loss = scipy.special.gammaln(alpha + n) - scipy.special.gammaln(alpha) - terms.sum(axis=1)
     by_alpha = scipy.special.psi(alpha + n) - scipy.special.psi(alpha) - (slopes * mean).sum(axis=1)
     return loss, alpha * by_alpha, -alpha[:, None] * slopes
 
 
-def fit_method(method: str, rows: VotedRows, penalty: float = PENALTY) -> Fit:
+def fit_method(method: str, rows: RatedRows, penalty: float = PENALTY) -> Fit:
     """Fit one of `METHODS` to rows.
 
     Parameters
     ----------
     method : one of `METHODS`
-    rows : VotedRows
+    rows : RatedRows
     penalty : factor of the mean of (log alpha0)^2
     """
     k = rows.features.shape[1]
@@ -116,7 +116,7 @@ def fit_method(method: str, rows: VotedRows, penalty: float = PENALTY) -> Fit:
     return _solved(rows, 0.0, penalty, middle, np.where(spread > 0, spread, np.inf), with_head=True)
 
 
-def _temperature(rows: VotedRows, middle: Floats, scale: Floats) -> Fit:
+def _temperature(rows: RatedRows, middle: Floats, scale: Floats) -> Fit:
     """Fit the inverse temperature of minimal multinomial NLL of the ratings."""
     weight = rows.weight
     total = float(weight.sum())
@@ -137,7 +137,7 @@ def _temperature(rows: VotedRows, middle: Floats, scale: Floats) -> Fit:
 
 
 def _solved(
-    rows: VotedRows,
+    rows: RatedRows,
     log_beta: float,
     penalty: float,
     middle: Floats,
@@ -157,10 +157,12 @@ def _solved(
         beta = float(np.exp(at[-1])) if with_beta else float(np.exp(log_beta))
         mean = probabilities_of(beta * rows.logits)
         place = design @ at[:width]
-        held = np.clip(place, *LOG_ALPHA)
-        each, by_alpha, by_mean = dirichlet_multinomial_loss(mean, held, rows.ratings)
-        value = float(weight @ (each + penalty * held**2)) / total
-        slope = np.where(place == held, weight * (by_alpha + 2.0 * penalty * held), 0.0) / total
+        clipped = np.clip(place, *LOG_ALPHA)
+        each, by_alpha, by_mean = dirichlet_multinomial_loss(mean, clipped, rows.ratings)
+        value = float(weight @ (each + penalty * clipped**2)) / total
+        slope = (
+            np.where(place == clipped, weight * (by_alpha + 2.0 * penalty * clipped), 0.0) / total
+        )
         gradient = design.T @ slope
         if with_beta:
             centred = rows.logits - (mean * rows.logits).sum(axis=1, keepdims=True)
@@ -183,19 +185,19 @@ def _minimum(loss: Any, start: Floats, bounds: Any) -> tuple[Floats, dict[str, A
     )
     at = np.asarray(found.x, np.float64)
     value, gradient = loss(at)
-    held = np.array(
+    at_bound = np.array(
         [
             (low is not None and x <= low and g > 0) or (high is not None and x >= high and g < 0)
             for x, g, (low, high) in zip(at, gradient, bounds, strict=True)
         ]
     )
-    norm = float(np.abs(gradient[~held]).max(initial=0.0))
+    norm = float(np.abs(gradient[~at_bound]).max(initial=0.0))
     proof = {
         "gradient_norm": norm,
         "converged": norm < STILL * 100,
         "iterations": int(found.nit),
         "objective_before": float(loss(start)[0]),
         "objective_after": float(value),
-        "at_bound": bool(held.any()),
+        "at_bound": bool(at_bound.any()),
     }
     return at, proof

@@ -17,7 +17,7 @@ from calibrant.accumulators.disagreement import DISAGREEMENT_GRID, MOMENTS
 from calibrant.calibrators.rows import log_probabilities
 from calibrant.core.pane import Pane
 from calibrant.core.query import Option
-from calibrant.core.routing import apart
+from calibrant.core.routing import split_batch
 from calibrant.core.view import NoResultError, View
 from calibrant.raters.disagreement_tables import (
     DisagreementTable,
@@ -25,7 +25,7 @@ from calibrant.raters.disagreement_tables import (
     summed_table,
     table_of_rows,
 )
-from calibrant.raters.label_losses_by_row import reject_one_vote
+from calibrant.raters.label_losses_by_row import reject_single_ratings
 from calibrant.raters.label_rows import label_rows
 
 CONCENTRATION = Option(
@@ -92,18 +92,18 @@ def tempered(view: View) -> View:
     if view.filling is None:
         detail = "stored cells are of the predictions as sent: post the rows to score them at another temperature"
         raise NoResultError("needs_raw_rows", detail)
-    whole = view.filling.whole
+    complete = view.filling.complete_batch
 
     def make() -> View:
-        logs = whole.scores if whole.is_logits else log_probabilities(whole)
+        logs = complete.scores if complete.is_logits else log_probabilities(complete)
         scores = np.maximum(logs - logs.max(axis=1, keepdims=True), _IMPOSSIBLE) / temperature
-        batch = replace(whole, scores=scores, is_logits=True)
+        batch = replace(complete, scores=scores, is_logits=True)
         pane = Pane(view.spec)
-        for part in apart(batch):
+        for part in split_batch(batch):
             pane.fill_batch(part)
         return View(pane, view.pane_query, batch)
 
-    return view.once(("tempered", temperature), make).asking(view.pane_query)
+    return view.once(("tempered", temperature), make).with_query(view.pane_query)
 
 
 def calibrated_table(
@@ -122,7 +122,7 @@ def calibrated_table(
     bins, edges = view.pane_query.bins, view.pane_query.edges
     if factor == 1.0:
         return disagreement_table(view, by_ratings), 0.0
-    reject_one_vote(view)
+    reject_single_ratings(view)
     if view.filling is not None:
         rows = label_rows(view.filling)
         several = rows.several

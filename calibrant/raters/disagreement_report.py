@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
@@ -34,7 +33,6 @@ NEEDS = frozenset({"counts", "histograms", "label_uncertainty", "disagreement", 
 PENALTY_OF_FIT = Option(
     "penalty", PENALTY, "Pull of the concentration towards one.", low=0.0, high=1e6
 )
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from calibrant.raters.label_losses_by_bin import BOOTSTRAP, mean_variance, share
 from calibrant.raters.label_losses_by_row import (
     Choice,
     Interval,
-    reject_one_vote,
+    reject_single_ratings,
     reject_weightless,
     row_interval,
     rows_with_several,
@@ -116,7 +116,7 @@ def disagreement_table(
     NoResultError
         No prediction has two ratings, plain histograms, or bins that are no divisor of 120.
     """
-    reject_one_vote(view)
+    reject_single_ratings(view)
     bins = bins or view.pane_query.bins
     if DISAGREEMENT_GRID.cells % bins:
         exact = ", ".join(map(str, DISAGREEMENT_GRID.exact_bins))

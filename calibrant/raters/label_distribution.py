@@ -110,11 +110,11 @@ def _orders(scores: Floats, ratings: Ints) -> tuple[Bools, Bools, Bools]:
     """
     rising = ratings[1:] >= ratings[:-1]
     same_order = np.asarray(((scores[1:] >= scores[:-1]) == rising).all(axis=0))
-    voted = ratings > 0
-    n_voted = np.count_nonzero(voted, axis=0)
-    strict = np.where(voted, -1.0, scores).max(axis=0) < np.where(voted, scores, 2.0).min(axis=0)
-    one_level = ratings.max(axis=0) * n_voted == ratings.sum(axis=0)
-    untied = n_voted >= len(ratings) - 1
+    rated = ratings > 0
+    n_rated = np.count_nonzero(rated, axis=0)
+    strict = np.where(rated, -1.0, scores).max(axis=0) < np.where(rated, scores, 2.0).min(axis=0)
+    one_level = ratings.max(axis=0) * n_rated == ratings.sum(axis=0)
+    untied = n_rated >= len(ratings) - 1
     rows = np.flatnonzero(same_order | untied | (strict & ~one_level))
     if len(rows):
         own_ratings, own_scores = ratings[:, rows].T, scores[:, rows].T

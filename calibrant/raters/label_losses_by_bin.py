@@ -109,17 +109,17 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
     }
     # Rows of a model of many classes have class bins, although its panes store no label bins.
     stored = view.pane.keeps("label_bins")
-    kept = stored and LABEL_GRID.cells % bins == 0
+    is_exact = stored and LABEL_GRID.cells % bins == 0
     if not stored and (by_ratings or several_only):
         detail = "weights by ratings and mixed windows need the classes' label bins, which panes of this model do not store"
         raise NoResultError("class_not_kept", detail)
-    if not kept and (by_ratings or several_only):
+    if not is_exact and (by_ratings or several_only):
         exact = ", ".join(map(str, LABEL_GRID.exact_bins))
         detail = f"Received bins={bins}; weights by ratings and mixed windows are stored for {exact} bins."
         raise NoResultError("bins_not_exact", detail)
-    own = _own_bins(view, bins) if kept else {}
+    own = _own_bins(view, bins) if is_exact else {}
     if several_only:
-        at = _without_one_vote(at, own)
+        at = _without_one_rating(at, own)
     gap = _ratio(at["correct"] - at["confidence"], at["weight"])
     if by_ratings:
         moments: tuple[Floats, ...] = (
@@ -133,13 +133,13 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
                 own["one_correct_weight_squared"],
                 own["one_correct_weight_squared"],
             )
-            moments = tuple(whole - part for whole, part in zip(moments, one, strict=True))
+            moments = tuple(moment - part for moment, part in zip(moments, one, strict=True))
         second = squares_about(_ratio(at["confidence"], at["weight"]), moments)
         variance = mean_variance(at["weight"], gap, moments[0], second, at["predictions"])
     else:
         variance = share_variance(at)
     residual = None
-    if kept and not by_ratings and not several_only:
+    if is_exact and not by_ratings and not several_only:
         squares, second = at["weight_squared"], own["residual_squared"]
         residual = mean_variance(at["weight"], gap, squares, second, at["predictions"])
     return ClassBins(at["predictions"], at["weight"], gap, variance, residual)
@@ -148,7 +148,7 @@ def _class_bins(view: View, by_ratings: bool, several_only: bool, bins: int) -> 
 def under_policy(view: View, raters: str) -> View:
     """Return the same pane under another label policy, without a minimum count."""
     pane_query = replace(view.pane_query, raters=raters, min_count=0)
-    return view.asking(pane_query)
+    return view.with_query(pane_query)
 
 
 def _own_bins(view: View, bins: int) -> dict[str, Floats]:
@@ -164,7 +164,7 @@ def _own_bins(view: View, bins: int) -> dict[str, Floats]:
     return dict(zip((*BIN_SUMS, "one_vote"), grouped, strict=True))
 
 
-def _without_one_vote(at: dict[str, Floats], own: dict[str, Floats]) -> dict[str, Floats]:
+def _without_one_rating(at: dict[str, Floats], own: dict[str, Floats]) -> dict[str, Floats]:
     rest = {
         "predictions": at["predictions"] - np.round(own["one_vote"]).astype(np.int64),
         "weight": at["weight"] - own["one_weight"],

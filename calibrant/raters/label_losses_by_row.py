@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_VOTE, SEVERAL
+from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_RATING, SEVERAL
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
@@ -35,11 +35,11 @@ class Choice:
 
     Parameters
     ----------
-    keep_one_vote : include predictions with one rating, uncorrected
+    keep_one_rating : include predictions with one rating, uncorrected
     by_ratings : weight each prediction by its number of ratings instead of one
     """
 
-    keep_one_vote: bool
+    keep_one_rating: bool
     by_ratings: bool
 
     @classmethod
@@ -59,7 +59,7 @@ class Choice:
     def named(self) -> dict[str, str]:
         """Options as named in a query."""
         return {
-            "single_vote": "keep" if self.keep_one_vote else "exclude",
+            "single_vote": "keep" if self.keep_one_rating else "exclude",
             "loss_weight": "n" if self.by_ratings else "1",
         }
 
@@ -108,7 +108,7 @@ def row_losses(view: View, choice: Choice) -> RowLosses:
     NoResultError
         The window contains plain histograms, or no ratings.
     """
-    return _row_losses(view, choice.by_ratings, (ONE_VOTE, SEVERAL))
+    return _row_losses(view, choice.by_ratings, (ONE_RATING, SEVERAL))
 
 
 def rows_with_spread(view: View, choice: Choice) -> RowLosses:
@@ -119,9 +119,9 @@ def rows_with_spread(view: View, choice: Choice) -> RowLosses:
     NoResultError
         As `row_losses`, or no prediction has two ratings.
     """
-    reject_one_vote(view)
+    reject_single_ratings(view)
     return _row_losses(
-        view, choice.by_ratings, (ONE_VOTE, SEVERAL) if choice.keep_one_vote else (SEVERAL,)
+        view, choice.by_ratings, (ONE_RATING, SEVERAL) if choice.keep_one_rating else (SEVERAL,)
     )
 
 
@@ -133,11 +133,11 @@ def rows_with_several(view: View, choice: Choice) -> RowLosses:
     NoResultError
         As `rows_with_spread`.
     """
-    reject_one_vote(view)
+    reject_single_ratings(view)
     return _row_losses(view, choice.by_ratings, (SEVERAL,))
 
 
-def reject_one_vote(view: View) -> None:
+def reject_single_ratings(view: View) -> None:
     """Raise if there are labelled predictions and none has two ratings."""
     view.reject_histograms()
     reject_empty(view)

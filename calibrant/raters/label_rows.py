@@ -71,7 +71,7 @@ def _label_rows(filling: Filling) -> LabelRows:
     squares = filling.squares
     total = filling.n_ratings.astype(np.float64)
     share_squared = np.bincount(correct_ratings.row, correct_ratings.ratings**2, n) / total**2
-    cross = filling.voted_probability / total
+    cross = filling.rated_probability / total
     spread = 1.0 - share_squared
     return LabelRows(
         total,

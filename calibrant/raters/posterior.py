@@ -233,7 +233,7 @@ def dirichlet_ensemble_posterior(
 
 
 def posterior_epistemic_loss(
-    epistemic: float, irreducible: float, concentration: float, n_votes: int = 1
+    epistemic: float, irreducible: float, concentration: float, n_ratings: int = 1
 ) -> float:
     """Return the mean squared distance from the label distribution after n further ratings, under one concentration.
 
@@ -244,7 +244,7 @@ def posterior_epistemic_loss(
     ----------
     epistemic, irreducible : EL and IL, unbiased
     concentration : alpha0, positive; infinity leaves EL
-    n_votes : int, at least 0
+    n_ratings : int, at least 0
 
     Returns
     -------
@@ -255,8 +255,8 @@ def posterior_epistemic_loss(
     >>> posterior_epistemic_loss(0.5, 0.5, 1.0)
     0.25
     """
-    pull = 1.0 / (1.0 + n_votes / concentration)
-    spread = (1.0 - pull) ** 2 * irreducible / n_votes if n_votes else 0.0
+    pull = 1.0 / (1.0 + n_ratings / concentration)
+    spread = (1.0 - pull) ** 2 * irreducible / n_ratings if n_ratings else 0.0
     return pull**2 * epistemic + spread
 
 

@@ -23,7 +23,7 @@ PARTS = ("fit", "score")
 
 
 @dataclass(frozen=True)
-class VotedRows:
+class RatedRows:
     """Predictions with at least two ratings, none of them of a class with probability 0.
 
     Attributes
@@ -48,7 +48,7 @@ class VotedRows:
     def __len__(self) -> int:
         return len(self.logits)
 
-    def take(self, index: NDArray[Any]) -> VotedRows:
+    def take(self, index: NDArray[Any]) -> RatedRows:
         names = ("logits", "ratings", "weight", "features", "unit", "half")
         return replace(self, **{name: getattr(self, name)[index] for name in names})
 
@@ -64,9 +64,9 @@ class VotedRows:
         return np.asarray(1.0 - (y * (y - 1.0)).sum(axis=1) / (n * (n - 1.0)))
 
 
-def voted_rows(
+def rated_rows(
     batch: Batch, features: ArrayLike | None = None, parts: Sequence[str] | None = None
-) -> VotedRows:
+) -> RatedRows:
     """Return the predictions of a batch to which alpha-calibration applies.
 
     Parameters
@@ -92,7 +92,7 @@ def voted_rows(
     half = (mix(hashes ^ np.uint64(0xC3C3C3C3)) >> np.uint64(63)).astype(np.int64)
     if parts is not None:
         half = _halves(batch, parts)[filling.labelled]
-    rows = VotedRows(
+    rows = RatedRows(
         logits=x,
         ratings=ratings,
         weight=filling.weights,

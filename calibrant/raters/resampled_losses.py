@@ -49,9 +49,11 @@ def calibration_losses(view: View, times: Floats) -> Floats:
             variance = mean_variance(at["weight"], gap, moments[0], second, count)
         else:
             variance = share_variance(at)
-        whole = at["weight"].sum(axis=1)
+        total_weight = at["weight"].sum(axis=1)
         loss = (at["weight"] * (gap**2 - variance)).sum(axis=1)
-        result += np.divide(loss, whole, out=np.full(len(times), np.nan), where=whole > 0)
+        result += np.divide(
+            loss, total_weight, out=np.full(len(times), np.nan), where=total_weight > 0
+        )
     return result
 
 

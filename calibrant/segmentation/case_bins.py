@@ -263,8 +263,10 @@ def _soft_sums(
         ("correct", "product"),
     ):
         share = np.where(inner, bins * named[times_score] - (lower + 0.5) * named[plain], 0.0)
-        whole = (*shape, bins)
-        result.append(_added(at, named[plain] - share, whole) + _added(above, share, whole))
+        shape_of_bins = (*shape, bins)
+        result.append(
+            _added(at, named[plain] - share, shape_of_bins) + _added(above, share, shape_of_bins)
+        )
     return result
 
 

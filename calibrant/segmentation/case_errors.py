@@ -225,7 +225,7 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
     def binned(names: list[str]) -> CaseBins:
         tables = {name: cases.tables[name] for name in names}
         coarse = {
-            name: int(np.gcd.reduce(list(held.values()))) for name, held in cases.sources.items()
+            name: int(np.gcd.reduce(list(own.values()))) for name, own in cases.sources.items()
         }
         return bin_cases(
             tables,
@@ -302,12 +302,14 @@ def _check_bins(cases: Cases, bins: int, membership: str) -> None:
 
 def _check_sources(cases: Cases, raters: str, edges: str, bins: int, membership: str) -> None:
     """Raise unless plain histograms have this policy and these edges, and bins that theirs divide into."""
-    for held in cases.sources.values():
-        for (policy, side), fine in held.items():
+    for own in cases.sources.values():
+        for (policy, side), fine in own.items():
             fits = fine % (bins if membership == "hard" else 2 * bins) == 0
             if policy != raters or (side != edges and membership == "hard") or not fits:
-                held_bins = f"{fine} bins, {policy} ratings and {side} edges"
-                detail = f"a case contains plain histograms of {held_bins}, which cannot give this"
+                description = f"{fine} bins, {policy} ratings and {side} edges"
+                detail = (
+                    f"a case contains plain histograms of {description}, which cannot give this"
+                )
                 raise NoResultError("not_in_histogram", detail)
 
 

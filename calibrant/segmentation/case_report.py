@@ -15,7 +15,6 @@ from calibrant.segmentation.case_bins import CaseBins
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, case_errors, numbers, spread
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:

@@ -29,12 +29,12 @@ def sensitivity(view: View) -> list[dict[str, Any]]:
     """
     found = []
     for bins in BINS:
-        batch = None if view.filling is None else view.filling.whole
+        batch = None if view.filling is None else view.filling.complete_batch
         cases = case_errors(View(view.pane, replace(view.pane_query, bins=bins), batch))
         averages = {name: cases.macro(name) for name in ERRORS}
-        kept = ("value", "sd", "n")
+        shown = ("value", "sd", "n")
         found.append(
             {"bins": bins}
-            | {name: {key: each[key] for key in kept} for name, each in averages.items()}
+            | {name: {key: each[key] for key in shown} for name, each in averages.items()}
         )
     return found

@@ -15,7 +15,6 @@ Kock, Thielke et al., Confidence Histograms for Model Reliability Analysis, sect
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -319,43 +318,6 @@ class ConfidenceHistogram:
         self.label = label.reshape(self.label.shape)
         self.prediction = prediction.reshape(self.prediction.shape)
         self.uncertainty, self.exact = uncertainty.reshape(self.uncertainty.shape), exact
-
-
-def merged(histograms: Iterable[ConfidenceHistogram]) -> ConfidenceHistogram:
-    """Return the sum of at least one histogram, for any subset of cases; the arguments are not changed.
-
-    Raises
-    ------
-    ValueError
-        There is no histogram, or they differ in classes or fine bins.
-    """
-    total: ConfidenceHistogram | None = None
-    for histogram in histograms:
-        total = histogram.copy() if total is None else total.merge(histogram)
-    if total is None:
-        raise ValueError("Received no histograms; expected at least one.")
-    return total
-
-
-def by_case(
-    batch: Batch, n_bins: int = FINE_BINS, raters: str = "pooled"
-) -> dict[str, ConfidenceHistogram]:
-    """Build a histogram for each named case of a batch.
-
-    Raises
-    ------
-    CalibrationInputError
-        Cases are not named.
-    """
-    if batch.cases is None:
-        raise CalibrationInputError.at(
-            "/cases", "required", "Received no case names; expected one per prediction."
-        )
-    names = batch.cases.astype(str)
-    return {
-        str(name): ConfidenceHistogram.of_batch(batch.take(names == name), n_bins, raters)
-        for name in np.unique(names)
-    }
 
 
 def coarse_bins(n_bins: int, bins: int) -> Ints:

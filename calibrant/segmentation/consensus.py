@@ -62,7 +62,7 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any
         )
     if raters is None:
         raise NoResultError("raters_not_named", "name each rating's rater in the column raters")
-    batch = view.filling.whole
+    batch = view.filling.complete_batch
     if batch.cases is None:
         raise NoResultError("no_cases", "no prediction names its case")
     labelled = view.filling.labelled

@@ -7,16 +7,13 @@ Kock, Thielke et al., eqs. 1 and 2; uncertainty: Laves et al. (2019).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
 from calibrant.estimators.roc import area, rates, unordered_share
 from calibrant.metrics.uce import inverse_binary_entropy
-from calibrant.segmentation.box_plot import box
 from calibrant.segmentation.confidence_histogram import EXACT, ConfidenceHistogram, coarse_bins
 from calibrant.segmentation.histogram_tables import (
     BINS,
@@ -26,8 +23,6 @@ from calibrant.segmentation.histogram_tables import (
     coarse_table,
     fine_table,
 )
-
-Floats = NDArray[np.float64]
 
 
 def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
@@ -222,47 +217,6 @@ def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
         "auc": float(area(right, wrong)),
         "error_bound": unordered_share(right, wrong),
     }
-
-
-def reliability_boxes(
-    histograms: Mapping[str, ConfidenceHistogram],
-    kind: str = "all",
-    bins: int = BINS,
-    *,
-    label: int | None = None,
-    least: float = LEAST,
-) -> list[dict[str, Any]]:
-    """Return, per coarse bin, mean confidence and observed frequency of all cases pooled, and a box plot of single cases.
-
-    The box plot shows the frequencies of single cases.
-
-    Returns
-    -------
-    list of dict with lower, upper, mass, mean_confidence, observed_frequency, `box` over cases with the bin;
-    None without data.
-
-    Source
-    ------
-    Kock, Thielke et al., figs. 1 and 4.
-    """
-    tables = [coarse_table(h, kind, bins, label=label, least=least) for h in histograms.values()]
-    if not tables:
-        return []
-    mass, confidence, correct_ratings = (
-        sum(getattr(t, name) for t in tables) for name in ("mass", "confidence", "correct_ratings")
-    )
-    rates = np.array([np.where(t.kept, t.rate, np.nan) for t in tables])
-    return [
-        {
-            "lower": i / bins,
-            "upper": (i + 1) / bins,
-            "mass": float(mass[i]),
-            "mean_confidence": float(confidence[i] / mass[i]) if mass[i] else None,
-            "observed_frequency": float(correct_ratings[i] / mass[i]) if mass[i] else None,
-            "box": box(rates[:, i]),
-        }
-        for i in range(bins)
-    ]
 
 
 def _number(value: float) -> float | None:

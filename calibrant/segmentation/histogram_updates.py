@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -125,37 +125,6 @@ def updates_of(
         uncertain = histogram.uncertainty
         made.append(_update(uncertain, "uncertainty", None, UNCERTAINTY_CELLS, raters, of))
     return made
-
-
-def histogram_of(updates: Sequence[Histogram]) -> ConfidenceHistogram:
-    """Return the label histogram of plain histograms of every class; entropies are unknown.
-
-    A bin's confidences are assumed to be at its centre. `top_label` ones with the same number of bins fill `prediction`.
-
-    Raises
-    ------
-    ValueError
-        A class is missing or occurs twice, or bins or policies differ.
-    """
-    classes = {h.class_index: h for h in updates if h.kind == "class"}
-    n = sum(h.kind == "class" for h in updates)
-    if n != len(classes) or sorted(k for k in classes if k is not None) != list(range(max(n, 2))):
-        raise ValueError(
-            "Received other classes; expected one histogram of each class, from class 0 on."
-        )
-    if len({(h.bins, h.policy) for h in updates}) != 1:
-        raise ValueError(
-            "Received histograms of different bins or policies; expected those of one model's predictions."
-        )
-    histogram = ConfidenceHistogram.empty(n, updates[0].bins)
-    histogram.has_predictions = False
-    for class_index, plain in classes.items():
-        histogram.label[class_index] = plain.count - plain.sum_correct, plain.sum_correct
-    for plain in updates:
-        if plain.kind == "top_label":
-            histogram.prediction += [plain.count - plain.sum_correct, plain.sum_correct]
-    histogram.n_samples = round(float(updates[0].count.sum()))
-    return histogram
 
 
 def _update(

@@ -13,7 +13,6 @@ Barfoot et al., Average Calibration Losses, hL1-ACE and sL1-ACE.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,6 @@ from calibrant.core.grid import Edges, equal_width_bin
 from calibrant.segmentation.case_bins import MEMBERSHIPS, SOFT_EMPTY, soft_place
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -94,36 +92,6 @@ def l1_ace_loss(
         else:
             by_class[k], gradient[:, k] = _hard(scores[:, k], shares[:, k], factors, bins, edges)
     return LossValue(float(by_class.mean()), gradient / scores.shape[1], by_class)
-
-
-def mean_l1_ace_loss(
-    probabilities: Sequence[Floats],
-    labels: Sequence[Floats],
-    bins: int = 20,
-    *,
-    membership: str = "soft",
-    edges: Edges = "right",
-    mask_missing: bool = True,
-) -> tuple[float, list[Floats]]:
-    """Return the mean loss of several images, and its gradient by each image's probabilities.
-
-    Raises
-    ------
-    CalibrationInputError
-        As `l1_ace_loss`; or no image, or not as many labels.
-    """
-    if not len(probabilities) or len(probabilities) != len(labels):
-        raise CalibrationInputError.at(
-            "/probabilities",
-            "length",
-            "Received no image, or not one set of labels per image; expected both.",
-        )
-    losses = [
-        l1_ace_loss(p, y, bins, membership=membership, edges=edges, mask_missing=mask_missing)
-        for p, y in zip(probabilities, labels, strict=True)
-    ]
-    value = float(np.mean([loss.value for loss in losses]))
-    return value, [loss.gradient / len(losses) for loss in losses]
 
 
 def _hard(

@@ -109,7 +109,7 @@ def training_losses(
     if view.filling is None:
         raise NoResultError("needs_raw_rows", "losses are of rows: post them to score them")
     if gradients is not None:
-        _check_gradients(gradients, view.filling.whole.scores.size)
+        _check_gradients(gradients, view.filling.complete_batch.scores.size)
     images = _images(view.filling, view.pane_query.raters, view.pane_query.bins)
     if not images:
         raise NoResultError("no_cases", "no labelled prediction names its case")
@@ -278,7 +278,7 @@ def _rows(slopes: Floats, view: View) -> list[list[float]] | None:
     assert view.filling is not None
     if not np.isfinite(slopes).all():
         return None
-    every = np.zeros(view.filling.whole.scores.shape)
+    every = np.zeros(view.filling.complete_batch.scores.shape)
     every[view.filling.labelled] = slopes
     return [[float(value) for value in row] for row in every]
 

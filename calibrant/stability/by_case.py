@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
@@ -20,7 +19,6 @@ from calibrant.stability.sources import curves_of, under
 from calibrant.stability.subsets import FRACTIONS, draws_of
 
 MAX_CASES = 256
-Floats = NDArray[np.float64]
 
 
 def stability_by_case(

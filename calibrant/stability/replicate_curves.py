@@ -1,4 +1,4 @@
-"""Stability curves from the stored replicates: statistics of their bins, summed over those of a subset.
+"""Stability curves from the stored replicates: a metric of the bins of each subset of replicates, summed.
 
 A metric of equal-width bins is exact if the replicates store its bins. For other metrics, the binned form is used, which
 shows how much they vary. The metric itself is also returned, and the stored sample gives exact curves of fewer predictions.
@@ -32,7 +32,7 @@ class ReplicateStatistic:
     is_exact: bool
 
 
-def replicated(view: View, metric: Metric) -> CurveSource:
+def replicate_curves(view: View, metric: Metric) -> CurveSource:
     """Return how a metric's curves are computed from replicates.
 
     Raises
@@ -40,20 +40,23 @@ def replicated(view: View, metric: Metric) -> CurveSource:
     NoResultError
         The metric has no form on equal-width bins, too few replicates are filled, or they do not store this scope.
     """
-    form = _form(view, metric)
-    bins = form.tables.bins
+    replicate_statistic = _statistic_of(view, metric)
+    bins = replicate_statistic.tables.bins
     about = {
         "source": "replicates",
-        "n_drawn": len(form.tables.weight),
-        "exact": form.is_exact,
+        "n_drawn": len(replicate_statistic.tables.weight),
+        "exact": replicate_statistic.is_exact,
         "bins": bins,
     }
-    if not form.is_exact:
+    if not replicate_statistic.is_exact:
         about["detail"] = (
             f"curves are of the replicates' {bins} bins (a, b]; `baselines` are of the metric itself"
         )
     return CurveSource(
-        lambda v, draws: _curves(v, metric, draws), len(form.tables.weight), N_ORDERS, about
+        lambda v, draws: _curves(v, metric, draws),
+        len(replicate_statistic.tables.weight),
+        N_ORDERS,
+        about,
     )
 
 
@@ -88,11 +91,11 @@ def gaps(difference: Floats, weight: Floats) -> Floats:
     return np.divide(difference, weight, out=np.zeros_like(difference), where=weight > 0)
 
 
-def _form(view: View, metric: Metric) -> ReplicateStatistic:
-    return view.once(("replicated", metric.slug), lambda: _made_form(view, metric))
+def _statistic_of(view: View, metric: Metric) -> ReplicateStatistic:
+    return view.once(("replicated", metric.slug), lambda: _make_statistic(view, metric))
 
 
-def _made_form(view: View, metric: Metric) -> ReplicateStatistic:
+def _make_statistic(view: View, metric: Metric) -> ReplicateStatistic:
     statistic, bins = binned_statistic(view, metric), view.pane_query.bins
     if statistic is not None:
         by_class = isinstance(metric, ClasswiseGapMetric)
@@ -116,13 +119,13 @@ def _made_form(view: View, metric: Metric) -> ReplicateStatistic:
 
 def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """Return the statistic of the replicates drawn so far, (n_draws, 17)."""
-    form = _form(view, metric)
+    replicate_statistic = _statistic_of(view, metric)
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for step in range(len(FRACTIONS)):
         times = draws.times(step)
         weight, difference = (
             np.tensordot(times, values, axes=1)
-            for values in (form.tables.weight, form.tables.difference)
+            for values in (replicate_statistic.tables.weight, replicate_statistic.tables.difference)
         )
-        found[:, step] = form.statistic(weight, gaps(difference, weight))
+        found[:, step] = replicate_statistic.statistic(weight, gaps(difference, weight))
     return found

@@ -33,16 +33,16 @@ _SLOW_ORDERS, _CLASS_ORDERS = 2, 1
 class Part(View):
     """Drawn rows of a raw view with repeats; their scores and correct labels are those of the complete view."""
 
-    def __init__(self, whole: View, batch: Batch, pane: Pane, rows: Ints) -> None:
-        super().__init__(pane, whole.pane_query, batch.take(rows))
-        self._whole, self._at = whole, rows
+    def __init__(self, complete: View, batch: Batch, pane: Pane, rows: Ints) -> None:
+        super().__init__(pane, complete.pane_query, batch.take(rows))
+        self._complete, self._at = complete, rows
 
     def rows(self, scope: str) -> Cells:
         """Return the drawn values of the complete view."""
-        every = self._whole.rows(scope)
-        assert self._whole.filling is not None
-        n = self._whole.filling.n
-        return every.kept(_copied(self._at, len(every) // n, n))
+        every = self._complete.rows(scope)
+        assert self._complete.filling is not None
+        n = self._complete.filling.n
+        return every.select(_copied(self._at, len(every) // n, n))
 
     def _cells_of(self, scope: str) -> Cells:
         rows = self.row_cells(scope)

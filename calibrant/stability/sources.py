@@ -11,7 +11,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.metrics.base import Metric
 from calibrant.metrics.case_metric import CaseMetric
 from calibrant.stability.case_curves import from_cases
-from calibrant.stability.replicate_curves import replicated
+from calibrant.stability.replicate_curves import replicate_curves
 from calibrant.stability.row_curves import MAX_AT_ONCE, from_rows
 from calibrant.stability.subsets import CurveSource
 
@@ -23,7 +23,7 @@ _NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicate
 
 def under(view: View, policy: str) -> View:
     """Return the same data under another label policy."""
-    batch = None if view.filling is None else view.filling.whole
+    batch = None if view.filling is None else view.filling.complete_batch
     return View(view.pane, replace(view.pane_query, raters=policy), batch)
 
 
@@ -54,7 +54,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
         return view, from_rows(view, metric, {"source": "rows"})
     if source != "sample":
         try:
-            return view, replicated(view, metric)
+            return view, replicate_curves(view, metric)
         except NoResultError as rejection:
             if source == "replicates" or rejection.reason not in _NOT_CARRIED:
                 raise

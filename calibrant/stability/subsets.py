@@ -68,9 +68,9 @@ def draws_of(
 
     Independent subsets have one order each.
     """
-    held = rng.integers(n, size=(n_resamples, n)) if n_resamples else np.arange(n)[None]
+    items = rng.integers(n, size=(n_resamples, n)) if n_resamples else np.arange(n)[None]
     each = len(FRACTIONS) if subsets == "independent" else 1
     order = rng.permuted(
-        np.repeat(np.repeat(held, n_orders, axis=0)[:, None], each, axis=1), axis=2
+        np.repeat(np.repeat(items, n_orders, axis=0)[:, None], each, axis=1), axis=2
     )
     return Draws(order, np.maximum(np.rint(FRACTIONS * n), 1).astype(np.int64))

@@ -91,7 +91,7 @@ def described(svg: bytes, texts: list[str]) -> bytes:
     return head + b"<svg " + attributes + role + b">\n " + about.encode() + content
 
 
-def sheet(
+def new_figure(
     result: dict[str, Any],
     title: str,
     lines: Iterable[str],
@@ -144,7 +144,7 @@ def sheet(
     return figure
 
 
-def dressed(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:
+def style_axes(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:
     """Label axes and draw their grid in the background; `grid` is both, x, y or none."""
     axes.set_xlabel(x, parse_math=False)
     axes.set_ylabel(y, parse_math=False)
@@ -252,7 +252,7 @@ def _whole_decades(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def say_nothing(axes: Axes, result: dict[str, Any], what: str = "no data") -> None:
+def show_reason(axes: Axes, result: dict[str, Any], what: str = "no data") -> None:
     """Draw a card that states that there is nothing to draw, and what is missing."""
     reason = str(result.get("reason") or what)
     missing = MISSING.get(reason) or str(result.get("detail") or "")

@@ -12,13 +12,13 @@ from calibrant_server.service.figures.base import (
     class_named,
     data_of,
     diagonal,
-    dressed,
     image,
     labels_of,
     legend,
-    say_nothing,
+    new_figure,
     scope_of,
-    sheet,
+    show_reason,
+    style_axes,
     unit_square,
 )
 
@@ -41,19 +41,19 @@ def draw_map(
 def _figure(result: dict[str, Any], n_classes: int, classes: list[str] | None) -> Figure:
     method = calibrators.MAPS[result["method"]]
     lines = [f"{method.title}; {labels_of(result)}", data_of(result), _losses(result)]
-    figure = sheet(result, "Calibration map", lines, (6.0, 6.4))
+    figure = new_figure(result, "Calibration map", lines, (6.0, 6.4))
     axes = figure.subplots()
     positive = f"probability of {class_named(1, classes)}"
-    whole = positive if n_classes == 2 else "probability"
-    of = {"full": whole, "positive": positive}
+    every_class = positive if n_classes == 2 else "probability"
+    of = {"full": every_class, "positive": positive}
     if result.get("class") is not None:
         of["class"] = f"probability of {class_named(result['class'], classes)}"
-    dressed(axes, of.get(result["scope"]) or scope_of(result), "recalibrated")
+    style_axes(axes, of.get(result["scope"]) or scope_of(result), "recalibrated")
     diagonal(axes, "unchanged")
     if result.get("parameters") is None:
-        say_nothing(axes, result)
+        show_reason(axes, result)
     elif result["scope"] == "full" and n_classes > 2:
-        say_nothing(axes, {"reason": f"a map of rows of {n_classes} classes is no curve"})
+        show_reason(axes, {"reason": f"a map of rows of {n_classes} classes is no curve"})
     else:
         mapped = method.at_scores(result["parameters"], SCORES)
         axes.plot(SCORES, mapped, color=BLUE, linewidth=1.8, label=result["method"], zorder=4)

@@ -13,11 +13,11 @@ from calibrant_server.service.figures.base import (
     BLUE,
     INK,
     ORANGE,
-    dressed,
     image,
-    say_nothing,
-    sheet,
+    new_figure,
     short,
+    show_reason,
+    style_axes,
 )
 from calibrant_server.service.figures.cases import count, how
 
@@ -60,7 +60,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     lines = [count(result), how(result)]
     if len(result.get("classes", [])) > MAX_CLASSES:
         lines.append(f"the first {MAX_CLASSES} of {len(result['classes'])} classes")
-    figure = sheet(result, "Cases", lines, size, bottom=bottom)
+    figure = new_figure(result, "Cases", lines, size, bottom=bottom)
     figure.subplots_adjust(hspace=0.14)
     every = np.atleast_1d(figure.subplots(rows, 1, sharex=True))
     for axes, name in zip(every, measures, strict=False):
@@ -68,7 +68,7 @@ def _figure(result: dict[str, Any]) -> Figure:
         axes.yaxis.set_label_coords(-0.55 / width, 0.5)
     if not measures:
         every[0].set_axis_off()
-        say_nothing(every[0], result, "no cases")
+        show_reason(every[0], result, "no cases")
         return figure
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if aslant else {}
     every[-1].set_xticks(range(len(names)), written, fontsize=8.5, parse_math=False, **turned)
@@ -80,7 +80,7 @@ def _figure(result: dict[str, Any]) -> Figure:
 def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
     colour = ORANGE if name == "dice" else BLUE
     places = [i for i, values in enumerate(columns) if values]
-    dressed(axes, "", MEASURES[name], grid="y")
+    style_axes(axes, "", MEASURES[name], grid="y")
     axes.boxplot(
         [columns[i] for i in places],
         positions=places,

@@ -11,11 +11,11 @@ from calibrant_server.service.figures.base import (
     SLATE,
     diagonal,
     dotted,
-    dressed,
     image,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
+    show_reason,
+    style_axes,
     unit_square,
 )
 from calibrant_server.service.figures.cases import how, which
@@ -47,13 +47,13 @@ def draw_histogram(
 
 def _figure(result: dict[str, Any], of_class: int | None) -> Figure:
     lines = (which(result, of_class), how(result))
-    figure = sheet(result, "Reliability over cases", lines, right=BAR_IN)
+    figure = new_figure(result, "Reliability over cases", lines, right=BAR_IN)
     axes = figure.subplots()
     diagonal(axes)
-    dressed(axes, "probability of the class", "observed frequency", grid="none")
+    style_axes(axes, "probability of the class", "observed frequency", grid="none")
     shares, frequency = _shares(result, of_class)
     if shares is None:
-        say_nothing(axes, result, "no cases")
+        show_reason(axes, result, "no cases")
     else:
         _draw_shares(figure, shares)
         centres = (np.arange(len(shares)) + 0.5) / len(shares)

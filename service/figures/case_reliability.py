@@ -11,12 +11,12 @@ from calibrant_server.service.figures.base import (
     density,
     diagonal,
     dotted,
-    dressed,
     image,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
     short,
+    show_reason,
+    style_axes,
     unit_square,
 )
 from calibrant_server.service.figures.cases import draw_boxes_at, how, which
@@ -62,10 +62,10 @@ def draw_one_case(result: dict[str, Any], media_type: str, *, of_class: int | No
 
 
 def _boxes_figure(result: dict[str, Any]) -> Figure:
-    figure = sheet(result, "Reliability by case", (which(result, None, "all"), how(result)))
+    figure = new_figure(result, "Reliability by case", (which(result, None, "all"), how(result)))
     axes = figure.subplots()
     diagonal(axes)
-    dressed(axes, "probability of a class", "observed frequency", grid="y")
+    style_axes(axes, "probability of a class", "observed frequency", grid="y")
     rows = [row for row in result.get("reliability") or [] if row["box"] is not None]
     if rows:
         middles = [(row["lower"] + row["upper"]) / 2 for row in rows]
@@ -87,7 +87,7 @@ def _boxes_figure(result: dict[str, Any]) -> Figure:
             "all cases together",
         )
     else:
-        say_nothing(axes, result, "no cases")
+        show_reason(axes, result, "no cases")
     unit_square(axes)
     legend(axes, "upper left")
     return figure
@@ -102,7 +102,7 @@ def _case_figure(result: dict[str, Any], of_class: int | None) -> Figure:
     lines = [f"case {short(str(result['case']['case']), 60)}", how(result)]
     if len(shown) < len(classes) and of_class is None:
         lines.append(f"the first {len(shown)} of {len(classes)} classes")
-    figure = sheet(
+    figure = new_figure(
         result,
         "Reliability of one case",
         lines,
@@ -122,8 +122,8 @@ def _case_figure(result: dict[str, Any], of_class: int | None) -> Figure:
 def _draw_panel(curve: Axes, counts: Axes, of: dict[str, Any], *, first: bool, last: bool) -> None:
     rows = [row for row in of["table"] if row["mean_confidence"] is not None]
     diagonal(curve)
-    dressed(curve, "", "observed frequency" if first else "")
-    dressed(counts, "probability of the class" if last else "", "")
+    style_axes(curve, "", "observed frequency" if first else "")
+    style_axes(counts, "probability of the class" if last else "", "")
     curve.tick_params(labelbottom=False)
     if rows:
         low = [min(row["mean_confidence"], row["observed_frequency"]) for row in rows]
@@ -134,7 +134,7 @@ def _draw_panel(curve: Axes, counts: Axes, of: dict[str, Any], *, first: bool, l
         )
         dotted(curve, confidence, [row["observed_frequency"] for row in rows], BLUE, "observed")
     else:
-        say_nothing(curve, {"reason": "not in this case"})
+        show_reason(curve, {"reason": "not in this case"})
     density(counts, rows, log=True)
     counts.set_ylabel("share (log)" if first else "")
     unit_square(curve)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from calibrant_server.service.figures.base import (
     SERIES,
     dotted,
-    dressed,
     image,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
+    show_reason,
+    style_axes,
 )
 from calibrant_server.service.figures.cases import count, how
 
@@ -32,12 +32,12 @@ def _figure(result: dict[str, Any]) -> Figure:
         how(result | {"bins": "5 to 100"}),
         "mean over classes, then over cases; bands: ± sd over cases",
     ]
-    figure = sheet(result, "Errors by number of bins", lines, (6.0, 5.2))
+    figure = new_figure(result, "Errors by number of bins", lines, (6.0, 5.2))
     axes = figure.subplots()
-    dressed(axes, "bins", "error")
+    style_axes(axes, "bins", "error")
     rows = [row for row in result.get("sensitivity") or [] if row["ace"]["value"] is not None]
     if not rows:
-        say_nothing(axes, result, "no cases")
+        show_reason(axes, result, "no cases")
         return figure
     at = [row["bins"] for row in rows]
     for (name, label), (colour, style, marker) in zip(MEASURES.items(), SERIES, strict=False):

@@ -20,9 +20,9 @@ def which(result: dict[str, Any], of_class: int | None, word: str = "average ove
 
 def count(result: dict[str, Any]) -> str:
     """Return the number of cases with tables, and of all cases."""
-    seen, stored = result.get("n_cases", 0), result.get("n_cases_kept", result.get("n_cases", 0))
+    n_cases, stored = result.get("n_cases", 0), result.get("n_cases_kept", result.get("n_cases", 0))
     text = f"{stored:,} case{'' if stored == 1 else 's'}"
-    return f"{text} of about {seen:,}" if result.get("n_cases_estimated") else text
+    return f"{text} of about {n_cases:,}" if result.get("n_cases_estimated") else text
 
 
 def how(result: dict[str, Any]) -> str:

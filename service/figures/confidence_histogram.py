@@ -9,13 +9,13 @@ import numpy as np
 from calibrant_server.service.figures.base import (
     BLUE,
     ORANGE,
-    dressed,
     image,
     labels_of,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
     short,
+    show_reason,
+    style_axes,
 )
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def _figure(result: dict[str, Any]) -> Figure:
     if result.get("smoothing"):
         lines.append(f"smoothed over {result['smoothing']} bins to each side")
     if not result.get("label") or not result.get("mass"):
-        figure = sheet(result, "Confidence histogram", lines, (6.0, 3.6))
+        figure = new_figure(result, "Confidence histogram", lines, (6.0, 3.6))
         axes = figure.subplots()
-        dressed(axes, "probability", "mass")
-        say_nothing(axes, result)
+        style_axes(axes, "probability", "mass")
+        show_reason(axes, result)
         return figure
     panels = [
         (name, table) for name, table in zip(result["classes"], result["label"], strict=True)
@@ -54,7 +54,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     across = 2 if len(panels) == 4 else min(len(panels), ACROSS)
     down = -(-len(panels) // across)
     size = (1.0 + across * PANEL_IN[0], 1.6 + down * PANEL_IN[1])
-    figure = sheet(result, "Confidence histogram", lines, size, titles=0.2)
+    figure = new_figure(result, "Confidence histogram", lines, size, titles=0.2)
     every = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     figure.subplots_adjust(hspace=0.32, wspace=0.1)
     masses = np.concatenate([np.ravel(table) for _, table in panels])
@@ -96,7 +96,7 @@ def _draw_panel(
         )
     axes.set_yscale("log", nonpositive="clip", subs=[])
     axes.set_ylim(*limits)
-    dressed(axes, "probability" if last else "", "mass (log)" if first else "")
+    style_axes(axes, "probability" if last else "", "mass (log)" if first else "")
     axes.set_title(short(str(name), 24), fontsize=9.5, loc="left", parse_math=False)
     axes.set_xlim(0, 1)
     if is_top:

@@ -11,11 +11,11 @@ from calibrant_server.service.figures.base import (
     density,
     diagonal,
     dotted,
-    dressed,
     image,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
+    show_reason,
+    style_axes,
     unit_square,
 )
 
@@ -36,13 +36,13 @@ def _figure(result: dict[str, Any]) -> Figure:
         f"n = {result.get('n') or 0:,} predictions with two ratings or more; labels: pairs of ratings",
         _measures(result),
     ]
-    figure = sheet(result, "Disagreement", lines, (6.0, 7.0))
+    figure = new_figure(result, "Disagreement", lines, (6.0, 7.0))
     curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     figure.subplots_adjust(hspace=0.08)
     rows = [row for row in result.get("reliability") or [] if row.get("predicted") is not None]
     diagonal(curve)
-    dressed(curve, "", "observed disagreement")
-    dressed(scores, "predicted probability that two raters disagree", "share")
+    style_axes(curve, "", "observed disagreement")
+    style_axes(scores, "predicted probability that two raters disagree", "share")
     if rows:
         predicted, observed = ([row[name] for row in rows] for name in ("predicted", "observed"))
         bars(curve, predicted, [row["interval"] for row in rows], result.get("ci"))
@@ -51,7 +51,7 @@ def _figure(result: dict[str, Any]) -> Figure:
         if alpha0 is not None:
             _draw_after(curve, predicted, observed, alpha0)
     else:
-        say_nothing(curve, result)
+        show_reason(curve, result)
     density(scores, rows)
     unit_square(curve)
     legend(curve)

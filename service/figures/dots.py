@@ -1,4 +1,4 @@
-"""Comparison of models: each metric as dots with intervals, and a tick where 95 % of calibrated models are below."""
+"""Figure that compares models: each metric as dots with intervals, and a tick at the 95 % quantile of calibrated models."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from calibrant.quality_report.numbers import plain_number
 from calibrant_server.service.figures.base import (
     GREY,
     SERIES,
-    dressed,
     image,
-    say_nothing,
-    sheet,
+    new_figure,
     short,
+    show_reason,
+    style_axes,
 )
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def _figure(result: dict[str, Any]) -> Figure:
     height = 1.6 + panel * max(len(known), 2)
     first = result["metrics"][models[0]]
     heading = {"model": "", "window": first["window"]}
-    figure = sheet(
+    figure = new_figure(
         heading, "Models compared", lines, (6.6, height), left=1.6, right=0.7, titles=0.25
     )
     every = figure.subplots(max(len(known), 1), 1, squeeze=False)[:, 0]
     figure.subplots_adjust(hspace=0.95)
     if not known:
-        say_nothing(every[0], {"reason": "no metric is known of any model"})
+        show_reason(every[0], {"reason": "no metric is known of any model"})
     for axes, name in zip(every, known, strict=False):
         _draw(axes, name, {model: _estimate(result, model, name) for model in models})
     return figure
@@ -60,7 +60,7 @@ def _estimate(result: dict[str, Any], model: str, name: str) -> dict[str, Any] |
 
 
 def _draw(axes: Axes, name: str, by_model: dict[str, dict[str, Any] | None]) -> None:
-    dressed(axes, "", "", grid="x")
+    style_axes(axes, "", "", grid="x")
     direction = BETTER[requested([name])[0].metric.direction]
     axes.set_title(f"{name} ({direction})", fontsize=9, loc="left", parse_math=False)
     n = len(by_model)

@@ -13,11 +13,11 @@ from calibrant_server.service.figures.base import (
     GREY,
     ORANGE,
     card,
-    dressed,
     image,
     legend,
-    sheet,
+    new_figure,
     short,
+    style_axes,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     lines = [str(result.get("summary") or result.get("reason") or "")]
     if result.get("status") == "alarm":
         lines.append(result["recommendation"]["reason"])
-    figure = sheet({}, _title(result), lines, (7.5, 8.0))
+    figure = new_figure({}, _title(result), lines, (7.5, 8.0))
     evidence, gaps = figure.subplots(2, 1)
     figure.subplots_adjust(hspace=0.28)
     x = (
@@ -46,8 +46,8 @@ def _figure(result: dict[str, Any]) -> Figure:
         if result.get("scores") == "mapped" and result.get("map_version")
         else "score"
     )
-    dressed(evidence, "", "change statistic, log₁₀")
-    dressed(gaps, x, "accuracy less mean score")
+    style_axes(evidence, "", "change statistic, log₁₀")
+    style_axes(gaps, x, "accuracy less mean score")
     if result.get("detector"):
         _draw_evidence(evidence, result)
         _draw_gaps(gaps, result)

@@ -10,11 +10,11 @@ from calibrant_server.service.figures.base import (
     GREY,
     INK,
     data_of,
-    dressed,
     image,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
+    show_reason,
+    style_axes,
 )
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def _figure(result: dict[str, Any]) -> Figure:
         f"{data_of(result)}; labels: shares of the ratings of each prediction",
         "; ".join(text),
     ]
-    figure = sheet(result, "Human uncertainty", lines, (6.4, 6.6))
+    figure = new_figure(result, "Human uncertainty", lines, (6.4, 6.6))
     every = figure.subplots(2, 1)
     figure.subplots_adjust(hspace=0.38)
     for axes, (slug, (label, mean)) in zip(every, PANELS.items(), strict=True):
-        dressed(axes, label, "share of predictions")
+        style_axes(axes, label, "share of predictions")
         _draw(axes, result.get(slug) or {}, mean)
     return figure
 
@@ -59,7 +59,7 @@ def _figure(result: dict[str, Any]) -> Figure:
 def _draw(axes: Axes, estimate: dict[str, Any], mean: str) -> None:
     histogram = estimate.get("histogram")
     if not histogram or estimate.get("value") is None:
-        say_nothing(axes, estimate)
+        show_reason(axes, estimate)
         return
     total = sum(histogram["weight"])
     edges = histogram["edges"]

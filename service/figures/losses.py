@@ -12,12 +12,12 @@ from calibrant_server.service.figures.base import (
     GREY,
     ORANGE,
     data_of,
-    dressed,
     image,
     labels_of,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
+    show_reason,
+    style_axes,
 )
 
 if TYPE_CHECKING:
@@ -47,16 +47,16 @@ def _figure(result: dict[str, Any]) -> Figure:
     shown = (
         SHOWN if fitted is None else (min(SHOWN[0], fitted / 1.05), max(SHOWN[1], fitted * 1.05))
     )
-    figure = sheet(result, "Losses along the temperature", lines, (6.0, 7.2))
+    figure = new_figure(result, "Losses along the temperature", lines, (6.0, 7.2))
     every = figure.subplots(3, 1, sharex=True)
     figure.subplots_adjust(hspace=0.1)
     curve = result.get("curve") or {}
     for axes, name in zip(every, LOSSES, strict=True):
-        dressed(axes, "", LOSSES[name])
+        style_axes(axes, "", LOSSES[name])
         if fitted is not None and curve.get(name):
             _draw(axes, np.array(curve["temperature"]), curve[name], result, name, shown)
     if fitted is None or not curve:
-        say_nothing(every[1], result)
+        show_reason(every[1], result)
         every[0].set_axis_off()
         every[2].set_axis_off()
     every[-1].set_xlabel("temperature")

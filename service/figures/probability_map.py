@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant_server.service.figures.base import BLUE, GREEN, ORANGE, SLATE, image, sheet
+from calibrant_server.service.figures.base import BLUE, GREEN, ORANGE, SLATE, image, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +73,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     size = (PANEL_IN * columns + BAR_IN + 0.5, PANEL_IN * rows + 1.2)
     lines = [f"positive from {result['threshold']:g}; contours: {', '.join(_LABELS.values())}"]
     title = f"Probability of class {result['class']}"
-    figure = sheet({}, title, lines, size, left=0.3, right=BAR_IN, bottom=0.3, titles=0.3)
+    figure = new_figure({}, title, lines, size, left=0.3, right=BAR_IN, bottom=0.3, titles=0.3)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     shown: Any = None
     for axes, (name, mask) in zip(panels, masks.items(), strict=False):

@@ -13,9 +13,9 @@ from calibrant_server.service.figures.base import (
     SLATE,
     image,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
     short,
+    show_reason,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     left_out = [name for name in result["relative"] if name not in spokes]
     if left_out:
         lines.append(f"not known of every model: {', '.join(left_out)}")
-    figure = sheet(result | {"model": ""}, "Models compared", lines, (6.6, 7.2), titles=0.38)
+    figure = new_figure(result | {"model": ""}, "Models compared", lines, (6.6, 7.2), titles=0.38)
     if len(spokes) < MIN_SPOKES:
         _draw_bars(figure, result, spokes)
         return figure
@@ -83,7 +83,7 @@ def _draw_bars(figure: Figure, result: dict[str, Any], spokes: list[str]) -> Non
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     if not spokes:
-        say_nothing(axes, {"reason": "no metric is known of every model"})
+        show_reason(axes, {"reason": "no metric is known of every model"})
         return
     models = result["models"]
     width = 0.8 / len(models)

@@ -14,13 +14,13 @@ from calibrant_server.service.figures.base import (
     data_of,
     density,
     diagonal,
-    dressed,
     image,
     labels_of,
+    new_figure,
     runs,
-    say_nothing,
     scope_of,
-    sheet,
+    show_reason,
+    style_axes,
     unit_square,
 )
 
@@ -48,7 +48,7 @@ def draw_reliability(result: dict[str, Any], media_type: str) -> bytes:
 
 
 def _figure(result: dict[str, Any]) -> Figure:
-    figure = sheet(
+    figure = new_figure(
         result,
         "Reliability",
         (data_of(result), _method(result), error_of(result.get("error"))),
@@ -58,12 +58,14 @@ def _figure(result: dict[str, Any]) -> Figure:
     curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     figure.subplots_adjust(hspace=0.08)
     rows = [row for row in result.get("table", []) if row.get("mean_confidence") is not None]
-    dressed(curve, "", "accuracy" if result.get("scope") == "top_label" else "observed frequency")
-    dressed(scores, scope_of(result), "share")
+    style_axes(
+        curve, "", "accuracy" if result.get("scope") == "top_label" else "observed frequency"
+    )
+    style_axes(scores, scope_of(result), "share")
     _draw_curve(curve, rows, result.get("ci"))
     density(scores, rows)
     if not rows:
-        say_nothing(curve, result)
+        show_reason(curve, result)
     handles, labels = curve.get_legend_handles_labels()
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.0)}
     figure.legend(handles, labels, ncols=2, frameon=False, fontsize=8.5, **place)

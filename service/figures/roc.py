@@ -8,13 +8,13 @@ from calibrant_server.service.figures.base import (
     BLUE,
     data_of,
     diagonal,
-    dressed,
     image,
     labels_of,
     legend,
-    say_nothing,
+    new_figure,
     scope_of,
-    sheet,
+    show_reason,
+    style_axes,
     unit_square,
 )
 
@@ -35,13 +35,13 @@ def _figure(result: dict[str, Any]) -> Figure:
         if area.get("interval"):
             text += f", {100 * result.get('ci', 0.95):.4g} % interval {area['interval'][0]:.4f} to {area['interval'][1]:.4f}"
         lines.append(text)
-    figure = sheet(result, "ROC", lines, (6.0, 6.4))
+    figure = new_figure(result, "ROC", lines, (6.0, 6.4))
     axes = figure.subplots()
     hit = "a correct prediction" if result.get("scope") == "top_label" else "the class"
-    dressed(axes, "false positive rate", f"true positive rate ({hit})")
+    style_axes(axes, "false positive rate", f"true positive rate ({hit})")
     diagonal(axes, "by chance")
     if result.get("auc") is None:
-        say_nothing(axes, result)
+        show_reason(axes, result)
     else:
         false, true = result["false_positive_rate"], result["true_positive_rate"]
         axes.fill_between(false, true, color=BLUE, alpha=0.1, linewidth=0)

@@ -10,12 +10,12 @@ from calibrant_server.service.figures.base import (
     SERIES,
     data_of,
     dotted,
-    dressed,
     image,
     legend,
-    say_nothing,
+    new_figure,
     scope_of,
-    sheet,
+    show_reason,
+    style_axes,
 )
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def _figure(result: dict[str, Any]) -> Figure:
         if each.get("value") is not None
     ]
     name = str(result.get("metric", ""))
-    figure = sheet(result, f"Stability of {name}", lines, (6.4, 5.6))
+    figure = new_figure(result, f"Stability of {name}", lines, (6.4, 5.6))
     axes = figure.subplots()
-    dressed(axes, "fraction of the data", name)
+    style_axes(axes, "fraction of the data", name)
     curves = result.get("raters") or {}
     for (policies, about), (colour, style, marker) in zip(_distinct(curves), SERIES, strict=False):
         text = f"{policies}: TV {plain_number(about['tv']['per_cent'])} %"
@@ -51,7 +51,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     if curves:
         axes.set_ylim(0, 1.35 * max(max(about["curve"]) for about in curves.values()) or 1.0)
     else:
-        say_nothing(axes, result)
+        show_reason(axes, result)
     legend(axes, "upper right")
     return figure
 

@@ -13,13 +13,13 @@ from calibrant_server.service.figures.base import (
     SLATE,
     class_named,
     data_of,
-    dressed,
     image,
     labels_of,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
     short,
+    show_reason,
+    style_axes,
 )
 from calibrant_server.service.figures.losses import LOSSES
 
@@ -54,14 +54,14 @@ def _figure(result: dict[str, Any], objective: str, classes: list[str] | None) -
         lines.append(f"from {SOURCES[result['source']]}, n = {result['n_used']:,}")
     if result.get("case"):
         lines.append(f"case {short(str(result['case']), 60)}")
-    figure = sheet(
+    figure = new_figure(
         result, f"{LOSSES[objective]} over two temperatures", lines, (6.8, 6.6), right=1.3
     )
     axes = figure.subplots()
     names = [f"temperature of {class_named(i, classes)}" for i in (0, 1)]
-    dressed(axes, *names, grid="none")
+    style_axes(axes, *names, grid="none")
     if not result.get(objective):
-        say_nothing(axes, result)
+        show_reason(axes, result)
         return figure
     along, up = np.array(result["background"]), np.array(result["foreground"])
     values = np.array([[np.nan if v is None else v for v in row] for row in result[objective]])

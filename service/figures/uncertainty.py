@@ -12,12 +12,12 @@ from calibrant_server.service.figures.base import (
     density,
     diagonal,
     dotted,
-    dressed,
     image,
     labels_of,
     legend,
-    say_nothing,
-    sheet,
+    new_figure,
+    show_reason,
+    style_axes,
     unit_square,
 )
 
@@ -39,11 +39,11 @@ def _figure(result: dict[str, Any]) -> Figure:
         if result.get("distance_to_ideal") is not None:
             text += f"; distance to the ideal curve {result['distance_to_ideal']:.4f}"
         lines.append(text)
-    figure = sheet(result, "Uncertainty", lines, (6.0, 7.0))
+    figure = new_figure(result, "Uncertainty", lines, (6.0, 7.0))
     curve, scores = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     figure.subplots_adjust(hspace=0.08)
-    dressed(curve, "", "share of errors")
-    dressed(scores, "uncertainty (entropy over log K)", "share")
+    style_axes(curve, "", "share of errors")
+    style_axes(scores, "uncertainty (entropy over log K)", "share")
     # Of more than two classes a calibrated model is off this line: it is where the metric is 0, not an ideal.
     diagonal(curve, "error equals uncertainty: UCE 0")
     ideal = result.get("ideal_curve")
@@ -61,7 +61,7 @@ def _figure(result: dict[str, Any]) -> Figure:
         bars(curve, uncertainty, [row["interval"] for row in rows], result.get("ci"))
         dotted(curve, uncertainty, [row["error_rate"] for row in rows], BLUE, "observed")
     else:
-        say_nothing(curve, result)
+        show_reason(curve, result)
     density(scores, rows)
     unit_square(curve)
     legend(curve)

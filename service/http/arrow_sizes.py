@@ -30,7 +30,7 @@ MAX_DEPTH = 4  # a column, a list in it, its values, and one level for the decod
 NUMBER_BYTES, TEXT_BYTES = 8, 64
 
 _CONTINUES = 0xFFFFFFFF
-_SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3
+_SCHEMA = 1
 # Numbers of the types in the union of the format: Null, Int, FloatingPoint, Utf8, Bool, Timestamp, List, Struct,
 # FixedSizeList, LargeUtf8, LargeList, Utf8View.
 _TYPES = {1, 2, 3, 5, 6, 10, 12, 13, 16, 20, 21, 24}
@@ -39,16 +39,10 @@ _TEXTS = {5, 20, 24}
 
 @dataclass
 class ArrowSizes:
-    """What a stream states about itself.
-
-    Attributes
-    ----------
-    has_dictionaries : texts may be repeated by number, so that they expand once more when they are joined
-    """
+    """What a stream states about itself."""
 
     n_rows: int = 0
     n_bytes: int = 0
-    has_dictionaries: bool = False
     # Bytes per value of each node of a record batch, and of the batches of each dictionary.
     records: list[int] = field(default_factory=list)
     dictionaries: dict[int, list[int]] = field(default_factory=dict)
@@ -114,7 +108,6 @@ def _add(sizes: ArrowSizes, number: int, head: Table, body: memoryview, max_byte
             data, widths = content.table(1), sizes.dictionaries.get(content.int64(0))
             if data is None or widths is None:
                 _reject("a dictionary belongs to no column")
-            sizes.has_dictionaries = True
             sizes.n_bytes += _batch_bytes(data, widths, body, max_bytes)
         case 3:
             sizes.n_rows += max(0, content.int64(0))

@@ -208,15 +208,15 @@ def decompressed(
         It is not in that coding, or ends early.
     """
     step = {"gzip": _gzip_member, "zstd": _zstd_frame}[coding]
-    whole, max_values = bytearray(), max(FREE_VALUES, len(data))
+    decoded, max_values = bytearray(), max(FREE_VALUES, len(data))
     try:
         for _ in range(MAX_FRAMES):
-            data = step(data, whole, limit, reserve)
-            if len(whole) > limit:
+            data = step(data, decoded, limit, reserve)
+            if len(decoded) > limit:
                 detail = f"Received a body of more than {limit} bytes when decompressed; expected at most {limit}. Send several batches."
                 raise BodyTooLarge(detail)
             if not data:
-                return bytes(whole) if is_binary else _of_bounded_values(whole, max_values)
+                return bytes(decoded) if is_binary else _of_bounded_values(decoded, max_values)
     except (zlib.error, zstandard.ZstdError) as error:
         raise undecodable(
             coding,
@@ -226,12 +226,12 @@ def decompressed(
     raise undecodable(coding, detail)
 
 
-def _of_bounded_values(whole: bytearray, max_values: int) -> bytes:
+def _of_bounded_values(decoded: bytearray, max_values: int) -> bytes:
     """Return the bytes, or reject them if they hold too many values for what was sent."""
-    if whole.count(b",") > max_values:
+    if decoded.count(b",") > max_values:
         detail = f"Received more than {max_values} values when decompressed; expected at most {max_values}. Send several batches."
         raise BodyTooLarge(detail)
-    return bytes(whole)
+    return bytes(decoded)
 
 
 def undecodable(coding: str, detail: str) -> MalformedBody:
@@ -240,36 +240,38 @@ def undecodable(coding: str, detail: str) -> MalformedBody:
 
 
 def _gzip_member(
-    data: bytes, whole: bytearray, limit: int, reserve: Callable[[int], None]
+    data: bytes, decoded: bytearray, limit: int, reserve: Callable[[int], None]
 ) -> bytes:
-    """Append one member to `whole`, at most one byte over the limit; return the rest of the input."""
+    """Append one member to `decoded`, at most one byte over the limit; return the rest of the input."""
     member = zlib.decompressobj(wbits=31)
-    while not member.eof and len(whole) <= limit:
-        size = min(DECODED_STEP, limit + 1 - len(whole))
-        reserve(len(whole) + size)
+    while not member.eof and len(decoded) <= limit:
+        size = min(DECODED_STEP, limit + 1 - len(decoded))
+        reserve(len(decoded) + size)
         piece = member.decompress(data, size)
         if not piece and not member.eof:
             raise undecodable(
                 "gzip",
                 "Received a gzip body that ends early; expected a complete one. Send it again.",
             )
-        whole += piece
+        decoded += piece
         data = member.unconsumed_tail
     return member.unused_data
 
 
-def _zstd_frame(data: bytes, whole: bytearray, limit: int, reserve: Callable[[int], None]) -> bytes:
-    """Append one frame to `whole`, slightly over the limit at most; return the rest of the input."""
+def _zstd_frame(
+    data: bytes, decoded: bytearray, limit: int, reserve: Callable[[int], None]
+) -> bytes:
+    """Append one frame to `decoded`, slightly over the limit at most; return the rest of the input."""
     frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
-    view, reserved = memoryview(data), len(whole)
+    view, reserved = memoryview(data), len(decoded)
     for start in range(0, len(data), ZSTD_STEP):
-        if len(whole) >= reserved:
-            reserved = len(whole) + DECODED_STEP
+        if len(decoded) >= reserved:
+            reserved = len(decoded) + DECODED_STEP
             reserve(reserved)
-        whole += frame.decompress(view[start : start + ZSTD_STEP])
+        decoded += frame.decompress(view[start : start + ZSTD_STEP])
         if frame.eof:
             return frame.unused_data + data[start + ZSTD_STEP :]
-        if len(whole) > limit:
+        if len(decoded) > limit:
             return b""
     raise undecodable(
         "zstd", "Received a zstd body that ends early; expected a complete one. Send it again."

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-_INT16, _UINT16, _INT32, _UINT32, _INT64 = (struct.Struct(f"<{each}") for each in "hHiIq")
+_UINT16, _INT32, _UINT32, _INT64 = (struct.Struct(f"<{each}") for each in "HiIq")
 
 
 class FlatbufferError(ValueError):
@@ -25,7 +25,7 @@ def _number(form: struct.Struct) -> Callable[[memoryview, int], int]:
     return read
 
 
-int16, _uint16, int32, uint32, int64 = map(_number, (_INT16, _UINT16, _INT32, _UINT32, _INT64))
+_uint16, int32, uint32, int64 = map(_number, (_UINT16, _INT32, _UINT32, _INT64))
 
 
 class Table:

@@ -1,1 +1,1 @@
-"""A posted batch, from request to receipt."""
+"""Ingest of posted batches: reading the request, checking its rows, and the receipt."""

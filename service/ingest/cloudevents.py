@@ -44,7 +44,7 @@ class Event:
     ----------
     attributes : attributes and extensions by name
     data : bytes, decompressed; or the parsed value of a structured event
-    headers : headers of the inference request that the logger was told to send, by lower-case name
+    headers : headers of the inference request that the logger is configured to send, by lower-case name
     """
 
     attributes: Mapping[str, str]

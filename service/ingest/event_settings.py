@@ -1,4 +1,4 @@
-"""How a model reads CloudEvents: declared with its settings, since logits cannot be told from probabilities by their range."""
+"""How a model reads CloudEvents: declared with its settings, since logits cannot be distinguished from probabilities by their range."""
 
 from typing import Annotated, Literal
 

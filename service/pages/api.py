@@ -23,7 +23,7 @@ PASSED_ON = ("host", "sec-fetch-site", "origin")
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """Response of the API: its document is what was asked for, or a problem; `content` is what is not JSON."""
+    """Response of the API: its document is the requested one, or a problem; `content` is what is not JSON."""
 
     status: int
     document: dict[str, Any]
@@ -55,11 +55,11 @@ class Api:
     async def get(self, path: str, **query: object) -> ApiResponse:
         """Read; names of the query end in `_` where Python reserves the word."""
         requested = {name.rstrip("_"): value for name, value in query.items() if value is not None}
-        return await self._ask("GET", path, urlencode(requested))
+        return await self._send("GET", path, urlencode(requested))
 
     async def read(self, path: str, media_type: str) -> ApiResponse:
         """Read what is not JSON."""
-        return await self._ask("GET", path, "", headers={"accept": media_type})
+        return await self._send("GET", path, "", headers={"accept": media_type})
 
     async def send(
         self,
@@ -69,9 +69,9 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> ApiResponse:
         """Change something."""
-        return await self._ask(method, path, "", body, headers or {})
+        return await self._send(method, path, "", body, headers or {})
 
-    async def _ask(
+    async def _send(
         self,
         method: str,
         path: str,
@@ -97,10 +97,10 @@ class Api:
 
         await self._request.app(scope, receive, send)
         found = {name.lower(): value.decode() for name, value in sent[0]["headers"]}
-        whole = b"".join(message.get("body", b"") for message in sent[1:])
+        content = b"".join(message.get("body", b"") for message in sent[1:])
         if "json" not in found.get(b"content-type", "json"):
-            return ApiResponse(sent[0]["status"], {}, found.get(b"etag"), whole)
-        document = orjson.loads(whole) if whole else {}
+            return ApiResponse(sent[0]["status"], {}, found.get(b"etag"), content)
+        document = orjson.loads(content) if content else {}
         return ApiResponse(sent[0]["status"], document, found.get(b"etag"))
 
     def _scope(

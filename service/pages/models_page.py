@@ -68,9 +68,9 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
     ordered = sorted(found, key=lambda each: _place(each, query, summaries, known))
     first = (query.page - 1) * PAGE_SIZE
     shown = ordered[first : first + PAGE_SIZE]
-    fresh = await statuses.refreshed(shown)
+    current = await statuses.refreshed(shown)
     return ModelsPage(
-        rows=_rows(shown, fresh),
+        rows=_rows(shown, current),
         n_models=len(mine),
         n_found=len(found),
         n_alarms=sum(bool(summaries.get(each.key, {}).get("n_alarms")) for each in mine),

@@ -234,11 +234,11 @@ def _webhooks(wanted: list[WebhookBody], current: ModelConfig | None) -> list[di
 
 
 def hidden(
-    alarm: dict[str, Any], disclosed: frozenset[str] = frozenset(), whole: bool = True
+    alarm: dict[str, Any], disclosed: frozenset[str] = frozenset(), with_full_urls: bool = True
 ) -> dict[str, Any]:
     """Return settings with hidden secrets, except those of the URLs in `disclosed`.
 
-    Unless `whole`, URLs are reduced to scheme and host: the path of many receivers is their key.
+    Unless `with_full_urls`, URLs are reduced to scheme and host: the path of many receivers is their key.
     """
     if not alarm.get("webhooks"):
         return alarm
@@ -246,7 +246,7 @@ def hidden(
         each if each["url"] in disclosed else {**each, "secret": HIDDEN_SECRET}
         for each in alarm["webhooks"]
     ]
-    if not whole:
+    if not with_full_urls:
         shown = [{**each, "url": _host_of(each["url"])} for each in shown]
     return {**alarm, "webhooks": shown}
 

@@ -53,12 +53,14 @@ class ReadAccess:
         """Tell whether a figure is requested."""
         return media_type_of(format, self.request) != JSON
 
-    async def respond(self, ask: ReadQuery, format: Format | None, draw: Draw) -> Response:
+    async def respond(self, read_query: ReadQuery, format: Format | None, draw: Draw) -> Response:
         """Respond with JSON, or with the figure that `draw` returns for it."""
         media_type = media_type_of(format, self.request)
         if media_type == JSON:
-            ask = replace(ask, shown=())
-        return await self.reads.respond(self.request, ask, media_type, drawn(draw, media_type))
+            read_query = replace(read_query, shown=())
+        return await self.reads.respond(
+            self.request, read_query, media_type, drawn(draw, media_type)
+        )
 
 
 async def _read(

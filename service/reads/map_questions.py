@@ -47,7 +47,7 @@ class MapResponse(BaseModel):
     reason: str | None = None
 
 
-def map_ask(parameters: MapParameters, config: ModelConfig) -> ReadQuery:
+def map_read_query(parameters: MapParameters, config: ModelConfig) -> ReadQuery:
     """Return the query for a map; a class is named by its index from here on.
 
     Raises

@@ -1,6 +1,6 @@
 """The list of models, and what `view=status` adds to each: an overview that does not wait for slow results.
 
-A page asks one cached query per field and model. Results that are not ready in time are null; the workers finish and
+A page reads one cached query per field and model. Results that are not ready in time are null; the workers finish and
 cache them, so that a later request finds them.
 """
 
@@ -179,7 +179,7 @@ async def _result(
         return {}, NOT_READY
     try:
         async with asyncio.timeout_at(until), turns:
-            found = await reads.ask(ReadQuery(resolved_query(query, config), config, view))
+            found = await reads.result(ReadQuery(resolved_query(query, config), config, view))
     except (TimeoutError, ResultTimeoutError):
         return {}, NOT_READY
     except (ResultFailedError, InvalidQuery, SubjectGone, UnknownQueryError):

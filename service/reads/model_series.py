@@ -80,14 +80,14 @@ class RecordMetrics(Collector):
         """Yield every family."""
         text = "Predictions by id: pending a label, labels waiting for theirs, joined, deleted."
         records = GaugeMetricFamily("calibrant_records", text, labels=(*OF_A_MODEL, "state"))
-        held = GaugeMetricFamily(
+        record_bytes = GaugeMetricFamily(
             "calibrant_records_bytes", "What they take in the store.", labels=OF_A_MODEL
         )
         for model, tallies in self.tallies.items():
             for state in STATES:
                 records.add_metric([*model.split("/", 1), state], tallies[state])
-            held.add_metric(model.split("/", 1), tallies["bytes"])
-        yield from (records, held)
+            record_bytes.add_metric(model.split("/", 1), tallies["bytes"])
+        yield from (records, record_bytes)
         for name, (text, key) in EVENTS.items():
             counter = CounterMetricFamily(name, text, labels=OF_A_MODEL)
             for model, tallies in self.tallies.items():

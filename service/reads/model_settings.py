@@ -340,7 +340,7 @@ def changes_between(current: ModelConfig, wanted: ModelConfig) -> dict[str, Any]
 
 def _flat(config: ModelConfig) -> dict[str, Any]:
     settings = declared(config)
-    alarm = hidden(settings.pop("alarm"), whole=False)
+    alarm = hidden(settings.pop("alarm"), with_full_urls=False)
     return settings | {f"alarm.{name}": value for name, value in alarm.items()}
 
 
@@ -353,14 +353,14 @@ def _named_classes(config: ModelConfig) -> dict[str, Any]:
 
 
 def shown(
-    config: ModelConfig, disclosed: frozenset[str] = frozenset(), whole: bool = True
+    config: ModelConfig, disclosed: frozenset[str] = frozenset(), with_full_urls: bool = True
 ) -> dict[str, Any]:
-    """Return a model for a response: secrets hidden, except of receivers in `disclosed`; URLs `whole` or by host."""
+    """Return a model for a response: secrets hidden, except of receivers in `disclosed`; URLs in full or by host."""
     document = declared(config)
     return {
         "model": config.model,
         **document,
-        "alarm": hidden(document["alarm"], disclosed, whole),
+        "alarm": hidden(document["alarm"], disclosed, with_full_urls),
         "classes": config.classes,
         "n_classes": config.n_classes,
         "revision": config.revision,

@@ -153,10 +153,10 @@ def _left_out(metrics: Mapping[str, Any], n_subgroups: int) -> list[LeftOut]:
     rows = []
     unlabelled = (metrics.get("n_predictions") or 0) - (metrics.get("n_labelled") or 0)
     if metrics.get("histograms"):
-        held = max(each["n_predictions"] or 0 for each in metrics["histograms"])
+        n_in_histograms = max(each["n_predictions"] or 0 for each in metrics["histograms"])
         why = "they are in the binned metrics of their kind only."
-        rows.append(LeftOut("predictions received as plain histograms", int(held), why))
-        unlabelled -= int(held)
+        rows.append(LeftOut("predictions received as plain histograms", int(n_in_histograms), why))
+        unlabelled -= int(n_in_histograms)
     if unlabelled > 0:
         rows.append(LeftOut("predictions without a label", unlabelled, "no label has arrived."))
     if n_subgroups:

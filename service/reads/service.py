@@ -68,7 +68,7 @@ class ReadQuery:
 class ValidatedQuery:
     """A valid query, with the request that made it."""
 
-    ask: ReadQuery
+    read_query: ReadQuery
     media_type: str
     route: Any
 
@@ -80,12 +80,12 @@ class ValidatedQueries:
         self.longest = longest
         self._queries: LRUCache[tuple[Any, ...], ValidatedQuery] = LRUCache(most)
 
-    def keep(self, request: Request, ask: ReadQuery, media_type: str) -> None:
+    def keep(self, request: Request, read_query: ReadQuery, media_type: str) -> None:
         """Store a query whose response is sent."""
         scope = request.scope
         name = self._name(request)
         if sum(len(part) for part in name[1:]) <= self.longest:
-            self._queries[name] = ValidatedQuery(ask, media_type, scope.get("route"))
+            self._queries[name] = ValidatedQuery(read_query, media_type, scope.get("route"))
 
     def find(self, request: Request) -> ValidatedQuery | None:
         """Return the query of a request, if its caller sent the same request before."""
@@ -124,11 +124,11 @@ class ReadService:
     async def respond(
         self,
         request: Request,
-        ask: ReadQuery,
+        read_query: ReadQuery,
         media_type: str | None = None,
         render: Render | None = None,
     ) -> Response:
-        """Respond to `ask` as `media_type`; `render` makes it from the JSON, unless it is JSON."""
+        """Respond to `read_query` as `media_type`; `render` makes it from the JSON, unless it is JSON."""
         media_type = media_type or negotiated(request, [JSON])
         known = entity_tags(request, "if-none-match")
         wait = preferred_wait(request)
@@ -136,30 +136,30 @@ class ReadService:
         if wait is not None and known is not None:
             headers["Preference-Applied"] = f"wait={wait}"
         with engine_errors():
-            if ask.view.slice is not None:
-                await self._reject_undeclared(ask.config, ask.view.slice)
-            state = await self._awaited(ask, media_type, known, wait)
-            if ask.comparison is None:
-                self.validated.keep(request, ask, media_type)
+            if read_query.view.slice is not None:
+                await self._reject_undeclared(read_query.config, read_query.view.slice)
+            state = await self._awaited(read_query, media_type, known, wait)
+            if read_query.comparison is None:
+                self.validated.keep(request, read_query, media_type)
             if names(known, state.etag):
                 return Response(status_code=304, headers={**headers, "ETag": state.etag})
-            result = await self._ask(ask, state.window, state.other, state.version)
+            result = await self._result(read_query, state.window, state.other, state.version)
         # The state may have changed since the check: the tag names the state that the response depends on.
-        headers["ETag"] = etag_of(ask, media_type, state.window, result.state_version)
+        headers["ETag"] = etag_of(read_query, media_type, state.window, result.state_version)
         body = await render(result.body) if render else result.body
         return Response(body, 200, headers, media_type)
 
-    async def respond_each(self, request: Request, whole: ReadQuery, name: str) -> Response:
-        """Respond to `whole` for every value of the slice `name`, in one document."""
+    async def respond_each(self, request: Request, read_query: ReadQuery, name: str) -> Response:
+        """Respond to `read_query` for every value of the slice `name`, in one document."""
         negotiated(request, [JSON])
         with engine_errors():
-            held = await self.inbox.slices(whole.config)
-        asks = {
-            each.partition(":")[2]: replace(whole, slice=each)
-            for each in held
+            names_of_slices = await self.inbox.slices(read_query.config)
+        read_queries = {
+            each.partition(":")[2]: replace(read_query, slice=each)
+            for each in names_of_slices
             if each.startswith(f"{name}:")
         }
-        window = (await self.window(whole)).to_dict()
+        window = (await self.window(read_query)).to_dict()
 
         def side_by_side(found: dict[str, Any]) -> dict[str, Any]:
             covered = [each["window"] for each in found.values()] or [window]
@@ -167,28 +167,34 @@ class ReadService:
                 "from": min(each["from"] for each in covered),
                 "to": max(each["to"] for each in covered),
             }
-            return {"model": whole.config.model, "window": span, "by": name, "slices": found}
+            return {"model": read_query.config.model, "window": span, "by": name, "slices": found}
 
-        return await self.together(request, asks, side_by_side)
+        return await self.together(request, read_queries, side_by_side)
 
     async def together(
         self,
         request: Request,
-        asks: dict[str, ReadQuery],
+        read_queries: dict[str, ReadQuery],
         join: Callable[[dict[str, Any]], dict[str, Any]],
         media_type: str = JSON,
         render: Render | None = None,
     ) -> Response:
         """Respond to several queries in one document, which `join` builds from the results by name."""
         with engine_errors():
-            tags = [(await self._state(ask, media_type)).etag for ask in asks.values()]
+            tags = [
+                (await self._state(read_query, media_type)).etag
+                for read_query in read_queries.values()
+            ]
             etag = f'"{hashlib.blake2b("".join(tags).encode(), digest_size=16).hexdigest()}"'
             headers = {**HEADERS, "ETag": etag}
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
-            found = await asyncio.gather(*(self.ask(ask) for ask in asks.values()))
+            found = await asyncio.gather(
+                *(self.result(read_query) for read_query in read_queries.values())
+            )
         results = {
-            each: orjson.loads(result.body) for each, result in zip(asks, found, strict=True)
+            each: orjson.loads(result.body)
+            for each, result in zip(read_queries, found, strict=True)
         }
         body = orjson.dumps(join(results))
         return Response(await render(body) if render else body, 200, headers, media_type)
@@ -198,12 +204,14 @@ class ReadService:
         validated = self.validated.find(request)
         if validated is None:
             return None
-        ask = validated.ask
-        state = await self.inbox.unchanged_state(ask.config, ask.slice_name, ask.query.needs)
+        read_query = validated.read_query
+        state = await self.inbox.unchanged_state(
+            read_query.config, read_query.slice_name, read_query.query.needs
+        )
         if state is None:
             return None
-        window = resolved(ask, state.marks)
-        etag = etag_of(ask, validated.media_type, window, state.name(window))
+        window = resolved(read_query, state.marks)
+        etag = etag_of(read_query, validated.media_type, window, state.name(window))
         if not names(entity_tags(request, "if-none-match"), etag):
             return None
         request.scope["route"] = (
@@ -211,41 +219,45 @@ class ReadService:
         )  # the metrics count the route that would have responded
         return Response(status_code=304, headers={**HEADERS, "ETag": etag})
 
-    async def window(self, ask: ReadQuery) -> windows.Window:
+    async def window(self, read_query: ReadQuery) -> windows.Window:
         """Return the panes that the query covers now."""
-        if ask.view.slice is not None:
-            await self._reject_undeclared(ask.config, ask.view.slice)
-        return resolved(ask, await self.inbox.marks(ask.config, ask.slice_name))
+        if read_query.view.slice is not None:
+            await self._reject_undeclared(read_query.config, read_query.view.slice)
+        return resolved(
+            read_query, await self.inbox.marks(read_query.config, read_query.slice_name)
+        )
 
-    async def ask(self, ask: ReadQuery) -> QueryResult:
+    async def result(self, read_query: ReadQuery) -> QueryResult:
         """Return the workers' result for the current window."""
-        window = await self.window(ask)
-        return await self._ask(ask, window, await self._other(ask, window))
+        window = await self.window(read_query)
+        return await self._result(read_query, window, await self._other(read_query, window))
 
-    async def _ask(
+    async def _result(
         self,
-        ask: ReadQuery,
+        read_query: ReadQuery,
         window: windows.Window,
         other: Other | None,
         version: str | None = None,
     ) -> QueryResult:
         try:
             return await self.inbox.ask(
-                ask.query,
-                ask.config,
+                read_query.query,
+                read_query.config,
                 window,
-                slice_=ask.slice_name,
+                slice_=read_query.slice_name,
                 against=other,
                 version=version,
             )
         except CalibrationInputError as error:
             raise invalid_query(error) from error
 
-    async def _other(self, ask: ReadQuery, window: windows.Window) -> Other | None:
-        if ask.comparison is None:
+    async def _other(self, read_query: ReadQuery, window: windows.Window) -> Other | None:
+        if read_query.comparison is None:
             return None
-        has_start = ask.view.from_ is not None or ask.view.window is not None
-        return await other_of(ask.comparison, self.inbox, ask.slice_name, window, has_start)
+        has_start = read_query.view.from_ is not None or read_query.view.window is not None
+        return await other_of(
+            read_query.comparison, self.inbox, read_query.slice_name, window, has_start
+        )
 
     async def _reject_undeclared(self, config: ModelConfig, name: str) -> None:
         """Reject a slice that the model does not declare, unless the model declared it before and has data of it."""
@@ -265,45 +277,56 @@ class ReadService:
         )
 
     async def _awaited(
-        self, ask: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
+        self, read_query: ReadQuery, media_type: str, known: list[str] | None, wait: int | None
     ) -> _Current:
         """Return the current state at once; for a long poll, when it has changed or time is over."""
-        found = await self._state(ask, media_type)
+        found = await self._state(read_query, media_type)
         deadline = asyncio.get_running_loop().time() + (wait or 0)
         while names(known, found.etag) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(POLL_INTERVAL_S)
-            found = await self._state(ask, media_type)
+            found = await self._state(read_query, media_type)
         return found
 
-    async def _state(self, ask: ReadQuery, media_type: str) -> _Current:
-        state = await self.inbox.state(ask.config, ask.slice_name, ask.query.needs)
-        window = resolved(ask, state.marks)
+    async def _state(self, read_query: ReadQuery, media_type: str) -> _Current:
+        state = await self.inbox.state(
+            read_query.config, read_query.slice_name, read_query.query.needs
+        )
+        window = resolved(read_query, state.marks)
         version = state.name(window)
-        other = await self._other(ask, window)
+        other = await self._other(read_query, window)
         if other is not None:
             version = joined(
                 version, await self.inbox.state_version(other.model, other.slice, other.window)
             )
-        return _Current(window, version, etag_of(ask, media_type, window, version), other)
+        return _Current(window, version, etag_of(read_query, media_type, window, version), other)
 
 
-def etag_of(ask: ReadQuery, media_type: str, window: windows.Window, state_version: str) -> str:
+def etag_of(
+    read_query: ReadQuery, media_type: str, window: windows.Window, state_version: str
+) -> str:
     """Return the strong ETag of a response: a digest of everything that it depends on."""
-    config, comparison = ask.config, ask.comparison
+    config, comparison = read_query.config, read_query.comparison
     parts = [
-        *(CODE_VERSION, media_type, ask.query.kind, ask.query.to_dict(), ask.shown, state_version),
-        *(config.key, config.generation, config.revision, window.to_dict(), ask.slice_name),
+        *(
+            CODE_VERSION,
+            media_type,
+            read_query.query.kind,
+            read_query.query.to_dict(),
+            read_query.shown,
+            state_version,
+        ),
+        *(config.key, config.generation, config.revision, window.to_dict(), read_query.slice_name),
         None if comparison is None else str(comparison.against),
     ]
     made_of = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
     return f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
 
 
-def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
+def resolved(read_query: ReadQuery, marks: Watermarks) -> windows.Window:
     """Return the panes that the query covers: on the clock of sealed cohorts, now is the end of the last one."""
-    view, to = ask.view, ask.view.to
+    view, to = read_query.view, read_query.view.to
     if view.on_clock == "sealed":
-        if ask.config.label_horizon_s is None and not marks.sealed_to:
+        if read_query.config.label_horizon_s is None and not marks.sealed_to:
             detail = "Received clock=sealed; the model declares no label_horizon, so no cohort is sealed. Declare one, or use clock=event."
             raise unanswerable("/clock", "no_label_horizon", detail)
         if to is None and marks.sealed_to:
@@ -313,7 +336,7 @@ def resolved(ask: ReadQuery, marks: Watermarks) -> windows.Window:
             from_=view.from_,
             to=to,
             window=view.window,
-            pane_s=ask.config.pane_s,
+            pane_s=read_query.config.pane_s,
             now=datetime.now(UTC),
         )
     except CalibrationInputError as error:

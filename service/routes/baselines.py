@@ -135,15 +135,15 @@ async def put_baseline(
     with ingest.admission.hold() as hold:
         body = await read_body(request, ingest.settings, hold, (JSON,))
         view = view_of(object_of(read_json(body.data, MAX_OBJECTS)))
-    ask = ReadQuery(CountsQuery(), config, view)
+    read_query = ReadQuery(CountsQuery(), config, view)
     with engine_errors():
-        window = await reads.window(ask)
+        window = await reads.window(read_query)
         payload = {
             "op": "freeze",
             "name": name,
             "slice": view.slice,
             "clock": view.clock,
-            "stored": ask.slice_name,
+            "stored": read_query.slice_name,
             "window": [window.from_s, window.to_s],
         }
         receipt = await _done(ingest, config, payload)

@@ -109,9 +109,11 @@ async def get_calibration_map(
     read: TheMapRead, query: Annotated[FitParameters, Query()]
 ) -> Response:
     """Fit a calibration map to the window's labels; as SVG or PNG the curve of the map."""
-    ask = await read.read_query(query)
-    draw = partial(draw_map, n_classes=ask.config.n_classes, classes=ask.config.classes)
-    return await read.respond(ask, query.format, draw)
+    read_query = await read.read_query(query)
+    draw = partial(
+        draw_map, n_classes=read_query.config.n_classes, classes=read_query.config.classes
+    )
+    return await read.respond(read_query, query.format, draw)
 
 
 @router.post(
@@ -146,8 +148,8 @@ async def apply_calibration_map(
         if query.is_frozen:
             fitted = await _frozen(connection, config, query.version)
         else:
-            ask = ReadQuery(resolved_query(query, config), config, query)
-            fitted = orjson.loads((await reads.ask(ask)).body)
+            read_query = ReadQuery(resolved_query(query, config), config, query)
+            fitted = orjson.loads((await reads.result(read_query)).body)
         result = await aside(applied, body, fitted, config, settings, query.partial)
     return Response(result, media_type="application/json")
 

@@ -172,9 +172,9 @@ async def list_cases(read: TheReadAccess, query: Annotated[CasesParameters, Quer
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     draw = drawing(query, name, options.get("class"), config)
-    ask = await read.read_query(query, figure=query.figure)
+    read_query = await read.read_query(query, figure=query.figure)
     if read.is_drawn(query.format):
-        return await read.respond(ask, query.format, draw)
+        return await read.respond(read_query, query.format, draw)
     following: list[str] = []
 
     async def one_page(body: bytes) -> bytes:
@@ -183,8 +183,8 @@ async def list_cases(read: TheReadAccess, query: Annotated[CasesParameters, Quer
         following.extend([] if cursor is None else [cursor])
         return orjson.dumps(document | {"cases": page, "next": cursor})
 
-    ask = replace(ask, shown=(str(query.limit), query.cursor))
-    response = await read.reads.respond(read.request, ask, JSON, one_page)
+    read_query = replace(read_query, shown=(str(query.limit), query.cursor))
+    response = await read.reads.respond(read.request, read_query, JSON, one_page)
     if following:
         response.headers["Link"] = link_to(read.request, following[0])
     return response

@@ -85,13 +85,13 @@ async def compare_models(
         query = query.model_copy(
             update={"metrics": SEGMENTATION if first.task == "segmentation" else OTHERS}
         )
-    asks = {
+    read_queries = {
         config.model: ReadQuery(resolved_query(query, config), config, query) for config in configs
     }
     media_type = media_type_of(query.format, read.request)
     return await read.reads.together(
         read.request,
-        asks,
+        read_queries,
         lambda found: joined(found, query.raters),
         media_type,
         drawn(DRAWINGS[query.figure], media_type),

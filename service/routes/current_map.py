@@ -226,8 +226,8 @@ async def _procedure(
     view = ClockQuery.model_validate(
         {**window, "slice": version.get("slice"), "clock": version.get("clock", "event")}
     )
-    ask = ReadQuery(MapProcedureQuery(current=current, fit=version["fit"]), config, view)
-    found: dict[str, Any] = orjson.loads((await reads.ask(ask)).body)
+    read_query = ReadQuery(MapProcedureQuery(current=current, fit=version["fit"]), config, view)
+    found: dict[str, Any] = orjson.loads((await reads.result(read_query)).body)
     found.pop("model", None)
     return found
 
@@ -251,8 +251,8 @@ async def _later_labels(
         return {"beats": False, "reason": "no_labels", "detail": "no later labels have come"}
     clock = "event" if config.label_horizon_s is None else "sealed"
     view = ClockQuery.model_validate({"from": since, "slice": shared, "clock": clock})
-    ask = ReadQuery(query, config, view)
-    compared: dict[str, Any] = orjson.loads((await reads.ask(ask)).body)
+    read_query = ReadQuery(query, config, view)
+    compared: dict[str, Any] = orjson.loads((await reads.result(read_query)).body)
     compared.pop("model", None)
     return compared
 
@@ -272,8 +272,8 @@ async def _warnings(
     watched = config.label_horizon_s is not None and AlarmSettings.of(config).is_mapped
     if not watched or version.get("scope") != "full":
         return []
-    held = await connection.inbox.tallies(config)
-    if held.get("joined", 0) + held.get("pending", 0):
+    tallies = await connection.inbox.tallies(config)
+    if tallies.get("joined", 0) + tallies.get("pending", 0):
         return []
     detail = (
         "This map takes whole rows, the drift alarm bets on mapped scores (alarm.scores is mapped), and the model retains no "

@@ -129,7 +129,7 @@ async def discard_dead_letter(
 def _shown(letter: DeadLetter) -> dict[str, Any]:
     return {
         "id": letter.id,
-        "status": "dead_lettered" if letter.kept == DEAD else "parked",
+        "status": "dead_lettered" if letter.state == DEAD else "parked",
         "batch_id": letter.batch_id,
         "kind": letter.kind,
         "reason": letter.why,

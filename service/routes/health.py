@@ -1,4 +1,4 @@
-"""What operators ask: alive, ready, which version."""
+"""Routes for operators: liveness, readiness and version."""
 
 import asyncio
 import platform

@@ -38,7 +38,7 @@ from calibrant_server.service.reads.frozen_maps import (
     valid,
     who_is,
 )
-from calibrant_server.service.reads.map_questions import MapParameters, map_ask
+from calibrant_server.service.reads.map_questions import MapParameters, map_read_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.store.windows import rfc3339
@@ -93,15 +93,15 @@ async def create_map(
     wanted = valid(NewMap, await document(request, ingest))
     config = await model_of(connection, caller, model)
     parts = ",".join(CalibrationMapQuery.parts)
-    ask = map_ask(wanted.model_copy(update={"include": parts}), config)
+    read_query = map_read_query(wanted.model_copy(update={"include": parts}), config)
     with engine_errors(), map_errors():
-        fitted = orjson.loads((await reads.ask(ask)).body)
+        fitted = orjson.loads((await reads.result(read_query)).body)
         if fitted.get("parameters") is None:
             detail = f"There is no map to freeze: {fitted.get('reason') or 'no data'}."
             raise invalid_input([Violation("/method", "no_map", detail)])
         frozen = {
             **fitted,
-            "fit": fit_of(ask),
+            "fit": fit_of(read_query),
             "created_at": rfc3339(datetime.now(UTC)),
             "created_by": who_is(caller),
             "note": wanted.note,
@@ -109,7 +109,7 @@ async def create_map(
         body = orjson.dumps(frozen, option=orjson.OPT_SORT_KEYS)
         summary = orjson.dumps(_summary(frozen))
         number, is_new = await connection.inbox.maps.add(
-            config, _identity(fitted, ask), body, summary
+            config, _identity(fitted, read_query), body, summary
         )
         shown = await connection.inbox.maps.version(config, number)
     location = {"Location": f"/v1/models/{model}/maps/{number}"}
@@ -183,16 +183,21 @@ def _summary(frozen: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def fit_of(ask: ReadQuery) -> dict[str, object]:
-    """Return what was asked of the fit."""
+def fit_of(read_query: ReadQuery) -> dict[str, object]:
+    """Return the options with which the fit was requested."""
     return {
         name: value
-        for name, value in ask.query.to_dict().items()
+        for name, value in read_query.query.to_dict().items()
         if value is not None and name != "include"
     }
 
 
-def _identity(fitted: dict[str, Any], ask: ReadQuery) -> str:
+def _identity(fitted: dict[str, Any], read_query: ReadQuery) -> str:
     """Return the identity of a fit: map, state and query."""
-    made_of = [fitted.get("digest"), fitted.get("state_version"), fit_of(ask), ask.slice_name]
+    made_of = [
+        fitted.get("digest"),
+        fitted.get("state_version"),
+        fit_of(read_query),
+        read_query.slice_name,
+    ]
     return blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()

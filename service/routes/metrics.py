@@ -95,7 +95,7 @@ async def get_metrics(
     read: TheReadAccess, query: Annotated[MetricsParameters, Query()]
 ) -> Response:
     """Compute any set of metrics over a window."""
-    ask = await read.read_query(query)
+    read_query = await read.read_query(query)
     if query.by is not None:
-        return await read.reads.respond_each(read.request, ask, query.by)
-    return await read.reads.respond(read.request, ask)
+        return await read.reads.respond_each(read.request, read_query, query.by)
+    return await read.reads.respond(read.request, read_query)

@@ -101,7 +101,7 @@ async def list_models(
         found = await connection.registry.list(caller.tenant)
     configs = [each for each in found if caller.may_use(each.model)]
     page, following = page_of(configs, lambda each: [each.model], query)
-    models = [shown(each, whole=_tells_receivers(caller)) for each in page]
+    models = [shown(each, with_full_urls=_tells_receivers(caller)) for each in page]
     if query.view == "status":
         statuses = await model_statuses(reads, page)
         models = [model | status for model, status in zip(models, statuses, strict=True)]
@@ -128,11 +128,11 @@ async def get_model(
     config = await model_of(connection, caller, model)
     with engine_errors():
         records = await connection.inbox.tallies(config)
-    whole = _tells_receivers(caller)
-    etag = etag_of(config, records, whole)
+    with_full_urls = _tells_receivers(caller)
+    etag = etag_of(config, records, with_full_urls)
     if names(entity_tags(request, "if-none-match"), etag):
         return Response(status_code=304, headers={**_headers(config), "ETag": etag})
-    return _answer(config, records=records, whole=whole, ETag=etag)
+    return _response(config, records=records, with_full_urls=with_full_urls, ETag=etag)
 
 
 @router.put(
@@ -232,9 +232,11 @@ def _tells_receivers(caller: Caller) -> bool:
     return "admin" in caller.scopes
 
 
-def etag_of(config: ModelConfig, records: dict[str, int] | None = None, whole: bool = True) -> str:
+def etag_of(
+    config: ModelConfig, records: dict[str, int] | None = None, with_full_urls: bool = True
+) -> str:
     """Return the strong ETag of a model's version, of its counts if returned, and of URLs that are shortened."""
-    by_host = not whole and bool(config.alarm.get("webhooks"))
+    by_host = not with_full_urls and bool(config.alarm.get("webhooks"))
     if not records and not by_host:
         return f'"{config.generation}.{config.revision}"'
     content = [records, "by host"] if by_host else records
@@ -269,17 +271,17 @@ async def _put(
         with _revisions():
             made = await ingest.registry.put(wanted, None)
         delay = await _delay(ingest, made)
-        return _answer(
+        return _response(
             made, 201, delay=delay, disclosed=change.disclosed, Location=f"/v1/models/{made.model}"
         )
     if declared(current) == declared(wanted):
-        return _answer(current, delay=await _delay(ingest, current))
+        return _response(current, delay=await _delay(ingest, current))
     audit_of(request).details = {"changed": changes_between(current, wanted)}
     if "if-match" not in request.headers:
         raise PreconditionRequired()
     with _revisions():
         written = await ingest.registry.put(wanted, current.revision)
-    return _answer(written, delay=await _delay(ingest, written), disclosed=change.disclosed)
+    return _response(written, delay=await _delay(ingest, written), disclosed=change.disclosed)
 
 
 async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] | None:
@@ -328,16 +330,16 @@ def _headers(config: ModelConfig) -> dict[str, str]:
     return {"ETag": etag_of(config), "Cache-Control": "no-cache"}
 
 
-def _answer(
+def _response(
     config: ModelConfig,
     status: int = 200,
     records: dict[str, int] | None = None,
     delay: dict[str, Any] | None = None,
     disclosed: frozenset[str] = frozenset(),
-    whole: bool = True,
+    with_full_urls: bool = True,
     **headers: str,
 ) -> Response:
-    document = shown(config, disclosed, whole)
+    document = shown(config, disclosed, with_full_urls)
     if records:
         document["records"] = records
     if delay is not None:

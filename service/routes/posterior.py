@@ -125,14 +125,14 @@ async def compute_posterior(
         fitted = None
         if belief != "ensemble" and "concentration" not in posted:
             fitted = await _fitted(reads, config, query)
-        result = await aside(_answered, posted, belief, fitted, config, settings)
+        result = await aside(_computed, posted, belief, fitted, config, settings)
     return Response(result, media_type=JSON)
 
 
 async def _fitted(reads: TheReadService, config: ModelConfig, query: PosteriorParameters) -> float:
     """Return the model's alpha0 of the window."""
-    ask = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
-    found = orjson.loads((await reads.ask(ask)).body)
+    read_query = ReadQuery(DisagreementQuery(penalty=query.penalty, ci=query.ci), config, query)
+    found = orjson.loads((await reads.result(read_query)).body)
     if found.get("concentration") is None:
         detail = f"No concentration is given and none can be fitted: {found.get('reason') or 'no ratings'}."
         raise CalibrationInputError([Violation("/concentration", "not_fitted", detail)])
@@ -174,7 +174,7 @@ def _check_belief(belief: str, posted: dict[str, Any]) -> None:
         raise CalibrationInputError(violations)
 
 
-def _answered(
+def _computed(
     posted: dict[str, Any],
     belief: str,
     fitted: float | None,

@@ -57,15 +57,15 @@ async def get_reliability(
             "equal_width",
             "Received another binning with against; expected equal_width. Bins of equal mass differ between two sides.",
         )
-    ask = await read.read_query(query)
+    read_query = await read.read_query(query)
     if query.against or not read.is_drawn(query.format):
-        return await read.respond(ask, query.format, draw_reliability)
+        return await read.respond(read_query, query.format, draw_reliability)
     media_type = media_type_of(query.format, read.request)
-    asks = {"table": ask, "error": await read.read_query(_of_error(query))}
+    read_queries = {"table": read_query, "error": await read.read_query(_of_error(query))}
     return await read.reads.together(
         read.request,
-        asks,
-        lambda found: _with_error(found, ask.config.classes),
+        read_queries,
+        lambda found: _with_error(found, read_query.config.classes),
         media_type,
         drawn(draw_reliability, media_type),
     )

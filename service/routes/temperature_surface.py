@@ -76,6 +76,6 @@ async def get_temperature_surface(
     read: TheMapRead, query: Annotated[SurfaceParameters, Query()]
 ) -> Response:
     """Return the losses over one temperature for each of two classes as JSON, SVG or PNG."""
-    ask = await read.read_query(query, objective=query.objective)
-    draw = partial(draw_surface, objective=query.objective, classes=ask.config.classes)
-    return await read.respond(ask, query.format, draw)
+    read_query = await read.read_query(query, objective=query.objective)
+    draw = partial(draw_surface, objective=query.objective, classes=read_query.config.classes)
+    return await read.respond(read_query, query.format, draw)

@@ -1,6 +1,6 @@
 """Rejection of work before its body is read: too many body bytes, a full backlog, an unreachable store.
 
-What the store said to one request is believed for a moment, so that the requests behind it are answered
+The store's response to one request is reused for a moment, so that the requests behind it are answered
 from memory: they cost neither parsing nor a round trip. Then one is let through to find out.
 """
 

@@ -35,7 +35,7 @@ class KeysDocument(BaseModel):
 
 
 def load_keyring(settings: Settings) -> Keyring:
-    """Read the configured keys; make a first one where that is asked for."""
+    """Read the configured keys; create a first one if requested."""
     if settings.keys:
         return Keyring(parsed(settings.keys.encode(), "CALIBRANT_KEYS"))
     if settings.keys_file is None:

@@ -20,7 +20,7 @@ from calibrant.raters.alpha_calibration import compare_calibrations, row_losses
 from calibrant.raters.alpha_fits import METHODS, dirichlet_multinomial_loss, fit_method
 from calibrant.raters.concentration import fit_concentration
 from calibrant.raters.posterior import posterior_epistemic_loss
-from calibrant.raters.rated_rows import voted_rows
+from calibrant.raters.rated_rows import rated_rows
 
 
 def played(
@@ -67,7 +67,7 @@ def test_a_global_concentration_is_the_scalar_minimum_and_that_of_the_profile(
     penalty: float,
 ) -> None:
     batch = played(600)
-    rows = voted_rows(batch)
+    rows = rated_rows(batch)
     fit = fit_method("alpha", rows, penalty)
     f = softmax(batch.scores, axis=1)
     peer = minimize_scalar(
@@ -83,7 +83,7 @@ def test_a_global_concentration_is_the_scalar_minimum_and_that_of_the_profile(
 
 
 def test_the_posterior_loss_of_a_global_concentration_is_the_closed_form() -> None:
-    rows = voted_rows(played(400))
+    rows = rated_rows(played(400))
     fit = fit_method("alpha", rows)
     losses = {name: each.mean() for name, each in row_losses(fit, rows).items()}
     alpha = float(fit.concentration(rows)[0])
@@ -92,7 +92,7 @@ def test_the_posterior_loss_of_a_global_concentration_is_the_closed_form() -> No
 
 
 def test_what_made_the_ratings_is_found() -> None:
-    rows = voted_rows(played(6000, temperature=2.0, alpha=4.0))
+    rows = rated_rows(played(6000, temperature=2.0, alpha=4.0))
     joint = fit_method("joint", rows, 0.0)
     assert joint.concentration(rows)[0] == pytest.approx(4.0, rel=0.15)
     assert np.exp(-joint.log_beta) == pytest.approx(2.0, rel=0.1)
@@ -123,7 +123,7 @@ def test_weights_count_in_every_number_of_the_validation_part() -> None:
     batch = replace(played(600), weights=weights)
     raw = compare_calibrations(batch)["methods"]["raw"]
     # Every row has two votes and more, so that rows and batch stand in one order.
-    part = batch.take(voted_rows(batch).half == 1)
+    part = batch.take(rated_rows(batch).half == 1)
     pane = Pane(PaneSpec("multiclass", 3))
     pane.fill_batch(part)
     slugs = ("disagreement_loss", "disagreement_ce", "epistemic_loss")
@@ -134,7 +134,7 @@ def test_weights_count_in_every_number_of_the_validation_part() -> None:
 def test_every_methods_losses_are_those_of_its_own_numbers() -> None:
     """Naively, row by row of the validation part, from the temperature and the concentration that are answered."""
     batch = played(500, temperature=2.0)
-    rows = voted_rows(batch)
+    rows = rated_rows(batch)
     z, ratings = rows.logits[rows.half == 1], rows.ratings[rows.half == 1]
     for name, told in compare_calibrations(batch)["methods"].items():
         loss, epistemic, after, bins, before = [], [], [], {}, {}
@@ -185,10 +185,10 @@ def test_named_rows_fit_and_others_score() -> None:
     parts = ["fit", "score"] * 400
     found = compare_calibrations(batch, parts=parts)
     assert (found["split"], found["n_fit"], found["n_validation"]) == ("parts", 400, 400)
-    fit = fit_method("temperature_alpha", voted_rows(batch.take(np.arange(0, 800, 2))))
+    fit = fit_method("temperature_alpha", rated_rows(batch.take(np.arange(0, 800, 2))))
     told = found["methods"]["temperature_alpha"]
     assert told["temperature"] == pytest.approx(np.exp(-fit.log_beta), rel=1e-9)
-    scored = voted_rows(batch.take(np.arange(1, 800, 2)))
+    scored = rated_rows(batch.take(np.arange(1, 800, 2)))
     losses = row_losses(fit, scored)
     assert told["disagreement_loss"] == pytest.approx(losses["disagreement_loss"].mean(), rel=1e-9)
     # The metrics of the scored rows under the fitted numbers are those of the comparison.
@@ -252,7 +252,7 @@ def test_a_head_finds_the_feature_that_the_concentration_depends_on() -> None:
     code = page[: page.index("```", page.index("def concentration"))].rpartition("```python\n")[2]
     space: dict[str, Any] = {}
     exec(code, space)
-    rows = voted_rows(batch, x)
+    rows = rated_rows(batch, x)
     there = fit_method("head", rows.take(np.flatnonzero(rows.half == 0)), 0.0).concentration(rows)
     written = [space["concentration"](head, row) for row in x.tolist()]
     assert written == pytest.approx(there, rel=1e-12)

@@ -65,7 +65,7 @@ def test_boxes_leave_out_bins_of_a_case_with_few_samples() -> None:
     parts = some_parts()
     view = view_of(pane_of(batch_of(parts)), 10, background="in")
     least = 9
-    view = view.asking(replace(view.pane_query, min_count=least))
+    view = view.with_query(replace(view.pane_query, min_count=least))
     rates: dict[int, list[float]] = {m: [] for m in range(10)}
     weight, left_out = np.zeros(10), np.zeros(10)
     for p, labels in parts.values():

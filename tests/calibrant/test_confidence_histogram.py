@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,16 @@ from calibrant.metrics.uce import inverse_binary_entropy
 from calibrant.segmentation.confidence_histogram import (
     FINE_BINS,
     ConfidenceHistogram,
-    by_case,
-    merged,
 )
 from calibrant.segmentation.histogram_measures import (
     brier,
     calibration_errors,
     nll,
-    reliability_boxes,
     roc,
     uncertainty_errors,
 )
 from calibrant.segmentation.histogram_tables import coarse_table
-from calibrant.segmentation.histogram_updates import histogram_of, updates_of
+from calibrant.segmentation.histogram_updates import updates_of
 
 
 def batch_of(seed: int, n: int, n_classes: int = 3, sharp: float = 2.0, **columns: Any) -> Batch:
@@ -236,6 +234,10 @@ def same(one: ConfidenceHistogram, other: ConfidenceHistogram) -> bool:
     )
 
 
+def merged(histograms: list[ConfidenceHistogram]) -> ConfidenceHistogram:
+    return reduce(ConfidenceHistogram.merge, histograms[1:], histograms[0].copy())
+
+
 def test_parts_add_up_in_any_order_and_can_be_taken_away() -> None:
     batch = batch_of(9, 300)
     whole = ConfidenceHistogram.of_batch(batch)
@@ -251,21 +253,6 @@ def test_parts_add_up_in_any_order_and_can_be_taken_away() -> None:
     assert not weighted.copy().subtract(weighted).label.any()
     with pytest.raises(ValueError, match="expected equal ones"):
         whole.merge(ConfidenceHistogram.empty(3, 64))
-    with pytest.raises(ValueError, match="no histograms"):
-        merged([])
-
-
-def test_histograms_by_case_add_up_and_have_boxes() -> None:
-    batch = batch_of(10, 600, cases=[f"scan-{i % 4}" for i in range(600)])
-    histograms = by_case(batch)
-    assert list(histograms) == ["scan-0", "scan-1", "scan-2", "scan-3"]
-    assert same(merged(histograms.values()), ConfidenceHistogram.of_batch(batch))
-    rows = reliability_boxes(histograms, bins=10, least=0)
-    assert sum(row["mass"] for row in rows) == 1800
-    assert rows[0]["box"]["n"] == 4
-    assert reliability_boxes({}) == []
-    with pytest.raises(CalibrationInputError):
-        by_case(batch_of(10, 5))
 
 
 def test_saved_histograms_are_read_back(tmp_path: Path) -> None:
@@ -305,7 +292,7 @@ def test_perfect_predictions() -> None:
 # Conversion.
 
 
-def test_updates_of_the_service_and_back() -> None:
+def test_updates_of_the_service() -> None:
     batch, spec = batch_of(12, 500), PaneSpec("multiclass", 3)
     histogram = ConfidenceHistogram.of_batch(batch, 14400)
     sent, filled = Pane(spec), Pane(spec)
@@ -320,16 +307,6 @@ def test_updates_of_the_service_and_back() -> None:
         assert got[slug]["value"] == pytest.approx(wanted[slug]["value"], abs=1 / 14400)
     cases = compute_metrics(View(sent, pane_query), ["ml1_ece"])["ml1_ece"]
     assert cases["n_cases"] == 1
-    # Regrouped once more, so each centre moves by up to half a cell of the model's grid.
-    updates = [update for update in updates_of(histogram, spec) if update.kind == "class"]
-    again = histogram_of(updates)
-    assert again.n_bins == 1200
-    ours, theirs = (
-        calibration_errors(h, 20, least=0)["classwise"]["ece"] for h in (again, histogram)
-    )
-    assert ours == pytest.approx(theirs, abs=1 / 1200)
-    with pytest.raises(ValueError, match="one histogram of each class"):
-        histogram_of(updates[1:])
     with pytest.raises(CalibrationInputError):
         updates_of(ConfidenceHistogram.of_batch(batch, 600), spec)
 

@@ -11,14 +11,13 @@ import pytest
 from scipy.special import expit, logit
 
 from benchmarks import drift_simulation as simulation
-from calibrant.core.packing import PackingError
+from calibrant.core.packing import PackingError, pack
 from calibrant.drift.bets import bets_of
 from calibrant.drift.detector import (
     _factor,
     acknowledge,
     advance,
     fresh,
-    promote,
 )
 from calibrant.drift.dispersion import RUN_IN, Dispersion
 from calibrant.drift.effect import effect, recalibration
@@ -27,7 +26,7 @@ from calibrant.drift.expected_delay import Change, expected_delay
 from calibrant.drift.packed_state import pack_state, unpack_state
 from calibrant.drift.score_shift import see, watch
 from calibrant.drift.tolerance import Tolerance
-from calibrant.drift.unit_tables import UnitTable, merged, pack_tables
+from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import leans, rater_or_model, verdict
 
 GOLDEN = Path(__file__).parent / "golden" / "drift_detector_1.bin"
@@ -110,7 +109,7 @@ def test_empty_cohorts_bring_no_evidence():
     assert fresh(NONE).start_of_change is None
 
 
-def test_acknowledged_alarms_start_again_and_promotion_forgets():
+def test_acknowledged_alarms_start_again():
     state = watched(days(n_days=40, at=15, change=Change(slope=0.3)), threshold=100.0)
     assert state.alarmed_at is not None
     noted = acknowledge(state)
@@ -121,11 +120,6 @@ def test_acknowledged_alarms_start_again_and_promotion_forgets():
     ahead = advance(noted, 40, UnitTable.empty(), 100.0)
     assert np.exp(ahead.log_mixed_sr) == pytest.approx(1.0)
     assert ahead.start_of_change == 40
-    renewed = promote(state, "v2")
-    assert (renewed.last, renewed.n_cohorts, renewed.map_version) == (state.last, 0, "v2")
-    assert renewed.anytime_p == 1.0
-    assert renewed.dispersion is state.dispersion and renewed.dispersion.n_cohorts > RUN_IN
-    assert advance(renewed, 39, days(n_days=1)[0], 100.0) is renewed
 
 
 def test_state_is_small_and_comes_back_to_the_bit():
@@ -172,7 +166,7 @@ def test_other_states_are_rejected(change):
 
 def test_other_bytes_are_rejected():
     with pytest.raises(PackingError):
-        unpack_state(pack_tables({}))
+        unpack_state(pack({}, {}))
     with pytest.raises(PackingError):
         unpack_state(pack_state(fresh(NONE))[:-1])
 

@@ -23,7 +23,7 @@ NONE = Tolerance.within(0.0)
 def seen(days):
     dispersion = Dispersion.none()
     for weight, confidence, correct in days:
-        dispersion = dispersion.seen(weight[0], confidence[0], correct[0])
+        dispersion = dispersion.updated(weight[0], confidence[0], correct[0])
     return dispersion
 
 
@@ -177,5 +177,5 @@ def test_settings_of_the_estimate_are_in_order():
     assert RUN_IN < SETTLED and SPANS == (1, 7)
     z, variance = standardised(np.zeros(15), np.zeros(15), np.zeros(15))
     assert not z.any() and variance == 0.0
-    empty = Dispersion.none().seen(np.zeros(15), np.zeros(15), np.zeros(15))
+    empty = Dispersion.none().updated(np.zeros(15), np.zeros(15), np.zeros(15))
     assert empty.n_cohorts == 0 and np.isnan(empty.history).all()

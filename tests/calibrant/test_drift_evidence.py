@@ -12,7 +12,7 @@ from scipy.special import betaln, gammaln
 from benchmarks.drift_simulation import records, tables
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.label_policies import POLICIES
-from calibrant.core.packing import PackingError
+from calibrant.core.packing import PackingError, pack
 from calibrant.drift.bets import Bets, bets_of
 from calibrant.drift.confidence_sequence import rate_bounds
 from calibrant.drift.evidence import log_bets, log_mixture
@@ -23,10 +23,7 @@ from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import (
     UnitTable,
     merged,
-    pack_tables,
     unit_table,
-    unit_tables,
-    unpack_tables,
 )
 from calibrant.raters.label_coverage import label_coverage
 
@@ -288,7 +285,7 @@ def test_watch_comes_back_from_bytes_and_repeats_change_nothing():
     assert pack_watch(again) == pack_watch(state)
     assert again.last == 4
     with pytest.raises(PackingError):
-        unpack_watch(pack_tables({}))
+        unpack_watch(pack({}, {}))
     with pytest.raises(ValueError):
         watch(np.ones(BINS))
 
@@ -309,9 +306,8 @@ def pane_of(units: list[str], seed: int = 0) -> Pane:
 
 def test_tables_of_a_pane_give_every_unit_weight_one():
     pane = pane_of(["a"] * 40 + ["b"] * 3 + ["c"])
-    found = unit_tables(pane)
-    assert list(found) == list(POLICIES)
-    for table in found.values():
+    for raters in POLICIES:
+        table = unit_table(pane, raters)
         assert table.check().n_units == pytest.approx(3.0)
         assert table.occupancy.sum() == pytest.approx(3.0)
 
@@ -327,14 +323,14 @@ def test_table_of_merged_panes_is_the_merged_table():
         assert (whole.squared >= apart.squared - 1e-12).all()
 
 
-def test_tables_come_back_from_bytes():
-    found = unit_tables(pane_of(["a", "b", "b"]))
-    again = unpack_tables(pack_tables(found))
-    assert all((again[name].columns == found[name].columns).all() for name in found)
+def test_no_tables_merge_to_an_empty_one():
     assert merged([]).n_units == 0
+
+
+def test_a_table_with_more_correct_than_weight_is_rejected():
     bad = UnitTable(np.ones(2), np.ones(2), 2.0 * np.ones(2), np.ones(2), np.ones(2))
-    with pytest.raises(PackingError):
-        unpack_tables(pack_tables({"bad": bad}))
+    with pytest.raises(ValueError):
+        bad.check()
 
 
 def test_label_coverage_counts_predictions():

@@ -12,7 +12,7 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.core.panes_by_key import Key, PanesByKey, SplitUnitsWarning, fill_by
-from calibrant.core.routing import ROWS_TOGETHER, apart
+from calibrant.core.routing import ROWS_TOGETHER, split_batch
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, reduce_entry
 from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -316,7 +316,7 @@ def test_pieces_keep_units_together(units: str | None) -> None:
     if units is not None:
         columns["units"] = [f"u{k}" for k in rng.integers(0, 2 if units == "few" else n // 4, n)]
     batch = Batch.from_columns(columns).batch
-    parts = list(apart(batch))
+    parts = list(split_batch(batch))
     assert sum(part.n for part in parts) == n
     assert len(parts) == (2 if units == "few" else 4)
     if units is not None:

@@ -28,7 +28,7 @@ from calibrant.drift.comparison import compare
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.effect import effect
 from calibrant.drift.tolerance import Tolerance
-from calibrant.drift.unit_tables import pack_tables, unit_table, unpack_tables
+from calibrant.drift.unit_tables import unit_table
 from calibrant.metrics import METRICS, compute_metrics
 from tests.calibrant.panes import SHAPE, SPECS, batches_of, pane_of
 
@@ -124,7 +124,7 @@ def results(pane: Pane, other: Pane, rng: np.random.Generator) -> Iterator[Any]:
 
 def sealed(pane: Pane, raters: str) -> Any:
     """What a worker makes of a sealed cohort."""
-    table = unpack_tables(pack_tables({raters: unit_table(pane, raters)}))[raters]
+    table = unit_table(pane, raters).check()
     state = advance(advance(fresh(Tolerance.within(0.02)), 1, table, 3650.0), 2, table, 3650.0)
     return [state.log_mixed_evidence, state.anytime_p, effect(table)]
 

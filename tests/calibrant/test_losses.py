@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import CalibrationInputError
-from calibrant.segmentation.training_loss import l1_ace_loss, mean_l1_ace_loss
+from calibrant.segmentation.training_loss import l1_ace_loss
 from tests.calibrant.case_rows import batch_of, naive_errors, pane_of, rows, view_of
 
 
@@ -113,13 +113,3 @@ def test_what_cannot_be_a_loss_is_rejected(
 ) -> None:
     with pytest.raises(CalibrationInputError):
         l1_ace_loss(p, y, **options)
-
-
-def test_images_are_averaged() -> None:
-    images = [rows(i, 30 + i) for i in range(3)]
-    value, gradients = mean_l1_ace_loss([p for p, _ in images], [one_hot(y) for _, y in images])
-    single = [l1_ace_loss(p, one_hot(y)) for p, y in images]
-    assert value == pytest.approx(np.mean([loss.value for loss in single]))
-    np.testing.assert_allclose(gradients[1], single[1].gradient / 3)
-    with pytest.raises(CalibrationInputError):
-        mean_l1_ace_loss([], [])

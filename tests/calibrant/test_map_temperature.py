@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import apply, fit
-from calibrant.calibrators.recommendation import Weighing, recommend
+from calibrant.calibrators.recommendation import CandidateComparison, recommend
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
@@ -98,7 +98,7 @@ def test_no_temperature_is_recommended_where_none_is_given() -> None:
     assert found["recommendation"]["evidence"]["candidates"]["temperature"] == {
         "reason": "separable"
     }
-    assert Weighing(view).held_out_temperature("nll") == {
+    assert CandidateComparison(view).held_out_temperature("nll") == {
         "heldout": None,
         "heldout_reason": "separable",
     }

@@ -103,7 +103,7 @@ def test_independent_cells_are_left_alone() -> None:
     score = rng.random(300)
     cells = cells_of(view_of(score, rng.random(300) < score))
     assert independent(cells) is cells
-    assert len(independent(cells.kept(np.zeros(0, np.int64)))) == 0
+    assert len(independent(cells.select(np.zeros(0, np.int64)))) == 0
 
 
 def test_miscalibration_of_a_calibrated_model_equals_drawing_one_by_one() -> None:

@@ -12,8 +12,11 @@ from scipy.special import log_softmax, softmax
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import recommendation, scaling_maps, vector
 from calibrant.calibrators.cross_fitting import Halves
-from calibrant.calibrators.from_rows import rows_of, solve_form
-from calibrant.calibrators.recommendation import Weighing, recommend
+from calibrant.calibrators.diagonal_objective import objective_of
+from calibrant.calibrators.from_rows import clipped, rows_of
+from calibrant.calibrators.recommendation import CandidateComparison, recommend
+from calibrant.calibrators.softmax import fit_softmax
+from calibrant.calibrators.softmax_objective import Points
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
@@ -112,7 +115,7 @@ def test_the_held_out_gain_of_a_temperature_covers_what_fresh_labels_show(
     objective: str, raw: bool
 ) -> None:
     batch, fresh = batch_of("temperature", 2000, 1), batch_of("temperature", 40_000, 2)
-    found = Weighing(view_of(batch, raw=raw)).held_out_temperature(objective)["heldout"]
+    found = CandidateComparison(view_of(batch, raw=raw)).held_out_temperature(objective)["heldout"]
     if objective == "nll":
         assert found["fitted_to"] == "window" and found["n"] == 2000
         found = found["halves"]
@@ -158,19 +161,18 @@ def test_quick_fits_of_halves_are_the_proven_ones() -> None:
     """What is fitted without proof, in columns, from another start, is what the fit with proof finds."""
     rows = rows_of(view_of(batch_of("slope_intercept", 900)))[0]
     halves = Halves(rows)
-    for make, solve in (
-        (scaling_maps.temperature_form, scaling_maps.solve_temperature),
-        (scaling_maps.intercept_form, scaling_maps.solve_intercept),
-        (vector.form, lambda part: solve_form(part, vector.form, scaling_maps.named)),
-    ):
+    for make in (scaling_maps.temperature_form, scaling_maps.intercept_form, vector.form):
         fitted, reason = halves.fitted(make)
         assert reason is None
         mapped = halves.mapped(make, fitted)
         for side in (0, 1):
             mine = np.flatnonzero(rows.half == side)
-            solved = solve(rows.take(np.flatnonzero(rows.half != side)))
+            part = rows.take(np.flatnonzero(rows.half != side))
+            form = make(part.n_classes)
+            fit = fit_softmax(objective_of(Points(part, clipped(part.logits)), form))
+            parameters = scaling_maps.named(form.coefficients(fit.parameters))
             at = vector.at_rows if make is vector.form else scaling_maps.at
-            assert np.abs(mapped[mine] - at(solved.parameters, rows.logits[mine])).max() < 1e-7
+            assert np.abs(mapped[mine] - at(parameters, rows.logits[mine])).max() < 1e-7
 
 
 def test_quick_fits_tell_a_loss_without_a_minimum() -> None:
@@ -205,10 +207,10 @@ def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
         columns = {"logits": z, "labels": labels, "ids": [f"{day}.{i}" for i in range(4)]}
         pane["sample"].fill(Filling(Batch.from_columns(columns).batch))
         window.merge(pane)
-    weighing = Weighing(View(window, PaneQuery()))
-    gain = weighing.held_out_temperature("nll")["heldout"]["gain"]["nll"]
+    comparison = CandidateComparison(View(window, PaneQuery()))
+    gain = comparison.held_out_temperature("nll")["heldout"]["gain"]["nll"]
     assert gain["value"] > 0 and gain["interval"] is not None
-    candidates = weighing.recommended()["recommendation"]["evidence"]["candidates"]
+    candidates = comparison.recommended()["recommendation"]["evidence"]["candidates"]
     assert candidates["intercept"] == candidates["slope_intercept"] == {"reason": "few_rows"}
 
 
@@ -285,7 +287,7 @@ def test_a_small_sample_does_not_hide_what_the_window_shows() -> None:
         and evidence["whole_window"]["gain"]["nll"]["interval"][0] > 0
     )
     assert evidence["candidates"]["none"]["beaten_by"] == ["temperature"]
-    heldout = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")["heldout"]
+    heldout = CandidateComparison(View(pane, PaneQuery())).held_out_temperature("nll")["heldout"]
     halves = heldout.pop("halves")
     assert heldout == evidence["whole_window"] | {"fitted_to": "window"}
     assert halves["n"] == evidence["n"] and halves["fitted_to"] == "half_of_rows"
@@ -309,7 +311,7 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
         assert evidence["n"] == 150 and evidence["candidates"]["slope_intercept"] == {
             "reason": "few_units"
         }
-        told = Weighing(View(pane, PaneQuery())).held_out_temperature("nll")
+        told = CandidateComparison(View(pane, PaneQuery())).held_out_temperature("nll")
         labels = {"fitted_to": "window", "halves": None}
         assert told["heldout"] == evidence["whole_window"] | labels
         assert told["heldout_reason"] is None

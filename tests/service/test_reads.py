@@ -8,7 +8,7 @@ import pytest
 
 import calibrant as cal
 from calibrant.raters.staple import staple
-from calibrant.segmentation.training_loss import mean_l1_ace_loss
+from calibrant.segmentation.training_loss import l1_ace_loss
 from tests.service.conftest import PREDICTIONS, problem
 
 pytestmark = pytest.mark.anyio
@@ -387,7 +387,8 @@ async def test_training_losses_and_their_gradients_are_included(client):
     url = "/v1/score?metrics=ece&bins=20&include=losses"
     found = (await client.post(url, json=SCANNED | {"options": options})).json()["losses"]
     p, y = np.array(SCANNED["probabilities"]), np.array([[1, 0, 0], [0, 2 / 3, 1 / 3]])
-    value, slopes = mean_l1_ace_loss([p[:1], p[1:]], [y[:1], y[1:]], 20)
+    losses = [l1_ace_loss(p[i], y[i], 20) for i in (slice(1), slice(1, None))]
+    value, slopes = np.mean([each.value for each in losses]), [each.gradient / 2 for each in losses]
     assert found["sl1_ace"] == pytest.approx(value)
     assert found["gradients"]["sl1_ace"] == pytest.approx(np.concatenate(slopes))
     assert found["weighted_sum"] == pytest.approx(

@@ -216,7 +216,7 @@ def test_settings_that_change_while_a_cohort_is_gathered(bench, with_ids, n_unit
 
     predict(0, 10)
     played.sealing.seal(BINARY, START_S + DAY_S + 2 * HOUR_S)
-    assert played.held.gathered.seen.n == 10
+    assert played.held.gathered.contents.n == 10
     played.config = bench.put_model(replace(BINARY, alarm={"tolerance": 0.0, "raters": "majority"}))
     predict(5, 30)
     played.seal(0)

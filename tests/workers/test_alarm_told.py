@@ -14,7 +14,7 @@ from calibrant_server.workers.alarm.drift_report import report_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.drift import DriftQuery, compute
-from calibrant_server.workers.store.windows import Dated, Window
+from calibrant_server.workers.store.windows import DatedPane, Window
 from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 
 pytestmark = pytest.mark.one_server
@@ -67,7 +67,7 @@ def test_without_an_alarm_there_is_no_start_of_change(bench):
 def test_an_alarm_that_has_not_judged_is_not_ok(bench):
     """Two windows are alike, and nobody knows whether both are off."""
     rng = np.random.default_rng(4)
-    panes = [Dated(day * DAY_S, DAY_S, pane_of(rng)) for day in range(20)]
+    panes = [DatedPane(day * DAY_S, DAY_S, pane_of(rng)) for day in range(20)]
 
     def status(config):
         sealing = Sealing(bench, config)

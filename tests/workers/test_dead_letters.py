@@ -43,7 +43,7 @@ def cured(bench, loop, monkeypatch):
 
 def test_a_list_has_the_reason_and_no_payload(bench, loop):
     [letter] = letters(bench, loop)
-    assert (letter.kept, letter.batch_id, letter.model, letter.kind) == (
+    assert (letter.state, letter.batch_id, letter.model, letter.kind) == (
         DEAD, "b1", MODEL.key, "predictions",
     )  # fmt: skip
     assert letter.why and letter.n_bytes > 0 and letter.received_ms

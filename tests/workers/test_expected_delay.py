@@ -22,7 +22,7 @@ from calibrant_server.workers.alarm.typical_cohort import (
 )
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery, compute
-from calibrant_server.workers.store.windows import Dated, Window
+from calibrant_server.workers.store.windows import DatedPane, Window
 from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 from tests.workers.test_alarm_histograms import posted
 
@@ -33,7 +33,7 @@ def asked(sealing, panes, config=None):
     """What the setting answers over days 0 to `len(panes)`."""
     config = config or sealing.config
     view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 90 * DAY_S))
-    dated = [Dated(day * DAY_S, DAY_S, pane) for day, pane in enumerate(panes)]
+    dated = [DatedPane(day * DAY_S, DAY_S, pane) for day, pane in enumerate(panes)]
     inputs = Inputs(config, Window(0, 90 * DAY_S), panes=dated, of_alarm=view)
     return compute(ExpectedDelayQuery(), inputs)["changes"], view
 

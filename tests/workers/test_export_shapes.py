@@ -4,7 +4,7 @@ import pytest
 
 from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
 from calibrant_server.workers.ingest.entries import EntryError
-from calibrant_server.workers.lifecycle.export_shapes import _HELD, _SHAPES, shaped
+from calibrant_server.workers.lifecycle.export_shapes import _CONTENTS, _SHAPES, shaped
 from calibrant_server.workers.lifecycle.transfer import (
     BASELINE,
     MAP,
@@ -104,7 +104,9 @@ def test_every_kind_of_line_has_its_shape():
     assert written == set(_SHAPES)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in _HELD for name in _HELD[kind]])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in _CONTENTS for name in _CONTENTS[kind]]
+)
 def test_a_held_member_of_another_type_is_named(kind, name):
     line = {"type": kind, **GOOD[kind]}
     with pytest.raises(EntryError, match=f"{name} of a {kind} line"):

@@ -149,7 +149,7 @@ def test_the_bound_of_real_bytes_holds_over_models_and_partitions(bench):
             assert loop._cache._panes, "a busy partition caches a pane"
             held = [pane for each in loops for pane in each._cache._panes.values()]
             tails = [tail for each in loops for tail in each._cache._tails.values()]
-            samples = [each for one in loops for each in one._cache._samples._held.values()]
+            samples = [each for one in loops for each in one._cache._samples._cached.values()]
             real = sum(each.memory_bytes for each in (*held, *tails, *samples))
             assert real == budget.total_bytes
             largest = max(pane.memory_bytes for pane in held)

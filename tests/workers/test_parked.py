@@ -55,7 +55,7 @@ def steps(loop, n=60):
 
 
 def parked_entries(store):
-    return [each for each in all_letters(store) if each.kept == PARKED]
+    return [each for each in all_letters(store) if each.state == PARKED]
 
 
 def parked_ids(bench):

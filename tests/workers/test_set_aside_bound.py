@@ -77,7 +77,7 @@ def test_parked_entries_count_until_they_are_merged_or_their_model_is_deleted(be
     bench.deliver(shared("p", mine))
     steps(loop)
     [letter] = dead_letters(bench.store, loop.partition)
-    assert letter.kept == "parked" and backlog(bench, "a") == letter.backlog_bytes > 0
+    assert letter.state == "parked" and backlog(bench, "a") == letter.backlog_bytes > 0
     assert replay(bench.store, loop.partition, letter.id)
     steps(loop)
     assert bench.merged("p", mine).status == "merged" and backlog(bench, "a") == 0

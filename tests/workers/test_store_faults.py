@@ -258,10 +258,10 @@ def test_the_store_loads_its_file_for_long(settings, server_binary, tmp_path):
 
 def start_only(server):
     """Start a server without waiting until it has loaded."""
-    answers = server._answers
-    server._answers = lambda: True
+    answers = server._responds
+    server._responds = lambda: True
     server.start()
-    server._answers = answers
+    server._responds = answers
 
 
 def test_the_stores_file_has_a_torn_tail(settings, server_binary, tmp_path):

@@ -184,7 +184,7 @@ def test_webhook_tests_are_one_per_model_and_ten_per_tenant(bench):
 def test_queries_of_one_tenant_leave_the_queue_to_the_other(bench, monkeypatch):
     """At most so many of a tenant are in the workers' queues, however many it asks; another tenant's is next."""
     monkeypatch.setattr(ask, "REASK_S", 60.0)
-    client = bench.inbox._asking
+    client = bench.inbox._queries
 
     def pane_query(tenant: str, i: int) -> QueryRequest:
         side = Side(f"{tenant}/m", "", (0, 1))

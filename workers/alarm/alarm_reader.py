@@ -109,13 +109,13 @@ class AlarmBook:
         ]
         return sorted(mine, key=lambda each: (-each.made_s, each.id))
 
-    async def _of_each(self, ask: Callable[[Any, Any], Any]) -> list[Any]:
+    async def _of_each(self, read: Callable[[Any, Any], Any]) -> list[Any]:
         """Run the same read on each partition."""
 
         async def once() -> list[Any]:
             async with self._client.pipeline(transaction=False) as pipe:
                 for number in range(self._keys.partitions):
-                    ask(pipe, self._keys.partition(number))
+                    read(pipe, self._keys.partition(number))
                 return list(await pipe.execute())
 
         found: list[Any] = await self._retried(once)

@@ -9,7 +9,7 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.active_map import InForce, read_in_force
 from calibrant_server.workers.alarm.cohort_history import CohortResult
-from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen
+from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode
 from calibrant_server.workers.alarm.rows import CohortRows, read_rows
@@ -49,9 +49,9 @@ class AlarmState:
         marks = self._keys.marks(self.config.key, self.config.generation)
         return self._node.hget(marks, RATED) is not None
 
-    def rows(self, seen: Seen) -> CohortRows:
+    def rows(self, contents: CohortContents) -> CohortRows:
         """Return the retained records of a cohort."""
-        return read_rows(self._node, self._keys, self.config, seen)
+        return read_rows(self._node, self._keys, self.config, contents)
 
     @cached_property
     def gathered(self) -> PartialCohort | None:

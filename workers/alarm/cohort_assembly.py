@@ -18,8 +18,8 @@ from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_commit import Writing
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_evidence import whole_of
-from calibrant_server.workers.alarm.cohorts import PartialCohort, Seen, detector_name
+from calibrant_server.workers.alarm.cohort_evidence import evidence_of
+from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, detector_name
 from calibrant_server.workers.alarm.detector_advance import advance_cohort
 from calibrant_server.workers.alarm.label_run_in import read_labels
 from calibrant_server.workers.alarm.tables import tables_of
@@ -47,17 +47,17 @@ def take_sealed(
     bucket = start_s // length_s * length_s
     gathered = alarm_state.gathered
     if gathered is not None and gathered.start_s != bucket:
-        _see(writing, node, gathered)
+        _advance(writing, node, gathered)
         gathered = None
     found = tables_of(settings, bucket, panes, alarm_state.in_force)
-    seen = Seen.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
+    contents = CohortContents.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
     made_of = f"{settings.made_of}|{alarm_state.in_force.version if settings.is_mapped else None}"
     begun = gathered or PartialCohort(bucket, bucket + length_s, {}, made_of)
-    whole = begun.joined(found, seen, made_of)
-    if end_s >= whole.end_s:
-        _see(writing, node, whole)
+    cohort = begun.joined(found, contents, made_of)
+    if end_s >= cohort.end_s:
+        _advance(writing, node, cohort)
     else:
-        commit.set_fields(keys.gathered, {f"{config.key}|{config.generation}": whole.pack()})
+        commit.set_fields(keys.gathered, {f"{config.key}|{config.generation}": cohort.pack()})
 
 
 def close_gathered(
@@ -71,19 +71,19 @@ def close_gathered(
     gathered = writing.alarm_state.gathered
     if gathered is None or gathered.end_s > sealed_until_s:
         return None
-    _see(writing, node, gathered)
+    _advance(writing, node, gathered)
     return commit
 
 
-def _see(writing: Writing, node: Any, whole: PartialCohort) -> None:
+def _advance(writing: Writing, node: Any, cohort: PartialCohort) -> None:
     """Advance detectors by a cohort and drop its collected parts."""
     config, commit = writing.config, writing.commit
-    evidence = whole_of(writing.alarm_state, writing.settings, whole)
-    advance_cohort(writing, whole.start_s, evidence)
+    evidence = evidence_of(writing.alarm_state, writing.settings, cohort)
+    advance_cohort(writing, cohort.start_s, evidence)
     if any(each.pending is not None for each in evidence.cohorts.values()):
-        _compare_labels(writing, node, whole.start_s)
+        _compare_labels(writing, node, cohort.start_s)
     commit.drop_fields(commit.keys.gathered, [f"{config.key}|{config.generation}"])
-    forget(commit, commit.keys, config, whole.seen.starts)
+    forget(commit, commit.keys, config, cohort.contents.starts)
 
 
 def _compare_labels(writing: Writing, node: Any, start_s: int) -> None:

@@ -11,9 +11,9 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import (
+    CohortContents,
     DetectorCohort,
     PartialCohort,
-    Seen,
     detector_name,
 )
 from calibrant_server.workers.alarm.detectors import watched_raters
@@ -21,7 +21,7 @@ from calibrant_server.workers.alarm.rows import agreement_of, batch_of, rater_co
 from calibrant_server.workers.alarm.seen_units import FirstContacts
 from calibrant_server.workers.alarm.settings import AlarmSettings
 
-MAP_LOST, ONE_RATER, WHOLE_ROWS, SHARED_UNITS = (
+MAP_LOST, ONE_RATER, COMPLETE_ROWS, SHARED_UNITS = (
     "map_lost",
     "one_rater",
     "whole_rows",
@@ -31,7 +31,7 @@ HISTOGRAMS = "histograms"
 WHY_PASSED = {
     MAP_LOST: "the active calibration map cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",
-    WHOLE_ROWS: "the active calibration map requires complete rows, which are stored for predictions with ids only",
+    COMPLETE_ROWS: "the active calibration map requires complete rows, which are stored for predictions with ids only",
     SHARED_UNITS: "several predictions share a unit: then classes, and scores under a map that falls somewhere, are read "
     "from predictions with ids only (up to 200,000 a cohort)",
     HISTOGRAMS: "plain histograms count where they are of what is bet on and weigh every unit as one: their counts add up "
@@ -58,7 +58,7 @@ class RaterResult:
     n: int = 0
 
     def to_json(self) -> bytes:
-        """As kept."""
+        """Return the stored form."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
@@ -69,7 +69,7 @@ class RaterResult:
 
 
 @dataclass(frozen=True)
-class Whole:
+class CohortEvidence:
     """Evidence for detectors.
 
     Attributes
@@ -86,17 +86,21 @@ class Whole:
     units: FirstContacts | None = None
 
 
-def whole_of(alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort) -> Whole:
+def evidence_of(
+    alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort
+) -> CohortEvidence:
     """Return the complete evidence of a cohort for its detectors."""
     in_force, cohorts, raters = alarm_state.in_force, dict(gathered.cohorts), None
     rows, units = None, None
     if _takes_rows(alarm_state, settings, gathered):
-        rows = alarm_state.rows(gathered.seen)
+        rows = alarm_state.rows(gathered.contents)
         batch = batch_of(rows, alarm_state.config.task)
         if batch is not None:
-            if rows.are_all and gathered.seen.has_units:
+            if rows.are_all and gathered.contents.has_units:
                 rows, batch, units = alarm_state.seen_units.without(rows, batch, gathered.start_s)
-            if (rows.are_all and not gathered.seen.has_histograms) or settings.rater is not None:
+            if (
+                rows.are_all and not gathered.contents.has_histograms
+            ) or settings.rater is not None:
                 cohorts = row_cohorts(rows, batch, settings, in_force, gathered.start_s)
             counted = rows.raters
             own = watched_raters(alarm_state.detectors, counted, settings)
@@ -105,23 +109,25 @@ def whole_of(alarm_state: AlarmState, settings: AlarmSettings, gathered: Partial
             if counted or reported["n"]:
                 shown = {name: counted[name] for name in own if name in counted}
                 raters = RaterResult(shown, len(counted), len(counted) - len(shown), **reported)
-    seen = gathered.seen
+    contents = gathered.contents
     if rows is not None and rows.may_gain and not _labels_complete(alarm_state, settings):
         cohorts = {name: each.waiting() for name, each in cohorts.items()}
-    missing = [] if not seen.n and not seen.has_histograms else [
+    missing = [] if not contents.n and not contents.has_histograms else [
         name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
     ]  # fmt: skip
-    return Whole(cohorts, dict.fromkeys(missing, _why(settings, in_force, seen)), raters, units)
+    return CohortEvidence(
+        cohorts, dict.fromkeys(missing, _why(settings, in_force, contents)), raters, units
+    )
 
 
 def _takes_rows(alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort) -> bool:
-    seen = gathered.seen
+    contents = gathered.contents
     return bool(
         settings.rater is not None
         or any(detector_name(scope, ALL_ROWS) not in gathered.cohorts for scope in settings.scopes)
         or (settings.is_mapped and alarm_state.in_force.version is not None)
-        or seen.has_units
-        or seen.has_ratings
+        or contents.has_units
+        or contents.has_ratings
         or alarm_state.is_rated
         or any(each.waiting().pending is not None for each in gathered.cohorts.values())
     )
@@ -133,12 +139,12 @@ def _labels_complete(alarm_state: AlarmState, settings: AlarmSettings) -> bool:
     return main is not None and main.label_run_in.is_complete
 
 
-def _why(settings: AlarmSettings, in_force: InForce, seen: Seen) -> str:
+def _why(settings: AlarmSettings, in_force: InForce, contents: CohortContents) -> str:
     if settings.is_mapped and in_force.is_lost:
         return MAP_LOST
     if settings.rater is not None:
         return ONE_RATER
     fitted: Mapping[str, Any] = (settings.is_mapped and in_force.fitted) or {}
     if fitted.get("scope") == "full":
-        return WHOLE_ROWS
-    return SHARED_UNITS if seen.n else HISTOGRAMS
+        return COMPLETE_ROWS
+    return SHARED_UNITS if contents.n else HISTOGRAMS

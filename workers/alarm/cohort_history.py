@@ -43,7 +43,7 @@ class CohortResult:
     coverage: Ints
 
     def pack(self) -> bytes:
-        """As kept."""
+        """Return the stored form."""
         head = _COHORT_RESULT.pack(
             COHORT_RESULT_FORMAT, self.log_evidence, self.log_sr, self.log_threshold, 0.0
         )
@@ -65,11 +65,11 @@ class CohortResult:
 def cohort_result_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> CohortResult:
     """Return the result of a cohort for a detector that has just processed it."""
     state = detector.state
-    seen = state is not None and state.n_cohorts > 0
+    has_evidence = state is not None and state.n_cohorts > 0
     return CohortResult(
         cohort.start_s,
-        state.log_mixed_evidence if state is not None and seen else float("nan"),
-        state.log_mixed_sr if state is not None and seen else float("nan"),
+        state.log_mixed_evidence if state is not None and has_evidence else float("nan"),
+        state.log_mixed_sr if state is not None and has_evidence else float("nan"),
         float(np.log(threshold)),
         cohort.table,
         cohort.coverage,

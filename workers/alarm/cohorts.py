@@ -61,7 +61,7 @@ class DetectorCohort:
 
 
 @dataclass(frozen=True)
-class Seen:
+class CohortContents:
     """Sealed contents of a cohort, for any scope.
 
     Attributes
@@ -80,7 +80,7 @@ class Seen:
     has_histograms: bool = False
 
     @classmethod
-    def of(cls, pane: Pane | None, starts: Iterable[int]) -> Seen:
+    def of(cls, pane: Pane | None, starts: Iterable[int]) -> CohortContents:
         """Create from the pane of all rows."""
         if pane is None:
             return cls(starts=tuple(starts))
@@ -93,9 +93,9 @@ class Seen:
             has_histograms(pane),
         )
 
-    def joined(self, more: Seen) -> Seen:
+    def joined(self, more: CohortContents) -> CohortContents:
         """Return the sum with one more pane's."""
-        return Seen(
+        return CohortContents(
             self.n + more.n,
             self.starts + more.starts,
             self.has_units or more.has_units,
@@ -113,26 +113,30 @@ class PartialCohort:
     start_s, end_s : start and end of the cohort
     cohorts : cohorts by detector, so far
     made_of : name of the settings and the map that the tables depend on
-    seen : contents of all rows
+    contents : of all rows
     """
 
     start_s: int
     end_s: int
     cohorts: dict[str, DetectorCohort]
     made_of: str = ""
-    seen: Seen = field(default_factory=Seen)
+    contents: CohortContents = field(default_factory=CohortContents)
 
-    def joined(self, more: Mapping[str, DetectorCohort], seen: Seen, made_of: str) -> PartialCohort:
+    def joined(
+        self, more: Mapping[str, DetectorCohort], contents: CohortContents, made_of: str
+    ) -> PartialCohort:
         """Return the sum with one more pane's; drop tables that depend on other settings or another map."""
         cohorts = dict(self.cohorts) if made_of == self.made_of else {}
         for name, each in more.items():
             known = cohorts.get(name)
             cohorts[name] = each if known is None else known.joined(each)
-        return PartialCohort(self.start_s, self.end_s, cohorts, made_of, self.seen.joined(seen))
+        return PartialCohort(
+            self.start_s, self.end_s, cohorts, made_of, self.contents.joined(contents)
+        )
 
     def pack(self) -> bytes:
-        """As kept."""
-        arrays: dict[str, Any] = {"starts": np.array(self.seen.starts, np.int64)}
+        """Return the stored form."""
+        arrays: dict[str, Any] = {"starts": np.array(self.contents.starts, np.int64)}
         for number, each in enumerate(self.cohorts.values()):
             arrays[f"{number}.table"] = each.table.columns
             arrays[f"{number}.coverage"] = each.coverage
@@ -144,10 +148,10 @@ class PartialCohort:
             "end": self.end_s,
             "names": list(self.cohorts),
             "made_of": self.made_of,
-            "n": self.seen.n,
-            "has_units": self.seen.has_units,
-            "has_ratings": self.seen.has_ratings,
-            "has_histograms": self.seen.has_histograms,
+            "n": self.contents.n,
+            "has_units": self.contents.has_units,
+            "has_ratings": self.contents.has_ratings,
+            "has_histograms": self.contents.has_histograms,
         }
         return pack(arrays, about)
 
@@ -170,8 +174,8 @@ class PartialCohort:
         reported = (
             bool(about.get(name)) for name in ("has_units", "has_ratings", "has_histograms")
         )
-        seen = Seen(int(about.get("n", 0)), starts, *reported)
-        return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), seen)
+        contents = CohortContents(int(about.get("n", 0)), starts, *reported)
+        return cls(about["start"], about["end"], cohorts, about.get("made_of", ""), contents)
 
 
 def detector_name(scope: str, slice_: str) -> str:

@@ -51,7 +51,7 @@ class WebhookDelivery:
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> bytes:
-        """As kept."""
+        """Return the stored form."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod

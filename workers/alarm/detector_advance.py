@@ -19,7 +19,7 @@ from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import leans, rater_or_model
 from calibrant_server.workers.alarm.alarm_commit import Writing
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_evidence import RaterResult, Whole, whole_of
+from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, RaterResult, evidence_of
 from calibrant_server.workers.alarm.cohort_history import (
     CohortResult,
     cohort_result_of,
@@ -27,8 +27,8 @@ from calibrant_server.workers.alarm.cohort_history import (
     lost_cohort_results,
 )
 from calibrant_server.workers.alarm.cohorts import (
+    CohortContents,
     PartialCohort,
-    Seen,
     detector_name,
     parts_of,
     rater_in,
@@ -78,15 +78,15 @@ def advance_detectors(
     """
     writing = Writing(commit, config, detector_states, token, now_s)
     tables = tables_of(writing.settings, cohort, panes_by_slice, detector_states.in_force)
-    seen = Seen.of(panes_by_slice.get(ALL_ROWS), [cohort])
-    whole = PartialCohort(cohort, cohort + writing.settings.bucket_s, tables, seen=seen)
-    return advance_cohort(writing, cohort, whole_of(detector_states, writing.settings, whole))
+    contents = CohortContents.of(panes_by_slice.get(ALL_ROWS), [cohort])
+    complete = PartialCohort(cohort, cohort + writing.settings.bucket_s, tables, contents=contents)
+    return advance_cohort(writing, cohort, evidence_of(detector_states, writing.settings, complete))
 
 
-def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode]:
+def advance_cohort(writing: Writing, start_s: int, evidence: CohortEvidence) -> list[Episode]:
     """Like `advance_detectors`, from the evidence of each detector."""
     settings, alarm_state = writing.settings, writing.alarm_state
-    names = watched(alarm_state.detectors, [*whole.cohorts, *whole.passed], settings)
+    names = watched(alarm_state.detectors, [*evidence.cohorts, *evidence.passed], settings)
     threshold = settings.threshold(max(1, len(names)))
     before = {
         name: alarm_state.detectors.get(name) or Detector.begin(settings, alarm_state.in_force)
@@ -97,28 +97,30 @@ def advance_cohort(writing: Writing, start_s: int, whole: Whole) -> list[Episode
     for name, each in before.items():
         if not each.is_open(start_s):
             continue
-        if name in whole.cohorts:
+        if name in evidence.cohorts:
             after[name] = advanced(
-                each, whole.cohorts[name], settings, threshold, alarm_state.in_force
+                each, evidence.cohorts[name], settings, threshold, alarm_state.in_force
             )
             if after[name].last == start_s:
-                cohort_results[name] = cohort_result_of(after[name], whole.cohorts[name], threshold)
-        elif name in whole.passed:
+                cohort_results[name] = cohort_result_of(
+                    after[name], evidence.cohorts[name], threshold
+                )
+        elif name in evidence.passed:
             again = renewed(each, settings, alarm_state.in_force)
-            after[name] = passed_over(again, start_s, whole.passed[name])
+            after[name] = passed_over(again, start_s, evidence.passed[name])
     if not after:
         return []
     raised = _episodes(writing, start_s, before, after, cohort_results, threshold)
     for name, cohort_result in cohort_results.items():
         writing.cohort_result(name, before[name].last, cohort_result)
-    if whole.raters is not None:
+    if evidence.raters is not None:
         _write_raters(
             writing,
             start_s,
             max((each.last or 0 for each in before.values()), default=0),
-            whole.raters,
+            evidence.raters,
         )
-    _note_units(writing, start_s, whole, after)
+    _note_units(writing, start_s, evidence, after)
     writing.detectors(after)
     return raised
 
@@ -194,22 +196,24 @@ def _status(detector: Detector, least: float) -> str:
     return "ok" if detector.baseline.n_units >= least else "insufficient_data"
 
 
-def _note_units(writing: Writing, start_s: int, whole: Whole, after: dict[str, Detector]) -> None:
+def _note_units(
+    writing: Writing, start_s: int, evidence: CohortEvidence, after: dict[str, Detector]
+) -> None:
     """Write the units that were new in a cohort, and how many were left out."""
     name = detector_name(writing.settings.scopes[0], ALL_ROWS)
     main = after.get(name)
     if main is None:
         return
-    if whole.units is None:
+    if evidence.units is None:
         after[name] = replace(main, units=UNKNOWN)
         return
     after[name] = replace(
-        main, units=FIRST_CONTACTS, n_left_out=main.n_left_out + whole.units.n_left_out
+        main, units=FIRST_CONTACTS, n_left_out=main.n_left_out + evidence.units.n_left_out
     )
     key = units_key(writing.commit.keys, writing.config)
-    if len(whole.units.new):
-        writing.commit.set_fields(key, {str(start_s): whole.units.pack()})
-    lost = writing.alarm_state.seen_units.forgotten(len(whole.units.new))
+    if len(evidence.units.new):
+        writing.commit.set_fields(key, {str(start_s): evidence.units.pack()})
+    lost = writing.alarm_state.seen_units.forgotten(len(evidence.units.new))
     if lost:
         writing.commit.drop_fields(key, [str(start) for start in lost])
 

@@ -108,7 +108,7 @@ class Detector:
         return 0.0 if self.state is None else self.state.log_mixed_evidence
 
     def pack(self) -> bytes:
-        """As kept."""
+        """Return the stored form."""
         arrays: dict[str, Any] = {
             "baseline": self.baseline.columns,
             "reference": self.reference.columns,

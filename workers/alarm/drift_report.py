@@ -159,12 +159,12 @@ def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]
 
 def _line(detector: Detector, alarm: AlarmView, settings: AlarmSettings) -> dict[str, Any]:
     state = detector.state
-    seen = state is not None and state.n_cohorts > 0
+    has_evidence = state is not None and state.n_cohorts > 0
     return {
         "in_alarm": detector.in_alarm,
         "n_units": detector.baseline.n_units,
-        "evidence_log10": log10_of(state.log_mixed_evidence) if state and seen else None,
-        "sr_log10": log10_of(state.log_mixed_sr) if state and seen else None,
+        "evidence_log10": log10_of(state.log_mixed_evidence) if state and has_evidence else None,
+        "sr_log10": log10_of(state.log_mixed_sr) if state and has_evidence else None,
         "threshold": settings.threshold(n_requested(alarm.detectors, settings)),
         "alarm": detector.episode,
     }
@@ -175,8 +175,11 @@ def _coverage(detector: Detector, alarm: AlarmView) -> dict[str, Any]:
     reported = coverage_of(detector.coverage)
     if alarm.sealed is None or rater_in(alarm.name) is not None:
         return reported | {"gradient": None, "delay": None}
-    whole = coverage(alarm.sealed)
-    return reported | {"gradient": whole["gradient"], "delay": whole["delay"]}
+    reported_coverage = coverage(alarm.sealed)
+    return reported | {
+        "gradient": reported_coverage["gradient"],
+        "delay": reported_coverage["delay"],
+    }
 
 
 def _units(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:

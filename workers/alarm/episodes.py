@@ -77,7 +77,7 @@ class Episode:
         return self.acknowledged_by is not None
 
     def to_json(self) -> bytes:
-        """As kept."""
+        """Return the stored form."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod

@@ -18,7 +18,12 @@ from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.row_tables import row_table
 from calibrant.input.labels import WITHDRAWN
 from calibrant_server.workers.alarm.active_map import InForce
-from calibrant_server.workers.alarm.cohorts import RATER, DetectorCohort, Seen, detector_name
+from calibrant_server.workers.alarm.cohorts import (
+    RATER,
+    CohortContents,
+    DetectorCohort,
+    detector_name,
+)
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.ingest.retained_record import Prediction, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import batches_of
@@ -58,15 +63,17 @@ class CohortRows:
         return dict(sorted(found.items()))
 
 
-def read_rows(node: Any, keys: PartitionKeys, config: ModelConfig, seen: Seen) -> CohortRows:
+def read_rows(
+    node: Any, keys: PartitionKeys, config: ModelConfig, contents: CohortContents
+) -> CohortRows:
     """The retained records of a cohort's panes."""
-    names = ids_in(node, keys, config, seen.starts) if seen.n <= MAX_ROWS else []
+    names = ids_in(node, keys, config, contents.starts) if contents.n <= MAX_ROWS else []
     records, found = RetainedStore(node, keys), []
     for first in range(0, len(names), _A_READ):
         read = records.facts(config, names[first : first + _A_READ])
         found += [(name, facts) for name, facts in read.items() if facts.counts]
-    are_all = bool(names) and len(names) >= seen.n
-    may_gain = bool(names) or seen.n > MAX_ROWS
+    are_all = bool(names) and len(names) >= contents.n
+    may_gain = bool(names) or contents.n > MAX_ROWS
     return CohortRows(sorted(found, key=lambda each: each[0]), are_all, may_gain)
 
 
@@ -86,7 +93,9 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
             name,
             replace(
                 facts,
-                prediction=_kept(_alike(name, facts.prediction, shared, mixed), as_sent, in_cases),
+                prediction=_stored_values(
+                    _alike(name, facts.prediction, shared, mixed), as_sent, in_cases
+                ),
             ),
         )
         for name, facts in rows.facts
@@ -107,7 +116,7 @@ def _alike(name: str, prediction: Prediction, shared: bool, mixed: bool) -> Pred
     return replace(prediction, scores=scores, is_logits=is_logits, unit=unit)
 
 
-def _kept(prediction: Prediction, weight: bool, case: bool) -> Prediction:
+def _stored_values(prediction: Prediction, weight: bool, case: bool) -> Prediction:
     """Return a row from its stored values only."""
     return replace(
         prediction,
@@ -180,5 +189,5 @@ def _slices(rows: CohortRows) -> Mapping[str, np.ndarray]:
         assert facts.prediction is not None
         for key, value in facts.prediction.slices:
             places.setdefault(f"{key}:{value}", []).append(place)
-    whole = {ALL_ROWS: np.arange(len(rows.facts))}
-    return whole | {name: np.array(found, np.int64) for name, found in sorted(places.items())}
+    every_row = {ALL_ROWS: np.arange(len(rows.facts))}
+    return every_row | {name: np.array(found, np.int64) for name, found in sorted(places.items())}

@@ -52,8 +52,8 @@ class SeenUnits:
         if not out.any():
             return rows, batch, found
         index = np.flatnonzero(~out)
-        kept = CohortRows([rows.facts[i] for i in index], rows.are_all, rows.may_gain)
-        return kept, batch.take(index), found
+        remaining = CohortRows([rows.facts[i] for i in index], rows.are_all, rows.may_gain)
+        return remaining, batch.take(index), found
 
     def forgotten(self, n_new: int) -> list[int]:
         """Return the cohorts to forget, oldest first, so that so many new units fit."""
@@ -74,7 +74,7 @@ class FirstContacts:
     n_left_out: int
 
     def pack(self) -> bytes:
-        """As kept."""
+        """Return the stored form."""
         return self.new[:MAX_UNITS].astype("<u8").tobytes()
 
 

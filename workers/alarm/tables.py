@@ -125,4 +125,4 @@ def cells_of(pane: Pane, scope: str, raters: str) -> Cells | None:
         cells = View(pane, PaneQuery(bins=DRIFT_BINS, raters=raters, scope=named)).cells_of(named)
     except (NoResultError, CalibrationInputError):
         return None
-    return cells.kept(cells.weight > 0)
+    return cells.select(cells.weight > 0)

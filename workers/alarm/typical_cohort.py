@@ -40,9 +40,9 @@ def typical_table(
         )
         posted = posted_table(pane, scope, raters, bins=UNIT_BINS)
         tables += [] if posted is None else [posted[0]]
-    whole = merged(tables, UNIT_BINS)
-    mapped = None if fitted is None else scalar(fitted, scope, task, whole.mean_confidence)
-    return whole if mapped is None else table_at(whole, mapped)
+    combined = merged(tables, UNIT_BINS)
+    mapped = None if fitted is None else scalar(fitted, scope, task, combined.mean_confidence)
+    return combined if mapped is None else table_at(combined, mapped)
 
 
 def _of_class(pane: Pane, scope: str, raters: str) -> UnitTable:
@@ -60,15 +60,15 @@ def scaled(table: UnitTable, factor: float) -> UnitTable:
 
 def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
     """Return labelled units per second in the sealed cohorts of the window; None if there are none."""
-    seen = [
+    in_window = [
         cohort_result
         for cohort_result in alarm.cohort_results
         if cohort_result.cohort in alarm.window
     ]
-    n_units = sum(cohort_result.table.n_units for cohort_result in seen)
+    n_units = sum(cohort_result.table.n_units for cohort_result in in_window)
     if not n_units:
         return None
-    starts = [cohort_result.cohort for cohort_result in seen]
+    starts = [cohort_result.cohort for cohort_result in in_window]
     # Their own length: other settings may have been active then.
     length_s = min(np.diff(starts), default=settings.bucket_s)
     return float(n_units / (starts[-1] - starts[0] + length_s))
@@ -88,9 +88,9 @@ def band_of(
     detector = alarm.detectors.get(detector_name(scope, ALL_ROWS))
     if detector is not None and detector.state is not None and detector.made_of == settings.made_of:
         return detector.state.tolerance
-    whole = scaled(a_cohort, settings.reference_s / settings.bucket_s)
+    combined = scaled(a_cohort, settings.reference_s / settings.bucket_s)
     weight, confidence = (
-        each.reshape(DRIFT_BINS, -1).sum(axis=1) for each in (whole.weight, whole.confidence)
+        each.reshape(DRIFT_BINS, -1).sum(axis=1) for each in (combined.weight, combined.confidence)
     )
     return Tolerance.of_reference(
         UnitTable(weight, confidence, confidence, weight, weight), settings.tolerance

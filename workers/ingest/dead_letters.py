@@ -51,7 +51,7 @@ class DeadLetter:
 
     Attributes
     ----------
-    kept : `dead` or `parked`
+    state : `dead` or `parked`
     entry_id : in the stream of such entries of its partition
     why : the last error
     at_ms : milliseconds since the epoch at which it was stored there
@@ -61,7 +61,7 @@ class DeadLetter:
     """
 
     partition: int
-    kept: str
+    state: str
     entry_id: str
     model: str
     generation: str
@@ -77,7 +77,7 @@ class DeadLetter:
     @property
     def id(self) -> str:
         """Its name within its partition, which the calls below take."""
-        return f"{self.kept}-{self.entry_id}"
+        return f"{self.state}-{self.entry_id}"
 
     @property
     def backlog_bytes(self) -> int:
@@ -102,9 +102,9 @@ def read_head(node: Any, name: str, first: str) -> EntryHead | None:
 def dead_letters(store: Store, partition: int) -> Iterator[DeadLetter]:
     """Yield the dead letters of a partition, then its parked entries, oldest first."""
     node, keys = store.node(partition), store.keys.partition(partition)
-    for kept in (DEAD, PARKED):
-        for head in read_heads(node, _stream(keys, kept)):
-            yield _letter(partition, kept, head)
+    for state in (DEAD, PARKED):
+        for head in read_heads(node, _stream(keys, state)):
+            yield _letter(partition, state, head)
 
 
 def forget_generation(
@@ -112,25 +112,25 @@ def forget_generation(
 ) -> None:
     """Remove one generation's entries in a commit, and their bytes from the backlog of its tenant."""
     name, n_bytes = (model.encode(), generation.encode()), 0
-    for kept in (DEAD, PARKED):
+    for state in (DEAD, PARKED):
         heads = [
             head
-            for head in read_heads(node, _stream(keys, kept))
+            for head in read_heads(node, _stream(keys, state))
             if (head.fields.get(b"m"), head.fields.get(b"g")) == name
         ]
-        n_bytes += sum(_letter(keys.partition, kept, head).backlog_bytes for head in heads)
-        commit.forget_entries(_stream(keys, kept), [head.id for head in heads])
+        n_bytes += sum(_letter(keys.partition, state, head).backlog_bytes for head in heads)
+        commit.forget_entries(_stream(keys, state), [head.id for head in heads])
     commit.add_numbers(keys.retained, {f"backlog:{tenant_of(model)}": -n_bytes})
 
 
 def find(store: Store, partition: int, name: str) -> DeadLetter | None:
     """Return an entry by its name, or None if it is not there (any more)."""
-    kept, _, entry_id = name.partition("-")
+    state, _, entry_id = name.partition("-")
     node, keys = store.node(partition), store.keys.partition(partition)
-    if kept not in _N_REASONS or not _is_id(entry_id):
+    if state not in _N_REASONS or not _is_id(entry_id):
         return None
-    head = read_head(node, _stream(keys, kept), entry_id)
-    return _letter(partition, kept, head) if head is not None and head.id == entry_id else None
+    head = read_head(node, _stream(keys, state), entry_id)
+    return _letter(partition, state, head) if head is not None and head.id == entry_id else None
 
 
 def replay(store: Store, partition: int, name: str) -> bool:
@@ -139,7 +139,7 @@ def replay(store: Store, partition: int, name: str) -> bool:
     if letter is None:
         return False
     keys, node = store.keys.partition(partition), store.node(partition)
-    stream = _stream(keys, letter.kept)
+    stream = _stream(keys, letter.state)
     tenant = tenant_of(letter.model)
     key, before = _record_of(node, keys, letter)
     record = BatchRecord.from_json(before) if before else None
@@ -151,7 +151,7 @@ def replay(store: Store, partition: int, name: str) -> bool:
         before = b""
     names = [stream, keys.stream, keys.bytes_in, keys.retained, key or stream]
     values = [
-        letter.entry_id, _N_REASONS[letter.kept], letter.n_records, letter.record_bytes, before, after,
+        letter.entry_id, _N_REASONS[letter.state], letter.n_records, letter.record_bytes, before, after,
         tenant, int(letter.kind not in (CONTROL, ALARM)),
     ]  # fmt: skip
     return bool(store.run(partition, "replay_entry", names, values)[0])
@@ -166,7 +166,7 @@ def discard(store: Store, partition: int, name: str) -> bool:
     if letter is None:
         return False
     keys, node = store.keys.partition(partition), store.node(partition)
-    stream = _stream(keys, letter.kept)
+    stream = _stream(keys, letter.state)
     key, before = _record_of(node, keys, letter)
     record = BatchRecord.from_json(before) if before else None
     after = b""
@@ -213,21 +213,21 @@ def _of_rows(record: BatchRecord) -> list[dict[str, str]]:
     return [each for each in record.errors if each["rule"] != batch_records.DEAD_LETTERED]
 
 
-def _stream(keys: PartitionKeys, kept: str) -> str:
-    return keys.dead_letters if kept == DEAD else keys.parked
+def _stream(keys: PartitionKeys, state: str) -> str:
+    return keys.dead_letters if state == DEAD else keys.parked
 
 
-def _letter(partition: int, kept: str, head: EntryHead) -> DeadLetter:
+def _letter(partition: int, state: str, head: EntryHead) -> DeadLetter:
     pairs = list(head.fields.items())
-    reasons, own = dict(pairs[: _N_REASONS[kept]]), dict(pairs[_N_REASONS[kept] :])
+    reasons, own = dict(pairs[: _N_REASONS[state]]), dict(pairs[_N_REASONS[state] :])
     model, generation, batch_id, kind, received = (
         own.get(name, b"").decode(errors="replace") for name in (b"m", b"g", b"i", b"k", b"t")
     )
     reserved = reservation(own, head.payload_bytes)
     return DeadLetter(
-        partition, kept, head.id, model, generation, batch_id, kind,
+        partition, state, head.id, model, generation, batch_id, kind,
         why=reasons.get(b"why", b"").decode(errors="replace"),
-        at_ms=int(reasons[b"at"]) if kept == PARKED else id_order(head.id)[0],
+        at_ms=int(reasons[b"at"]) if state == PARKED else id_order(head.id)[0],
         received_ms=int(received) if received.isdigit() else None,
         n_bytes=head.n_bytes - fields_bytes(reasons),
         n_records=reserved["coming"],

@@ -48,13 +48,13 @@ class EntryError(ValueError):
 
 @dataclass(frozen=True)
 class Places:
-    """Numbers of rows as they were sent: of lines or records, or in columns that held other rows as well.
+    """Numbers of rows as they were sent: of lines or records, or in columns with other rows as well.
 
     Attributes
     ----------
     rows : numbers of the rows
     by_line : whether each row was sent as a record of its own
-    under : field of the body that held the records; empty for lines
+    under : field of the body with the records; empty for lines
     """
 
     rows: list[int]

@@ -33,7 +33,7 @@ from calibrant_server.workers.ingest.errors import (
     unavailable,
 )
 from calibrant_server.workers.ingest.letter_book import LetterBook
-from calibrant_server.workers.ingest.retained_store import read_tallies, whole_tallies
+from calibrant_server.workers.ingest.retained_store import complete_tallies, read_tallies
 from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
 from calibrant_server.workers.queries.query import Needs, Query
@@ -113,7 +113,7 @@ class Inbox:
         self.letters = LetterBook(settings, self._retried)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
-        self._asking = QueryClient(self.client, self.keys, self._versions)
+        self._queries = QueryClient(self.client, self.keys, self._versions)
 
     async def __aenter__(self) -> Inbox:
         await self.open()
@@ -128,7 +128,7 @@ class Inbox:
 
     async def close(self) -> None:
         """Cancel waiting queries and close the connections."""
-        await self._asking.close()
+        await self._queries.close()
         self.letters.close()
         await self.client.aclose()
 
@@ -198,7 +198,7 @@ class Inbox:
         """
         deadline = deadline_s or RESULT_DEADLINE_S
         return await self._retried(
-            lambda: self._asking.ask(query, model, window, slice_, deadline, against, version),
+            lambda: self._queries.ask(query, model, window, slice_, deadline, against, version),
             deadline,
         )
 
@@ -259,7 +259,7 @@ class Inbox:
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
         """Return the number of retained records of a model by state."""
         name = self.keys.of_model(model.key).tallies(model.key, model.generation)
-        return whole_tallies(await self._retried(lambda: self.client.hgetall(name)))
+        return complete_tallies(await self._retried(lambda: self.client.hgetall(name)))
 
     async def tallies_of(self, configs: Sequence[ModelConfig]) -> dict[str, dict[str, int]]:
         """Return the number of retained records of these models by `tenant/model`."""

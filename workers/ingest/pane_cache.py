@@ -109,8 +109,8 @@ class PaneCache:
                 pipe.hgetall(self._keys.tail(key))
             found = pipe.execute()
         for key, fields in zip(missing, found, strict=False):
-            pane = self._read(key, fields, configs[key.model, key.generation])
-            self._panes[key], self._used[key] = pane, pane.memory_bytes
+            cached = self._read(key, fields, configs[key.model, key.generation])
+            self._panes[key], self._used[key] = cached, cached.memory_bytes
         for key, fields in zip(missing_tails, found[len(missing) :], strict=True):
             self._tails[key] = self._read_tail(key, fields)
 
@@ -204,9 +204,11 @@ class PaneCache:
 
         If one of the panes cannot be read, the rows stay rows, up to twice the bytes of a tail.
         """
-        held = tail.all_rows()
+        tail_rows = tail.all_rows()
         try:
-            self._fill(key, config, [rows for rows in (held, added) if rows is not None], filled)
+            self._fill(
+                key, config, [rows for rows in (tail_rows, added) if rows is not None], filled
+            )
         except UnreadablePane as error:
             if added is not None:
                 tail.append(added)
@@ -285,11 +287,11 @@ class PaneCache:
 
     def claim(self, claim: Claim) -> str:
         """Replace the earlier running total of a source by a newer one; return the outcome."""
-        held = self._panes[self.place(claim.pane)]
+        cached = self._panes[self.place(claim.pane)]
         self._note_posted(claim.pane)
         is_daily = claim.pane.start_s < self._marks_of(claim.pane).daily_to
         name = total_field(claim.name, claim.pane.start_s if is_daily else None)
-        return held.replace_total(name, claim.update, self._numerics)
+        return cached.replace_total(name, claim.update, self._numerics)
 
     def write(self, commit: Commit, version: bytes) -> None:
         """Write all changes into a commit. Panes whose rows only became sums keep their version."""
@@ -312,20 +314,20 @@ class PaneCache:
 
     def _write(self, key: PaneKey, commit: Commit) -> bool:
         """Write the changed sums of a pane; return whether it has any content."""
-        held = self._panes[key]
-        parts = held.pane.parts()
+        cached = self._panes[key]
+        parts = cached.pane.parts()
         changed: dict[str, bytes] = {
-            name: value for name, value in parts.items() if held.parts.get(name) != value
+            name: value for name, value in parts.items() if cached.parts.get(name) != value
         }
-        changed |= {name: held.sources[name] for name in held.changed_sources}
-        gone = [name for name in held.parts if name not in parts]
-        has_content = bool(changed or held.parts or held.sources)
+        changed |= {name: cached.sources[name] for name in cached.changed_sources}
+        gone = [name for name in cached.parts if name not in parts]
+        has_content = bool(changed or cached.parts or cached.sources)
         if changed:
             commit.set_fields(self._keys.pane(key), changed)
         if gone:
             commit.drop_fields(self._keys.pane(key), gone)
-        held.parts = dict(parts)
-        held.changed_sources = set()
+        cached.parts = dict(parts)
+        cached.changed_sources = set()
         return has_content
 
     def _write_versions(self, panes: Iterable[PaneKey], commit: Commit, version: bytes) -> None:

@@ -75,7 +75,7 @@ def _name(letter: DeadLetter) -> str:
 
 def _done(store: Store, what: str, ids: Sequence[str]) -> int:
     action, verb = ACTIONS[what]
-    names = ids or [_name(each) for each in all_letters(store) if each.kept == PARKED]
+    names = ids or [_name(each) for each in all_letters(store) if each.state == PARKED]
     n_missing = 0
     for name in names:
         partition, _, letter = name.partition(":")

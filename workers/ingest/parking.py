@@ -18,8 +18,8 @@ from calibrant_server.workers.store.keys import PartitionKeys
 log = logging.getLogger(__name__)
 
 
-class LoneEntryError(RuntimeError):
-    """An entry that is committed alone failed with an unexpected error; it is retried, then parked."""
+class SoleEntryError(RuntimeError):
+    """An entry in a commit of its own failed with an unexpected error; it is retried, then parked."""
 
 
 class Parking:
@@ -45,13 +45,13 @@ class Parking:
     def check_room(self, n_bytes: int) -> None:
         """Raise LoneEntryError if the parked entries would exceed their bound: the partition then waits for an operator."""
         try:
-            held = self._node.memory_usage(self._keys.parked) or 0
+            n_parked_bytes = self._node.memory_usage(self._keys.parked) or 0
         except ResponseError:
             # A managed server may hide the command; it then bounds its memory itself.
             return
-        if held + n_bytes > self._limit_bytes:
-            raise LoneEntryError(
-                f"{held} bytes are parked, of {self._limit_bytes} at most: replay or discard parked entries"
+        if n_parked_bytes + n_bytes > self._limit_bytes:
+            raise SoleEntryError(
+                f"{n_parked_bytes} bytes are parked, of {self._limit_bytes} at most: replay or discard parked entries"
             )
 
     def _leave_open(self, head: EntryHead, commit: Commit) -> None:

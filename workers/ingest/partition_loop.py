@@ -31,7 +31,7 @@ from calibrant_server.workers.ingest.entries import (
 )
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.pane_cache import PaneCache
-from calibrant_server.workers.ingest.parking import LoneEntryError, Parking
+from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
@@ -144,7 +144,7 @@ class PartitionLoop:
     def _step_or_reload(self) -> None:
         try:
             self.step()
-        except (StaleTokenError, LoneEntryError, *NO_VERDICT) as error:
+        except (StaleTokenError, SoleEntryError, *NO_VERDICT) as error:
             # Rejected, or the outcome is unknown: the memory may be ahead of the store or behind it.
             self._cache.forget()
             if isinstance(error, MemoryError):
@@ -184,9 +184,9 @@ class PartitionLoop:
         self._at_work = [items[0].id]
         in_danger = self._is_dangerous(items[0])
         if _is_alone(items[0]):
-            self._try_lone(self._alone, items[0])
+            self._try_sole(self._alone, items[0])
         elif in_danger:
-            self._try_lone(self._commit_one, items[0])
+            self._try_sole(self._commit_one, items[0])
         elif tries is not None and tries.is_single(items[0].id):
             self._commit(self._single(items[0]))
         else:
@@ -304,7 +304,7 @@ class PartitionLoop:
         group = self._one_in_child(item)
         try:
             self._commit(group)
-        except (StaleTokenError, LoneEntryError, *NO_VERDICT):
+        except (StaleTokenError, SoleEntryError, *NO_VERDICT):
             raise
         except Exception as error:
             log.exception("entry_not_committed entry_id=%s", item.id)
@@ -346,7 +346,7 @@ class PartitionLoop:
         group.items.append(item)
         return group
 
-    def _try_lone(self, work: Callable[[Item], None], item: Item) -> None:
+    def _try_sole(self, work: Callable[[Item], None], item: Item) -> None:
         """Process an entry of a commit of its own; an unexpected error counts as a failed try of this entry."""
         try:
             work(item)
@@ -354,7 +354,7 @@ class PartitionLoop:
             raise
         except Exception as error:
             log.exception("entry_failed_alone entry_id=%s", item.id)
-            raise LoneEntryError(f"{type(error).__name__}: {error}") from error
+            raise SoleEntryError(f"{type(error).__name__}: {error}") from error
 
     def _alone(self, item: Item) -> None:
         """Apply an entry that depends on all merged before it, in a commit of its own."""

@@ -240,10 +240,10 @@ class Reduction:
         """Add another, closed reduction to this one."""
         for key, new in other.rows.items():
             if key in self.rows:
-                held = self.rows[key]
-                held.batches += new.batches
-                assert held.filled is not None and new.filled is not None
-                held.filled.merge(new.filled)
+                own = self.rows[key]
+                own.batches += new.batches
+                assert own.filled is not None and new.filled is not None
+                own.filled.merge(new.filled)
             else:
                 self.rows[key] = new
         for key, delta in other.deltas.items():

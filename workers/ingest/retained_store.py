@@ -97,18 +97,20 @@ def write_facts(
     """Add a join's changes to a commit: records, members of units, counts of each model."""
     noted: dict[tuple[str, str], dict[str, int]] = {}
     for config, each in outcomes:
-        seen = noted.setdefault((config.key, config.generation), {"conflicts": 0, "duplicates": 0})
-        seen["conflicts"] += len(each.errors)
-        seen["duplicates"] += each.duplicates
+        counts = noted.setdefault(
+            (config.key, config.generation), {"conflicts": 0, "duplicates": 0}
+        )
+        counts["conflicts"] += len(each.errors)
+        counts["duplicates"] += each.duplicates
     for name, model in join.models.items():
         _write_model(model, noted.get(name, {}), commit, keys)
 
 
 def _write_model(
-    model: ModelJoin, seen: dict[str, int], commit: Commit, keys: PartitionKeys
+    model: ModelJoin, counts: dict[str, int], commit: Commit, keys: PartitionKeys
 ) -> None:
     key, generation = model.config.key, model.config.generation
-    tallies = dict.fromkeys(TALLIES, 0) | seen
+    tallies = dict.fromkeys(TALLIES, 0) | counts
     shards: dict[str, dict[str, bytes]] = {}
     for name, facts in model.changed().items():
         packed = facts.pack()
@@ -150,7 +152,7 @@ def tally(
     tallies[state] += sign
 
 
-def whole_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:
+def complete_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return counts as stored, each of `TALLIES`; empty if no record was ever retained."""
     tallies = {field.decode(): int(n) for field, n in found.items()}
     return dict.fromkeys(TALLIES, 0) | tallies if tallies else {}
@@ -164,5 +166,7 @@ async def read_tallies(
         for config in configs:
             pipe.hgetall(keys.of_model(config.key).tallies(config.key, config.generation))
         found = await pipe.execute()
-    tallies = {config.key: whole_tallies(each) for config, each in zip(configs, found, strict=True)}
+    tallies = {
+        config.key: complete_tallies(each) for config, each in zip(configs, found, strict=True)
+    }
     return {name: each for name, each in tallies.items() if each}

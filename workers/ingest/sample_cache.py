@@ -98,7 +98,7 @@ class _Piece:
     data: bytes
     n_rows: int
     n_bytes: int
-    fresh: bool = True
+    is_unwritten: bool = True
 
 
 @dataclass
@@ -175,14 +175,16 @@ class CachedSample:
 
     def write(self, key: str, commit: Commit, version: bytes) -> None:
         """Write the changes into a commit."""
-        fresh = {str(name): piece.data for name, piece in self.pieces.items() if piece.fresh}
+        unwritten = {
+            str(name): piece.data for name, piece in self.pieces.items() if piece.is_unwritten
+        }
         gone = [str(name) for name in sorted(self._gone - self.pieces.keys())]
         about = {HALVINGS: str(self.halvings).encode(), LAST_CHANGE: version}
-        commit.set_fields(key, fresh | about)
+        commit.set_fields(key, unwritten | about)
         if gone:
             commit.drop_fields(key, gone)
         for piece in self.pieces.values():
-            piece.fresh = False
+            piece.is_unwritten = False
         self._gone, self.changed, self.fell = set(), False, False
 
     def fall_to(self, halvings: int) -> None:
@@ -241,7 +243,7 @@ class SampleCache:
         self._node = node
         self._keys = keys
         self.most_bytes = most_bytes
-        self._held: dict[SampleKey, CachedSample] = {}
+        self._cached: dict[SampleKey, CachedSample] = {}
         self.used: set[SampleKey] = set()
 
     def __getitem__(self, key: SampleKey) -> CachedSample:
@@ -253,39 +255,39 @@ class SampleCache:
             A piece is damaged.
         """
         self.used.add(key)
-        if key not in self._held:
+        if key not in self._cached:
             fields = self._node.hgetall(key.name(self._keys))
-            self._held[key] = CachedSample.read(fields, self.most_bytes)
-        return self._held[key]
+            self._cached[key] = CachedSample.read(fields, self.most_bytes)
+        return self._cached[key]
 
     def keys(self) -> list[SampleKey]:
         """Return the cached samples."""
-        return list(self._held)
+        return list(self._cached)
 
     def evict(self, key: SampleKey) -> None:
         """Drop one from the cache."""
-        self._held.pop(key, None)
+        self._cached.pop(key, None)
 
     def forget(self) -> None:
         """Drop all from the cache."""
-        self._held.clear()
+        self._cached.clear()
         self.used.clear()
 
     def renewed(self) -> Iterable[PaneKey]:
         """Yield every pane whose sample changes although its rows do not: those of a day whose threshold fell."""
-        for key, sample in self._held.items():
+        for key, sample in self._cached.items():
             if sample.fell:
                 yield from self._panes_of(key)
 
     def write(self, commit: Commit, version: bytes) -> dict[SampleKey, int]:
         """Write all changes into a commit; return the bytes in memory of the samples used for it."""
-        used, self.used = sorted(self.used & self._held.keys()), set()
+        used, self.used = sorted(self.used & self._cached.keys()), set()
         for key in used:
-            sample = self._held[key]
+            sample = self._cached[key]
             if sample.changed:
                 sample.write(key.name(self._keys), commit, version)
                 commit.add_member(self._keys.samples(key.model, key.generation), key.member)
-        return {key: self._held[key].memory_bytes for key in used}
+        return {key: self._cached[key].memory_bytes for key in used}
 
     def commit_with(self, commit: Commit, version: bytes) -> None:
         """Write all changes into a commit, with new versions of the panes whose sample changes although their rows do not."""

@@ -99,13 +99,13 @@ class SampleSource:
             fields: dict[bytes, bytes] = {}
             parts: list[SampleRows] = []
             for number, run in enumerate(runs):
-                found, held, *tails = yield self._reads(day_s, run, number == 0)
+                found, stored_fields, *tails = yield self._reads(day_s, run, number == 0)
                 self._compare(run, found, versions)
                 if number == 0:
-                    fields = held
+                    fields = stored_fields
                     stored = stored_rows(fields)
                     parts += [] if stored is None else [stored]
-                elif held != fields.get(LAST_CHANGE.encode()):
+                elif stored_fields != fields.get(LAST_CHANGE.encode()):
                     break
                 for start, tail in zip(run, tails, strict=False):
                     rows = read_rows(self.numerics, tail)
@@ -157,8 +157,8 @@ def by_day(starts: Iterable[int]) -> dict[int, list[int]]:
 
 def merged_sample(spec: Any, days: Iterable[DaySample], most_bytes: int) -> Sample:
     """Return samples of days as one, below the lowest threshold of them and within a bound."""
-    whole = Sample(spec)
-    whole.most_bytes = most_bytes
+    sample = Sample(spec)
+    sample.most_bytes = most_bytes
     parts = [
         day.rows.sample(spec, day.halvings, most_bytes)
         if day.rows is not None
@@ -166,8 +166,8 @@ def merged_sample(spec: Any, days: Iterable[DaySample], most_bytes: int) -> Samp
         for day in days
     ]
     if parts:
-        whole.merge_all(parts)
-    return whole
+        sample.merge_all(parts)
+    return sample
 
 
 def _none(spec: Any, halvings: int) -> Sample:

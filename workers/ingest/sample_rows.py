@@ -6,7 +6,7 @@ row with -1. Rows and threshold of a day serve every window, slice and cohort, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,11 +131,6 @@ class SampleRows:
             return self.take(np.zeros(0, np.int64))
         return self.take(np.asarray(self.slices[key] == value))
 
-    def starting(self, starts: Iterable[int]) -> SampleRows:
-        """Return the rows of some panes."""
-        inside = np.isin(self.starts, list(starts))
-        return self if inside.all() else self.take(inside)
-
     def without(self, hashes: U64) -> SampleRows:
         """Return the rows of other ids."""
         return self.take(~np.isin(self.rows.ids, hashes))
@@ -147,21 +142,23 @@ class SampleRows:
         ----------
         those : as often as they are in the slice, `key:value`; rows that are not here are none
         """
-        whole = self.net().positive()
+        every_row = self.net().positive()
         left: dict[tuple[int, int, int], int] = {}
         for name, n in zip(those._names(), those.rows.counts.tolist(), strict=True):
             left[name] = left.get(name, 0) + n
-        inside = np.zeros(len(whole), np.int64)
-        named = whole.slices.get(key, np.full(len(whole), None, dtype=object))
-        for row, name in enumerate(whole._names()):
+        inside = np.zeros(len(every_row), np.int64)
+        named = every_row.slices.get(key, np.full(len(every_row), None, dtype=object))
+        for row, name in enumerate(every_row._names()):
             if named[row] is None and name in left:
-                inside[row] = min(left[name], int(whole.rows.counts[row]))
+                inside[row] = min(left[name], int(every_row.rows.counts[row]))
                 left[name] -= inside[row]
-        moved = whole.take(inside > 0)
+        moved = every_row.take(inside > 0)
         moved = SampleRows(moved.rows.counted(inside[inside > 0]), moved.starts, dict(moved.slices))
         moved.slices[key] = np.full(len(moved), value, dtype=object)
         rest = SampleRows(
-            whole.rows.counted(whole.rows.counts - inside), whole.starts, whole.slices
+            every_row.rows.counted(every_row.rows.counts - inside),
+            every_row.starts,
+            every_row.slices,
         )
         return SampleRows.together([rest.positive(), moved])
 
@@ -204,14 +201,14 @@ class SampleRows:
                 str(key): unpack_names(arrays, f"slice{number}", len(rows))
                 for number, key in enumerate(about["slices"])
             }
-            whole = cls(rows, arrays["starts"] + int(about["from"]), slices)
+            unpacked = cls(rows, arrays["starts"] + int(about["from"]), slices)
             n_classes = rows.scores.shape[1]
         except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
             raise PackingError(f"not sampled rows: {error!r}") from error
-        lengths = {len(each) for each in (whole.starts, *slices.values())}
+        lengths = {len(each) for each in (unpacked.starts, *slices.values())}
         if not fits(rows, n_classes) or lengths != {len(rows)}:
             raise PackingError("Received sampled rows with invalid columns.")
-        return whole
+        return unpacked
 
     def _content(self) -> U64:
         """Hash everything that distinguishes rows of one id, their place included."""

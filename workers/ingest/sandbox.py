@@ -1,6 +1,6 @@
 """Sandbox: reduces one entry at a time in a disposable process, where an entry may kill its reader.
 
-An entry counts as a killer only after two deaths: a process dies of it, and then a fresh process dies of it again. The
+An entry counts as a killer only after two deaths: a process dies of it, and then a new process dies of it again. The
 process is spawned rather than forked, because the worker has threads and its memory would count against the limit.
 """
 

@@ -37,7 +37,7 @@ class SliceNames:
     def __init__(self, read: ReadSlices = no_slices, most: int = NO_LIMIT):
         self._read = read
         self._most = most
-        self._held: dict[tuple[str, str], dict[str, set[str]]] = {}
+        self._by_model: dict[tuple[str, str], dict[str, set[str]]] = {}
 
     def name(self, config: ModelConfig, key: str, value: str) -> str:
         """Return the value under which rows of `value` are counted: itself, or `other`."""
@@ -85,9 +85,9 @@ class SliceNames:
 
     def _values(self, config: ModelConfig) -> dict[str, set[str]]:
         model = (config.key, config.generation)
-        if model not in self._held:
-            known = self._held[model] = {}
+        if model not in self._by_model:
+            known = self._by_model[model] = {}
             for each in self._read(config):
                 key, _, value = each.partition(":")
                 known.setdefault(key, set()).add(value)
-        return self._held[model]
+        return self._by_model[model]

@@ -1,7 +1,7 @@
 """When the models of a partition need housekeeping next, so that a pass examines these alone.
 
 Panes age at known times. Between them a model is examined again if a commit has changed anything of it, if its settings have changed, or
-if another worker may have. The times are kept in memory: a worker that takes a partition over examines every model once.
+if another worker may have. The times are cached in memory: a worker that takes a partition over examines every model once.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class DueTimes:
 
 
 def next_due_s(
-    config: ModelConfig, now_s: float, seen_to_s: float, compact_after_s: float
+    config: ModelConfig, now_s: float, merged_to_s: float, compact_after_s: float
 ) -> float:
     """Return when a model's panes reach their next age, in seconds since the epoch; infinity if they do not age.
 
     Parameters
     ----------
     now_s : of the examination
-    seen_to_s : everything received before this time was merged then
+    merged_to_s : everything received before this time was merged then
     compact_after_s : age at which days are merged; 0 for never
 
     Examples
@@ -68,7 +68,7 @@ def next_due_s(
     pane_s = config.pane_s
     times = [math.inf]
     if config.label_horizon_s is not None:
-        times.append(_next(seen_to_s, config.label_horizon_s, pane_s))
+        times.append(_next(merged_to_s, config.label_horizon_s, pane_s))
     if config.retention_s is not None:
         times.append(_next(now_s, config.retention_s, pane_s))
     if compact_after_s and DAY_S % pane_s == 0 and pane_s != DAY_S:

@@ -34,7 +34,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "alarm_map": {"holds": dict},
 }
 _NONE = type(None)
-_HELD: dict[str, dict[str, Any]] = {
+_CONTENTS: dict[str, dict[str, Any]] = {
     "baseline": {
         "slice": (str, _NONE),
         "clock": str,
@@ -70,8 +70,8 @@ def shaped(line: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(kind, str) or kind not in _SHAPES:
         raise EntryError(f"an export has no lines of type {json.dumps(kind)[:40]}")
     _check(line, _SHAPES[kind], kind)
-    if kind in _HELD:
-        _check(line["holds"], _HELD[kind], kind)
+    if kind in _CONTENTS:
+        _check(line["holds"], _CONTENTS[kind], kind)
     if kind == "pane" and not 0 <= line["start"] <= LAST_SECOND:
         raise EntryError(f"a pane starts between 0 and {LAST_SECOND}")
     if kind == "sample":

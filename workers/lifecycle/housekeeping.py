@@ -95,10 +95,10 @@ class Housekeeping:
         self._forget_gone_models(configs)
         due = self._due.due(configs, self._fencing.take_changed(), now_s)
         self._failed.clear()
-        seen_to_s = self._seen_to_s()
+        merged_to_s = self._merged_to_s()
         age_s = self._settings.compact_after_s
         self._examined = [
-            (config, next_due_s(config, now_s, min(now_s, seen_to_s), age_s)) for config in due
+            (config, next_due_s(config, now_s, min(now_s, merged_to_s), age_s)) for config in due
         ]
         self.seal(progress, due)
         self.merge_days(progress, due)
@@ -111,7 +111,7 @@ class Housekeeping:
         configs: list[ModelConfig] | None = None,
     ) -> int:
         """Seal the cohorts that reached their model's label horizon; return their number. Default: of every model."""
-        now_s = self._seen_to_s()
+        now_s = self._merged_to_s()
         return self._of_each(lambda config: self._seal(config, now_s, progress), configs)
 
     def _seal(self, config: ModelConfig, now_s: float, progress: Callable[[], None]) -> int:
@@ -155,7 +155,7 @@ class Housekeeping:
         if commit is not None:
             self._fencing.send(commit, self._fencing.new_token())
 
-    def _seen_to_s(self) -> float:
+    def _merged_to_s(self) -> float:
         """Return the time before which everything received is merged: now, or the arrival of the first waiting entry."""
         waiting = self._node.xrange(self._keys.stream, f"({self._fencing.cursor.id}", "+", count=1)
         if not waiting:

@@ -56,7 +56,7 @@ class PaneRemoval:
             return 0
         found = self._node.hgetall(self._keys.marks(*name))
         if boundary > int(found.get(KEPT_FROM.encode(), 0)):
-            self._mark_kept(config, boundary)
+            self._mark_retained(config, boundary)
         n_removed = 0
         for some in _in_runs(self._panes_before(config, found, boundary)):
             progress()
@@ -69,7 +69,7 @@ class PaneRemoval:
         self._removed_to[name] = boundary
         return n_removed
 
-    def _mark_kept(self, config: ModelConfig, boundary: int) -> None:
+    def _mark_retained(self, config: ModelConfig, boundary: int) -> None:
         commit = Commit(self._keys)
         commit.set_fields(
             self._keys.marks(config.key, config.generation), {KEPT_FROM: str(boundary)}

@@ -43,9 +43,9 @@ class ImportedSamples:
         if not self._are_stored:
             return
         model = (self._config.key, self._config.generation)
-        held = self._samples[SampleKey(*model, line["day"], line["sealed"])]
+        sample_of_day = self._samples[SampleKey(*model, line["day"], line["sealed"])]
         if line["packed"] is None:
-            held.fall_to(line["halvings"])
+            sample_of_day.fall_to(line["halvings"])
             return
         rows = SampleRows.unpack(b64decode(line["packed"], validate=True))
         spec = self._numerics.spec(self._config)
@@ -53,7 +53,7 @@ class ImportedSamples:
             raise PackingError("Received a sample of another model.")
         if not is_possible(Sample.of_rows(spec, rows.rows, 0, WINDOW_BYTES).rows):
             raise PackingError("Received a sample with invalid predictions.")
-        held.add(rows, line["halvings"])
+        sample_of_day.add(rows, line["halvings"])
 
     def of_pane(self, key: PaneKey, packed: bytes) -> None:
         """Add the sample of a pane of format 1; raise PackingError where it is damaged.
@@ -63,15 +63,15 @@ class ImportedSamples:
         sample = Sample.unpack(self._numerics.spec(self._config), packed)
         if not self._are_stored:
             return
-        held = self._samples[SampleKey.of(key)]
+        sample_of_day = self._samples[SampleKey.of(key)]
         name = plain_slice(key.slice)
         rows = SampleRows.of_sample(sample, key.start_s, {})
         if name == ALL_ROWS:
-            held.add(rows, sample.halvings)
+            sample_of_day.add(rows, sample.halvings)
             return
-        stored = held.all_rows()
+        stored = sample_of_day.all_rows()
         if stored is not None:
-            held.replace(stored.labelled(rows, *name.split(":", 1)))
+            sample_of_day.replace(stored.labelled(rows, *name.split(":", 1)))
 
     def write(self, commit: Commit, token: bytes) -> None:
         """Write all changes into a commit."""

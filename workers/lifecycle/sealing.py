@@ -124,13 +124,18 @@ class Sealing:
 
         Of a cohort past retention some panes may have been removed: it is not sealed any more.
         """
-        whole = Watermarks.of(ALL_ROWS, marks)
-        starts = sorted({whole.start(start) for each in panes_by_slice.values() for start in each})
-        cohorts = (SealedCohort(start, whole.length(start, config.pane_s)) for start in starts)
+        marks_of_all = Watermarks.of(ALL_ROWS, marks)
+        starts = sorted(
+            {marks_of_all.start(start) for each in panes_by_slice.values() for start in each}
+        )
+        cohorts = (
+            SealedCohort(start, marks_of_all.length(start, config.pane_s)) for start in starts
+        )
         return [
             each
             for each in cohorts
-            if each.start_s >= whole.sealed_to and whole.kept_from < each.end_s <= until_s
+            if each.start_s >= marks_of_all.sealed_to
+            and marks_of_all.kept_from < each.end_s <= until_s
         ]
 
     def _seal(

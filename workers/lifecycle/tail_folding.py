@@ -73,12 +73,12 @@ class TailFolding:
             if not self._node.hexists(versions, str(start_s)):
                 continue  # removed past its retention, before the pane of all rows: no list would name it any more
             name = self._keys.pane(PaneKey(*model, slice_, start_s))
-            held = divided(self._node.hgetall(name))[0]
-            pane = self._numerics.of_parts(spec, held)
+            stored = divided(self._node.hgetall(name))[0]
+            pane = self._numerics.of_parts(spec, stored)
             rows.fill_into(pane, slice_, lambda: self._numerics.empty(spec))
             parts = pane.parts()
-            changed = {part: data for part, data in parts.items() if held.get(part) != data}
-            gone = [part for part in held if part not in parts]
+            changed = {part: data for part, data in parts.items() if stored.get(part) != data}
+            gone = [part for part in stored if part not in parts]
             if changed:
                 commit.set_fields(name, changed)
             if gone:

@@ -76,7 +76,7 @@ class _Calls:
         assert alarm.changed is not None
         self._config, self._policy, self._window = config, settings.policy, window
         self._scope, self._slice = parts_of(alarm.name)
-        self._whole, self._later = alarm.changed
+        self._since_change, self._later = alarm.changed
 
     def updates(self, first: UnitTable, later: UnitTable, band: Tolerance) -> list[Update] | str:
         """Return the candidates of the model's task, or the reason why there are none."""
@@ -85,10 +85,11 @@ class _Calls:
         fitted = self._temperature()
         if fitted["temperature"] is None:
             return f"Collect more labels: no temperature can be fitted to the cohorts since the change. {fitted['detail']}"
-        whole, after = (
-            self._at_temperature(pane, fitted["temperature"]) for pane in (self._whole, self._later)
+        changed, after = (
+            self._at_temperature(pane, fitted["temperature"])
+            for pane in (self._since_change, self._later)
         )
-        return [softmax_update(fitted["temperature"], whole, after, band)]
+        return [softmax_update(fitted["temperature"], changed, after, band)]
 
     def named(self, advice: dict[str, Any]) -> dict[str, Any]:
         """Return the recommendation with the call that returns its numbers, and with the request that makes the map."""
@@ -126,7 +127,9 @@ class _Calls:
         self, first: UnitTable, later: UnitTable, band: Tolerance
     ) -> list[Update] | str:
         """Return updates of the score as sent, each with the parameters of its call."""
-        whole = _as_many(unit_table(self._whole, self._policy), first.n_units + later.n_units)
+        changed = _as_many(
+            unit_table(self._since_change, self._policy), first.n_units + later.n_units
+        )
         after = _as_many(unit_table(self._later, self._policy), later.n_units)
         fitted, platt = self._temperature(), self._platt()
         named: dict[str, tuple[int, dict[str, float] | None]] = {
@@ -136,7 +139,7 @@ class _Calls:
         }
         return [
             replace(each, n_parameters=named[each.action][0], parameters=named[each.action][1])
-            for each in cox_updates(_less(whole, after), after, band)
+            for each in cox_updates(_less(changed, after), after, band)
             if named[each.action][1] is not None
         ]
 
@@ -154,7 +157,7 @@ class _Calls:
 
     @property
     def _inputs(self) -> Inputs:
-        return Inputs(self._config, self._window, self._whole)
+        return Inputs(self._config, self._window, self._since_change)
 
     def _at_temperature(self, pane: Pane, fitted: float) -> UnitTable:
         """Return the detector's table of the stored sample's rows at a temperature."""
@@ -173,10 +176,10 @@ def _one(name: str, value: float | None) -> dict[str, float] | None:
     return None if value is None else {name: value}
 
 
-def _less(whole: UnitTable, part: UnitTable) -> UnitTable:
+def _less(total: UnitTable, part: UnitTable) -> UnitTable:
     """Return the table of the cohorts that are not in the part; rounding leaves nothing below 0."""
-    weight = np.maximum(whole.weight - part.weight, 0.0)
-    columns = np.maximum(whole.columns - part.columns, 0.0)
+    weight = np.maximum(total.weight - part.weight, 0.0)
+    columns = np.maximum(total.columns - part.columns, 0.0)
     columns[0] = weight
     columns[1:3] = np.minimum(columns[1:3], weight)
     return UnitTable(*columns)

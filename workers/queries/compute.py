@@ -181,8 +181,10 @@ class Compute:
         if windows is None or not query.needs.changed:
             return view
         wanted = tuple(sorted(query.needs.changed))
-        whole, later = (self._panes.merged(config, slice_, each, wanted).merged for each in windows)
-        return replace(view, changed=(whole, later))
+        since_change, later = (
+            self._panes.merged(config, slice_, each, wanted).merged for each in windows
+        )
+        return replace(view, changed=(since_change, later))
 
 
 class _Other(NamedTuple):

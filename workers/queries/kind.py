@@ -17,7 +17,7 @@ from calibrant_server.workers.queries import kinds
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Dated, Window
+from calibrant_server.workers.store.windows import DatedPane, Window
 
 Q = TypeVar("Q", bound=Query)
 Result = dict[str, object]
@@ -54,7 +54,7 @@ class Inputs:
     config: ModelConfig
     window: Window
     merged: Any = None
-    panes: list[Dated] = field(default_factory=list)
+    panes: list[DatedPane] = field(default_factory=list)
     of_alarm: AlarmView | None = None
     of_records: WindowRecords | None = None
     seed: int = SEED

@@ -32,7 +32,7 @@ from calibrant_server.workers.store.connection import Store
 
 log = logging.getLogger(__name__)
 
-_REPLY_KEPT_S = 60
+_REPLY_TTL_S = 60
 _POP_S = 0.5
 _CLAIM_S = 30
 # Results are cached under the version of their state and never become wrong: the time only bounds the memory.
@@ -125,7 +125,7 @@ class QueryServer:
 
     def _send(self, request: QueryRequest, reply: Reply, is_new: bool = True) -> None:
         element = request.digest.encode() + b" " + reply.to_bytes()
-        call = ("push", [request.reply_to], [element, MAX_QUERIES, _REPLY_KEPT_S])
+        call = ("push", [request.reply_to], [element, MAX_QUERIES, _REPLY_TTL_S])
         with self._store.client.pipeline(transaction=False) as pipe:
             if is_new and reply.status in _CACHED:
                 self._keep(pipe, request, reply)

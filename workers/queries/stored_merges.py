@@ -91,10 +91,12 @@ class StoredMerges:
         values += [word for name in wanted for word in (name, state + packed.get(name, b""))]
         named = [keys.merge(member), keys.merge_times, keys.merge_bytes]
         try:
-            held = run_script(node, "keep_merge", named, [member, time.time(), state, *values])
-            while held > self._most_bytes:
+            total_bytes = run_script(
+                node, "keep_merge", named, [member, time.time(), state, *values]
+            )
+            while total_bytes > self._most_bytes:
                 oldest = node.zrange(keys.merge_times, 0, _DROPPED_AT_ONCE - 1)
-                held = drop_merges(node, keys, [each.decode() for each in oldest])
+                total_bytes = drop_merges(node, keys, [each.decode() for each in oldest])
         except RedisError as error:
             # A full store has no room for a cache.
             log.info("merge_not_stored error=%s", error)

@@ -126,7 +126,7 @@ class Versions:
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
-        self._kept: LRUCache[str, dict[bytes, bytes]] = LRUCache(_MAX_SLICES)
+        self._by_slice: LRUCache[str, dict[bytes, bytes]] = LRUCache(_MAX_SLICES)
 
     async def state_version(
         self, config: ModelConfig, slice_: str, window: Window, needs: Needs = PANES
@@ -144,7 +144,7 @@ class Versions:
             reads.hgetall(name)
             reads.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
             stored, marks = await reads.run_async(self._client)
-            self._kept[name] = stored
+            self._by_slice[name] = stored
         return SliceState.of(needs, config, slice_, stored, Watermarks.read(marks), alarm)
 
     async def unchanged_state(
@@ -181,7 +181,7 @@ class Versions:
 
     def _known(self, name: str, last: bytes | None) -> dict[bytes, bytes] | None:
         """Return the panes' versions read before, if nothing has changed since."""
-        stored = self._kept.get(name)
+        stored = self._by_slice.get(name)
         if stored is None or last is None or stored.get(LAST_CHANGE.encode()) != last:
             return None
         return stored

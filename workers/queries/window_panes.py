@@ -31,8 +31,8 @@ from calibrant_server.workers.queries.window_state import (
     PanesDamaged,
     Part,
     Place,
-    Seen,
     Wanted,
+    WindowSnapshot,
     WindowState,
     parts_of,
 )
@@ -42,7 +42,7 @@ from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import plain_slice
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, fields_of
-from calibrant_server.workers.store.windows import Dated, Window
+from calibrant_server.workers.store.windows import DatedPane, Window
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class _Gathering:
     ----------
     panes : by start, with their versions
     merges : by part
-    parts : of the window as last seen
+    parts : of the window as last read
     """
 
     place: Place
@@ -77,10 +77,10 @@ class WindowPanes:
     def __init__(self, store: Store, numerics: Numerics):
         self._store = store
         self._numerics = numerics
-        self._kept: LruCache[Any, Any] = LruCache(
+        self._cached: LruCache[Any, Any] = LruCache(
             store.settings.pane_cache_bytes, lambda each: int(each.size_of())
         )
-        self._samples = WindowSamples(store, numerics, self._kept)
+        self._samples = WindowSamples(store, numerics, self._cached)
         self._windows: LruCache[Any, Any] = LruCache(_MAX_WINDOWS)
         self._changing: LruCache[Any, bytes] = LruCache(64 * _MAX_WINDOWS)
         self._stored = StoredMerges(store, numerics)
@@ -88,9 +88,9 @@ class WindowPanes:
     def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
         """Return the name of the state, and no pane."""
         place = Place(config, slice_, window, None)
-        seen = self._look(place, [], {})
-        name = name_state(config, slice_, seen.window, {}, seen.marks, alarm)
-        return WindowState(name, [], seen.window, seen.marks)
+        snapshot = self._look(place, [], {})
+        name = name_state(config, slice_, snapshot.window, {}, snapshot.marks, alarm)
+        return WindowState(name, [], snapshot.window, snapshot.marks)
 
     def each(
         self, config: ModelConfig, slice_: str, window: Window, wanted: Wanted, alarm: bytes = b""
@@ -98,18 +98,18 @@ class WindowPanes:
         """Return the panes separately."""
         place = Place(config, slice_, window, wanted)
         loaded: dict[int, tuple[bytes, LoadedPane]] = {}
-        seen = self._look(place, [], loaded)
-        for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
-            missing = self._missing(place, seen.versions.items(), loaded)
+        snapshot = self._look(place, [], loaded)
+        for _ in range(_TRIES + len(snapshot.versions) // _PANES_A_RUN):
+            missing = self._missing(place, snapshot.versions.items(), loaded)
             if not missing:
-                state = seen.state(place, alarm)
+                state = snapshot.state(place, alarm)
                 for start, length in state.spans:
                     version, each = loaded[start]
-                    self._kept.put((*place.name, ((start, version),)), each)
-                    state.panes.append(Dated(start, length, each.pane))
-                if self._with_samples(place, seen, state):
+                    self._cached.put((*place.name, ((start, version),)), each)
+                    state.panes.append(DatedPane(start, length, each.pane))
+                if self._with_samples(place, snapshot, state):
                     return state
-            seen = self._look(place, missing, loaded)
+            snapshot = self._look(place, missing, loaded)
         raise RuntimeError("the window changed faster than it could be read")
 
     def merged(
@@ -118,47 +118,49 @@ class WindowPanes:
         """Return the merge of the panes. Results must not change it: it is cached."""
         place = Place(config, slice_, window, wanted)
         gathering = _Gathering(place)
-        seen = self._look(place, [], gathering.panes)
-        for _ in range(_TRIES + len(seen.versions) // _PANES_A_RUN):
-            version = seen.state(place, b"").version
-            whole = self._windows.get((version, wanted))
-            missing = [] if whole is not None else self._gather(gathering, seen)
-            if not missing and whole is None:
+        snapshot = self._look(place, [], gathering.panes)
+        for _ in range(_TRIES + len(snapshot.versions) // _PANES_A_RUN):
+            version = snapshot.state(place, b"").version
+            merge = self._windows.get((version, wanted))
+            missing = [] if merge is not None else self._gather(gathering, snapshot)
+            if not missing and merge is None:
                 parts = [gathering.merges[part].pane for part in gathering.parts]
-                whole = self._whole(place, seen, parts)
-                if whole is not None:
-                    self._windows.put((version, wanted), whole)
-            if whole is not None:
-                return seen.state(place, alarm, merged=whole)
-            seen = self._look(place, missing, gathering.panes)
+                merge = self._merge_with_sample(place, snapshot, parts)
+                if merge is not None:
+                    self._windows.put((version, wanted), merge)
+            if merge is not None:
+                return snapshot.state(place, alarm, merged=merge)
+            snapshot = self._look(place, missing, gathering.panes)
         raise RuntimeError("the window changed faster than it could be read")
 
-    def _whole(self, place: Place, seen: Seen, parts: list[Any]) -> Any:
+    def _merge_with_sample(self, place: Place, snapshot: WindowSnapshot, parts: list[Any]) -> Any:
         """Return the merge of panes with its sample; None if the window changed while the sample was read."""
-        whole = self._merge(place.config, parts)
+        merge = self._merge(place.config, parts)
         if not (place.wants_sample and self._samples.are_stored(place.config)):
-            return whole
-        if place.leaves_sample_out(whole.counts["n_labelled"]):
-            return whole
+            return merge
+        if place.leaves_sample_out(merge.counts["n_labelled"]):
+            return merge
         try:
-            days = self._samples.days(place.config, place.slice, seen.marks, seen.versions)
+            days = self._samples.days(place.config, place.slice, snapshot.marks, snapshot.versions)
         except SampleChangedError:
             return None
         except SampleDamaged as error:
-            raise _damaged_sample(place, seen, error) from error
+            raise _damaged_sample(place, snapshot, error) from error
         spec = self._numerics.spec(place.config)
-        return whole.replace_sample(merged_sample(spec, days, WINDOW_BYTES))
+        return merge.replace_sample(merged_sample(spec, days, WINDOW_BYTES))
 
-    def _with_samples(self, place: Place, seen: Seen, state: WindowState) -> bool:
+    def _with_samples(self, place: Place, snapshot: WindowSnapshot, state: WindowState) -> bool:
         """Give each pane of a state its sample; return False if the window changed meanwhile."""
         if not (place.wants_sample and self._samples.are_stored(place.config)):
             return True
         try:
-            found = self._samples.panes(place.config, place.slice, seen.marks, seen.versions)
+            found = self._samples.panes(
+                place.config, place.slice, snapshot.marks, snapshot.versions
+            )
         except SampleChangedError:
             return False
         except SampleDamaged as error:
-            raise _damaged_sample(place, seen, error) from error
+            raise _damaged_sample(place, snapshot, error) from error
         # The cached panes stay as they are: their sample counts for the cache of days.
         state.panes[:] = [
             each._replace(pane=each.pane.copy().replace_sample(found[each.start_s]))
@@ -166,17 +168,17 @@ class WindowPanes:
         ]
         return True
 
-    def _gather(self, gathering: _Gathering, seen: Seen) -> list[int]:
+    def _gather(self, gathering: _Gathering, snapshot: WindowSnapshot) -> list[int]:
         """Merge the parts whose panes are all loaded; return the panes that others lack."""
-        if gathering.versions != seen.versions:
-            gathering.versions, gathering.parts = seen.versions, parts_of(seen.versions)
-            self._find_stored(gathering, seen)
+        if gathering.versions != snapshot.versions:
+            gathering.versions, gathering.parts = snapshot.versions, parts_of(snapshot.versions)
+            self._find_stored(gathering, snapshot)
         missing: list[int] = []
         for part in gathering.parts:
             self._resolve(gathering, part, missing)
         return missing
 
-    def _find_stored(self, gathering: _Gathering, seen: Seen) -> None:
+    def _find_stored(self, gathering: _Gathering, snapshot: WindowSnapshot) -> None:
         """Load merges that are not in memory from the store, the largest that it has."""
         place = gathering.place
         if not self._stored.supports(place.parts):
@@ -189,14 +191,14 @@ class WindowPanes:
             )
             for part, pane in found.items():
                 merge = gathering.merges[part] = LoadedPane.of(pane)
-                self._kept.put((*place.name, part.panes), merge)
+                self._cached.put((*place.name, part.panes), merge)
             sought = [each for part in sought if part not in found for each in part.smaller]
 
     def _is_sought(self, gathering: _Gathering, part: Part) -> bool:
         return (
             self._is_stored(gathering, part)
             and part not in gathering.merges
-            and self._kept.get((*gathering.place.name, part.panes)) is None
+            and self._cached.get((*gathering.place.name, part.panes)) is None
         )
 
     @staticmethod
@@ -209,7 +211,7 @@ class WindowPanes:
         if part in gathering.merges:
             return gathering.merges[part]
         place = gathering.place
-        found = self._kept.get((*place.name, part.panes))
+        found = self._cached.get((*place.name, part.panes))
         if found is None and part.is_pane:
             lacking = self._missing(place, part.panes, gathering.panes)
             missing += lacking
@@ -219,7 +221,7 @@ class WindowPanes:
         if found is not None:
             gathering.merges[part] = found
             if part in gathering.parts:
-                self._kept.put((*place.name, part.panes), found)
+                self._cached.put((*place.name, part.panes), found)
         return found
 
     def _merged(self, gathering: _Gathering, part: Part, missing: list[int]) -> LoadedPane | None:
@@ -250,8 +252,8 @@ class WindowPanes:
         changes = changes or earlier not in (None, part.state)
         for each, loaded in zip(part.smaller, smaller, strict=True):
             known = (*place.name, each.panes)
-            if self._kept.get(known) is None and (changes or not each.is_pane):
-                self._kept.put(known, LoadedPane.of(loaded.pane.compact()))
+            if self._cached.get(known) is None and (changes or not each.is_pane):
+                self._cached.put(known, LoadedPane.of(loaded.pane.compact()))
 
     def _merge(self, config: ModelConfig, panes: list[Any]) -> Any:
         return self._numerics.window(self._numerics.spec(config)).merge_all(panes)
@@ -267,7 +269,7 @@ class WindowPanes:
         for start, version in versions:
             if start in loaded and loaded[start][0] == version:
                 continue
-            stored = self._kept.get((*place.name, ((start, version),)))
+            stored = self._cached.get((*place.name, ((start, version),)))
             if stored is None:
                 missing.append(start)
             else:
@@ -276,7 +278,7 @@ class WindowPanes:
 
     def _look(
         self, place: Place, missing: list[int], loaded: dict[int, tuple[bytes, LoadedPane]]
-    ) -> Seen:
+    ) -> WindowSnapshot:
         """Read current versions and marks, and of the same moment a run of the missing panes."""
         config = place.config
         partition = self._store.keys.partition_of(config.key)
@@ -303,7 +305,7 @@ class WindowPanes:
                 damaged.append(_described(place, start, marks.length(start, config.pane_s), error))
         if damaged:
             raise PanesDamaged(damaged)
-        return Seen(window, versions, marks)
+        return WindowSnapshot(window, versions, marks)
 
     def _decode(self, place: Place, reply: Any, tail: dict[bytes, bytes]) -> LoadedPane:
         if place.parts is None:
@@ -319,11 +321,11 @@ class WindowPanes:
         return LoadedPane.of(pane.compact())
 
 
-def _damaged_sample(place: Place, seen: Seen, error: SampleDamaged) -> PanesDamaged:
+def _damaged_sample(place: Place, snapshot: WindowSnapshot, error: SampleDamaged) -> PanesDamaged:
     pane_s = place.config.pane_s
     return PanesDamaged(
         [
-            _described(place, start, seen.marks.length(start, pane_s), error)
+            _described(place, start, snapshot.marks.length(start, pane_s), error)
             for start in error.starts
         ]
     )

@@ -21,7 +21,7 @@ from calibrant_server.workers.store.merge_index import state_of
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import DAY_S, Watermarks
-from calibrant_server.workers.store.windows import Dated, Window
+from calibrant_server.workers.store.windows import DatedPane, Window
 
 _PANE_OVERHEAD_BYTES = 2000
 SAMPLE = "sample"
@@ -104,7 +104,7 @@ class WindowState:
     spans: list[tuple[int, int]]
     window: Window
     marks: Watermarks
-    panes: list[Dated] = field(default_factory=list)
+    panes: list[DatedPane] = field(default_factory=list)
     merged: Any = None
 
 
@@ -145,7 +145,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Seen:
+class WindowSnapshot:
     """Versions of the window's panes by start and the slice's marks, at one moment."""
 
     window: Window

@@ -1,4 +1,4 @@
-"""Keys of callers that were created through the API: one hash for all tenants, read whole by every service process.
+"""Keys of callers that were created through the API: one hash for all tenants, which every service process reads completely.
 
 Only the SHA-256 of a key is stored. A counter in the same hash changes with every change, so that a process that looks
 every few seconds reads one field while nothing changes.

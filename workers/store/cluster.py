@@ -31,7 +31,7 @@ _MIN_READ_INTERVAL_S = 0.1
 _CHANGED = frozenset({"ASK", "CLUSTERDOWN", "MOVED", "TRYAGAIN"})
 _WITHOUT_KEY = frozenset({"CONFIG GET", "INFO", "PING", "TIME"})
 # Two words: under one name the client library would parse the reply into another form.
-_ASK_SLOTS = ("CLUSTER", "SLOTS")
+_CLUSTER_SLOTS = ("CLUSTER", "SLOTS")
 
 
 class SlotMap:
@@ -51,7 +51,7 @@ class SlotMap:
 
     @property
     def candidates(self) -> list[Node]:
-        """Nodes to ask for the map. The one that responded last comes first: another may hang."""
+        """Nodes from which to request the map. The one that responded last comes first: another may hang."""
         first = [] if self._reported_by is None else [self._reported_by]
         return list(dict.fromkeys([*first, *self.masters, *self._hosts]))
 
@@ -132,7 +132,7 @@ def by_node(slots: SlotMap, commands: Sequence[Any], together: bool) -> dict[Nod
 
 
 def _no_map(problem: Exception | None) -> Exception:
-    """Return what to raise after no node told the map: a rejection as it is, for a server that is no cluster."""
+    """Return what to raise after no node returned the map: a rejection as it is, for a server that is no cluster."""
     if isinstance(problem, ResponseError) and not is_of_the_connection(problem):
         rejection: Exception = problem
         return rejection
@@ -188,7 +188,7 @@ class ClusterClient(redis.Redis):  # type: ignore[misc]
         problem: Exception | None = None
         for node in self.slots.candidates:
             try:
-                self.slots.learn(self.node(node).execute_command(*_ASK_SLOTS), node)
+                self.slots.learn(self.node(node).execute_command(*_CLUSTER_SLOTS), node)
                 return
             except (RedisError, OSError) as error:
                 problem = error
@@ -275,7 +275,7 @@ class AsyncClusterClient(redis.asyncio.Redis):  # type: ignore[misc]
         problem: Exception | None = None
         for node in self.slots.candidates:
             try:
-                reply = await self.node(node).execute_command(*_ASK_SLOTS)
+                reply = await self.node(node).execute_command(*_CLUSTER_SLOTS)
                 self.slots.learn(reply, node)
                 return
             except (RedisError, OSError) as error:

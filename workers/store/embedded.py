@@ -138,7 +138,7 @@ class EmbeddedServer:
     @property
     def is_running(self) -> bool:
         """Whether a server of this directory responds."""
-        return self._answers()
+        return self._responds()
 
     def _let_go(self) -> None:
         """Wait for a server that another process stops, as its parent must."""
@@ -159,7 +159,7 @@ class EmbeddedServer:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 # A server runs, or another process is starting one.
-                if self._answers():
+                if self._responds():
                     self.adopted = True
                     self._set_fsync()
                     return
@@ -189,7 +189,7 @@ class EmbeddedServer:
                 # Its own session: an interrupt at the terminal must not stop it before the workers have finished.
                 start_new_session=True,
             )  # fmt: skip
-        while not self._answers():
+        while not self._responds():
             if self._process.poll() is not None:
                 raise EmbeddedServerError(f"the private server did not start: {self._last_words()}")
             if time.monotonic() > deadline:
@@ -223,7 +223,7 @@ class EmbeddedServer:
         while not self._stop.wait(_WATCH_S):
             if self._process is not None and self._process.poll() is None:
                 continue
-            if self._answers():
+            if self._responds():
                 continue
             try:
                 log.warning("embedded_store_restarted")
@@ -281,7 +281,7 @@ class EmbeddedServer:
             shutil.rmtree(Path(noted.read_text(encoding="utf-8")).parent, ignore_errors=True)
             noted.unlink()
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         return self._send(b"PING\r\n").startswith(b"+PONG")
 
     def _set_fsync(self) -> None:

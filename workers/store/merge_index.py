@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from calibrant_server.workers.store.connection import run_script
 from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
-
-log = logging.getLogger(__name__)
 
 STATE_BYTES = 16
 # Field of a merge: its state, and the starts of its first and last pane.

@@ -1,4 +1,4 @@
-"""What operators ask about a partition: its backlog, whether it advances, and what waits for them."""
+"""State of a partition for operators: its backlog, whether it advances, and what waits for them."""
 
 from __future__ import annotations
 

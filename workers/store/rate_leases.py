@@ -1,6 +1,6 @@
 """Leases of request tokens: how many requests of a tenant or key one process may serve in the next second.
 
-The store has one bucket per subject. A process reports what it has spent and is told how much it may spend, a fair part of
+The store has one bucket per subject. A process reports what it has spent and receives how much it may spend, a fair part of
 the bucket. Nothing is deducted before it is spent, so several processes together may exceed the rate by one lease each.
 """
 

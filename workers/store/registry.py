@@ -174,12 +174,12 @@ class Registry:
             The change concerns a property of panes.
         """
         partition = self._keys.of_model(config.key)
-        seen = await self._client.hget(partition.models, config.key)
-        current = None if seen is None else ModelConfig.from_json(seen)
+        stored = await self._client.hget(partition.models, config.key)
+        current = None if stored is None else ModelConfig.from_json(stored)
         if (current.revision if current else None) != expected_revision:
             raise RevisionConflict(current)
         new = config.made_now() if current is None else _revised(current, config)
-        await self._write(self._put, [partition.models], [config.key, seen or b"", new.to_json()])
+        await self._write(self._put, [partition.models], [config.key, stored or b"", new.to_json()])
         return new
 
     async def restore(self, config: ModelConfig) -> None:
@@ -219,8 +219,8 @@ class Registry:
             The stored revision differs or is absent.
         """
         partition = self._keys.of_model(config.key)
-        seen = await self._client.hget(partition.models, config.key)
-        current = None if seen is None else ModelConfig.from_json(seen)
+        stored = await self._client.hget(partition.models, config.key)
+        current = None if stored is None else ModelConfig.from_json(stored)
         if current is None or (current.generation, current.revision) != (
             config.generation,
             config.revision,
@@ -231,7 +231,7 @@ class Registry:
         await self._write(
             self._delete,
             [partition.models, partition.stream, partition.bytes_in, partition.current_maps],
-            [config.key, seen, entry.n_bytes, *arguments],
+            [config.key, stored, entry.n_bytes, *arguments],
         )
 
     async def _write(self, script: Any, keys: Sequence[str], args: Sequence[Any]) -> None:

@@ -19,7 +19,7 @@ _OF_A_SOCKET = ("protocol", "socket_timeout", "socket_connect_timeout")
 
 
 class _Master:
-    """What a connection of redis-py asks of the pool that manages it. Questions to sentinels are rare: none stays connected."""
+    """The part of a connection pool that a connection of redis-py calls. Requests to sentinels are rare: none stays connected."""
 
     is_master = True
     check_connection = False

@@ -46,7 +46,7 @@ class Window:
         return {"from": rfc3339(self.from_at), "to": rfc3339(self.to_at)}
 
 
-class Dated(NamedTuple):
+class DatedPane(NamedTuple):
     """A pane with its position in time, in seconds."""
 
     start_s: int
@@ -88,7 +88,7 @@ def resolve(
         raise ValueError("now is needed where to is not given")
     end_us = _microseconds(end, "/to")
     # An explicit `to` is exclusive; the pane of `now` belongs to the window.
-    end_s = _up(end_us, pane_s) if to is not None else pane_start(end_us, pane_s) + pane_s
+    end_s = _round_up(end_us, pane_s) if to is not None else pane_start(end_us, pane_s) + pane_s
     start_s = _start(from_, window, end_us, pane_s)
     start_s, end_s = max(0, start_s), min(end_s, LAST_SECOND // pane_s * pane_s)
     if start_s >= end_s:
@@ -129,7 +129,7 @@ def _microseconds(at: datetime, pointer: str) -> int:
     return (since.days * 86_400 + since.seconds) * MICROSECONDS + since.microseconds
 
 
-def _up(at_us: int, pane_s: int) -> int:
+def _round_up(at_us: int, pane_s: int) -> int:
     return -(-at_us // (pane_s * MICROSECONDS)) * pane_s
 
 

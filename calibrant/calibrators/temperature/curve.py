@@ -67,13 +67,13 @@ class Curve:
         self.bins, self.min_count = bins, min_count
         block = profile.blocks["curve"]
         sums = block.sums.reshape(len(CURVE_SUMS), N_POLICIES, N_BETAS)[:, policy]
-        self.kept = dict(zip(CURVE_SUMS, sums, strict=True))
+        self.sums = dict(zip(CURVE_SUMS, sums, strict=True))
         self.n = int(block.counts[0].reshape(N_POLICIES, N_BETAS)[policy, 0])
         self.n_zero_probability = int(block.counts[1].reshape(N_POLICIES, N_BETAS)[policy, 0])
-        self.kept |= _curvature(profile, policy)
+        self.sums |= _curvature(profile, policy)
         self.unit_counts = _unit_counts(profile, policy)
-        self.weight = float(self.kept["weight"][0])
-        self.weight_all = float(self.kept["weight_all"][0])
+        self.weight = float(self.sums["weight"][0])
+        self.weight_all = float(self.sums["weight_all"][0])
         table = profile.blocks["tables"].sums.reshape(len(TABLE_SUMS), N_BETAS, TABLE_BINS)
         pooled = policy == 0
         correct_ratings = TABLE_SUMS.index(f"correct_{POLICIES[policy]}")
@@ -82,22 +82,22 @@ class Curve:
     @cached_property
     def nll_points(self) -> Floats:
         """NLL and two derivatives in log beta at the stored points, (3, betas)."""
-        value, d1, d2 = (self.kept[name] for name in ("nll", "nll_d1", "nll_d2"))
+        value, d1, d2 = (self.sums[name] for name in ("nll", "nll_d1", "nll_d2"))
         return np.stack([value, BETAS * d1, BETAS**2 * d2 + BETAS * d1]) / self.weight
 
     @cached_property
     def brier_points(self) -> Floats:
         """Brier score and its stored derivatives in log beta at the stored points, (3, betas), or (2, betas) of an older pane."""
-        value, d1 = self.kept["brier"], self.kept["brier_d1"]
+        value, d1 = self.sums["brier"], self.sums["brier_d1"]
         points = [value, BETAS * d1]
-        if "brier_d2" in self.kept:
-            points.append(BETAS**2 * self.kept["brier_d2"] + BETAS * d1)
+        if "brier_d2" in self.sums:
+            points.append(BETAS**2 * self.sums["brier_d2"] + BETAS * d1)
         return np.stack(points) / self.weight_all
 
     @property
     def precision(self) -> str:
         """Derivatives of the Brier score that the minimum was found with."""
-        return "second_derivative" if "brier_d2" in self.kept else "first_derivative"
+        return "second_derivative" if "brier_d2" in self.sums else "first_derivative"
 
     @cached_property
     def _nll(self) -> Hermite:
@@ -235,7 +235,7 @@ class Curve:
     def squares(self, objective: str, beta: float) -> float | None:
         """Return the sum over units of the squared derivative of `total` in beta; None if the profile does not store its terms."""
         name = f"{objective}_d1_squared"
-        return _between_points(self.kept[name], beta) if name in self.kept else None
+        return _between_points(self.sums[name], beta) if name in self.sums else None
 
     def variance(self, objective: str, beta: float) -> float | None:
         """Return the sandwich variance of the fitted beta by unit; None if the profile does not store its terms."""
@@ -245,7 +245,7 @@ class Curve:
 
     def squared_slope(self, beta: float) -> float:
         """Return `squares` of NLL."""
-        return _between_points(self.kept["nll_d1_squared"], beta)
+        return _between_points(self.sums["nll_d1_squared"], beta)
 
 
 def _between_points(squares: Floats, beta: float) -> float:

@@ -50,8 +50,8 @@ def moved_eces(
     total = before[0].sum()
 
     def by_bin(values: Floats) -> Floats:
-        whole = np.broadcast_to(values, score.shape).ravel()
-        summed = np.bincount(place.ravel(), whole, len(betas) * bins)
+        flat = np.broadcast_to(values, score.shape).ravel()
+        summed = np.bincount(place.ravel(), flat, len(betas) * bins)
         return np.asarray(total * summed.reshape(-1, bins), np.float64)
 
     return stored_ece(by_bin(size), by_bin(gap), min_count)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.temperature import BETAS, TABLE_BINS, TemperatureProfile
@@ -26,9 +25,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
 
-Floats = NDArray[np.float64]
 OBJECTIVES = ("nll", "brier", "ece")
-NEEDS = ("counts", "histograms", "temperature")
 # Above this number of rows the interpolation error of the profile (relative, below 2e-5) is under a thousandth of the standard
 # error of T, and a fit to the rows takes a tenth of a second.
 MAX_EXACT_ROWS = 1500
@@ -49,7 +46,7 @@ def fit_temperature(
 
     Parameters
     ----------
-    pane : Pane with the accumulators in `NEEDS`
+    pane : Pane with the accumulators `counts`, `histograms` and `temperature`
     objective : "nll" (recommended), "brier" or "ece"
     raters : label policy of the fit; T depends on it
     ci : nominal coverage of the interval, in [0.5, 1)
@@ -112,7 +109,7 @@ def fit_temperature(
         return exact | counted | {"method": "sample"}
     profile = pane["temperature"]
     assert isinstance(profile, TemperatureProfile)
-    found = _answer(
+    found = _result(
         about, lambda: Curve(profile, view.policy, bins, min_count), profile, view.policy
     )
     return found | (_limit(view, ci) if found["at_most"] is not None else {})
@@ -192,7 +189,7 @@ def fit_temperature_exact(
     counts.fill(filling)
     policy = View(Pane(spec), pane_query).policy
     about = _about(spec, counts.named(), objective, raters, ci, bins, min_count, "raw")
-    return _answer(
+    return _result(
         about, lambda: RowCurve(profile, filling, policy, bins, min_count), profile, policy
     )
 
@@ -273,7 +270,7 @@ def _nothing() -> dict[str, Any]:
     }
 
 
-def _answer(
+def _result(
     about: dict[str, Any], make: Any, profile: TemperatureProfile, policy: int
 ) -> dict[str, Any]:
     if not about["n"]:

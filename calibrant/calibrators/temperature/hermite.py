@@ -35,7 +35,7 @@ class Hermite:
 
     def __init__(self, points: Floats) -> None:
         self.points = points
-        self._kept: dict[tuple[int, int], scipy.interpolate.KroghInterpolator] = {}
+        self._interpolants: dict[tuple[int, int], scipy.interpolate.KroghInterpolator] = {}
 
     def __call__(self, log_beta: float, order: int = 0) -> float:
         """Return the interpolant or its derivative of that order."""
@@ -71,12 +71,12 @@ class Hermite:
     def _polynomial(self, near: slice) -> scipy.interpolate.KroghInterpolator:
         """Return the polynomial through some stored points, in log beta relative to the first."""
         name = near.start, near.stop
-        if name not in self._kept:
+        if name not in self._interpolants:
             x = np.repeat(LOG_BETAS[near] - LOG_BETAS[near.start], len(self.points))
-            self._kept[name] = scipy.interpolate.KroghInterpolator(
+            self._interpolants[name] = scipy.interpolate.KroghInterpolator(
                 x, self.points[:, near].T.ravel()
             )
-        return self._kept[name]
+        return self._interpolants[name]
 
 
 def window(log_beta: float, nodes: int) -> slice:

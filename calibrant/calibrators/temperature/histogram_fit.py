@@ -62,7 +62,7 @@ def fit_histogram_temperature(
             "/low", "range", f"Received low={low} and high={high}; expected 0 < low < high."
         )
     losses = HistogramLosses(histogram, options or EceOptions())
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
         "objective": objective,
         "range": [low, high],
         "temperature": None,
@@ -70,7 +70,7 @@ def fit_histogram_temperature(
     }
     before = losses.at(np.ones(2))
     if not np.isfinite(getattr(before, objective)):
-        return answer | {"before": None, "after": None, "reason": "no_data"}
+        return result | {"before": None, "after": None, "reason": "no_data"}
     if objective == "nll":
         found = {"temperature": _nll_temperature(losses, low, high)}
     else:
@@ -78,7 +78,7 @@ def fit_histogram_temperature(
     at = float(found["temperature"])
     after = losses.at(np.full(2, at))
     return (
-        answer
+        result
         | found
         | {"at_bound": at in (low, high), "before": _named(before), "after": _named(after)}
     )

@@ -184,10 +184,10 @@ def _cells_of(moments: Floats, rights: Floats, corner: Floats, width: float) -> 
 
 def merged(tables: Iterable[LogitCells]) -> LogitCells:
     """Return one table of several, as fine as the coarsest of them."""
-    whole = LogitCells.zero()
+    merged = LogitCells.zero()
     for table in tables:
-        whole.merge(table)
-    return whole
+        merged.merge(table)
+    return merged
 
 
 def error_estimates(

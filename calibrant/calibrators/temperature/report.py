@@ -72,7 +72,7 @@ def surface_report(
         "error_estimate": None,
     }
     if view.filling is not None:
-        batch = view.filling.whole
+        batch = view.filling.complete_batch
         return about | _of_rows(batch, "rows", view.counts["n_labelled"], grid, options, view)
     view.reject_histograms()
     part = view.pane["logits"]
@@ -150,8 +150,8 @@ def _table_of_case(view: View, part: Logits, case: str) -> LogitCells:
     places, counts, _ = known.filled()
     top = places - cases.layout.top_place(0)
     n = int(counts[0, (top >= 0) & (top < view.spec.n_classes)].sum())
-    held = 0 if table is None else int(table.counts[0].sum())
-    if table is None or held != n:
-        detail = f"logits of {held} of the {n} predictions of case {case[:60]!r} are stored; two temperatures need all"
+    n_stored = 0 if table is None else int(table.counts[0].sum())
+    if table is None or n_stored != n:
+        detail = f"logits of {n_stored} of the {n} predictions of case {case[:60]!r} are stored; two temperatures need all"
         raise NoResultError(NO_LOGITS, detail)
     return table

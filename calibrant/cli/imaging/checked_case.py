@@ -123,9 +123,9 @@ def on_grid(reference: Volume, shape: tuple[int, ...], volume: Volume) -> NDArra
     array, start = volume.array, (0,) * len(shape)
     if reference.affine is not None and volume.affine is not None and array.ndim == 3:
         to_reference = np.linalg.inv(reference.affine) @ volume.affine
-        whole = np.rint(to_reference)
-        difference = float(np.abs(reference.affine @ whole - volume.affine).max())
-        turned = np.abs(whole[:3, :3])
+        rounded = np.rint(to_reference)
+        difference = float(np.abs(reference.affine @ rounded - volume.affine).max())
+        turned = np.abs(rounded[:3, :3])
         if difference > MAX_AFFINE_DIFFERENCE or not (turned @ turned.T == np.eye(3)).all():
             difference = float(np.abs(reference.affine - volume.affine).max())
             detail = (
@@ -133,7 +133,7 @@ def on_grid(reference: Volume, shape: tuple[int, ...], volume: Volume) -> NDArra
                 "same grid. Nothing is resampled: export both on one grid."
             )
             raise InputFileError(volume.path, detail, "affine")
-        array, start = _turned(array, whole)
+        array, start = _turned(array, rounded)
     if array.shape == shape and not any(start):
         return array
     ends = [first + n for first, n in zip(start, array.shape, strict=True)]
@@ -147,14 +147,14 @@ def on_grid(reference: Volume, shape: tuple[int, ...], volume: Volume) -> NDArra
 
 
 def _turned(
-    array: NDArray[Any], whole: NDArray[np.float64]
+    array: NDArray[Any], rounded: NDArray[np.float64]
 ) -> tuple[NDArray[Any], tuple[int, ...]]:
     """Return an array with the axes of the reference, and the place of its first voxel there."""
-    axes = [int(np.argmax(np.abs(whole[axis, :3]))) for axis in range(3)]
+    axes = [int(np.argmax(np.abs(rounded[axis, :3]))) for axis in range(3)]
     turned, start = np.transpose(array, axes), []
     for axis, source in enumerate(axes):
-        first = int(whole[axis, 3])
-        if whole[axis, source] < 0:
+        first = int(rounded[axis, 3])
+        if rounded[axis, source] < 0:
             turned = np.flip(turned, axis)
             first -= turned.shape[axis] - 1
         start.append(first)

@@ -25,7 +25,6 @@ SPEC = PaneSpec("binary", 2)
 # Metrics that weighted rows give exactly as the voxels do, with their intervals (tests compare them).
 METRICS = ("accuracy", "ece", "brier", "nll", "dice", "ml1_ece")
 DEFAULT_METRICS = ("ece", "brier", "nll", "accuracy", "dice", "ml1_ece")
-REGION, COMPLETE = "region", "complete"
 
 
 @dataclass(frozen=True)

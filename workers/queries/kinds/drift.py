@@ -30,7 +30,7 @@ from calibrant_server.workers.queries.kind import (
 from calibrant_server.workers.queries.query import DetectorQuery, Needs
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Dated, rfc3339
+from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
 CURRENT = "P7D"
 _ALIKE = "data that both sides share are treated as independent, so intervals of a change are too wide for them"
@@ -76,7 +76,7 @@ def compare(query: DriftQuery, inputs: Inputs, other: Inputs, against: Against) 
     return found | {"against": side_name(against, other)}
 
 
-def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
+def _verdict(inputs: Inputs, against: list[DatedPane] | None) -> Result:
     """Return the status of the comparison if there is no detector: at most a watch, and insufficient data instead of ok
     if the model has an alarm."""
     config, alarm = inputs.config, inputs.alarm
@@ -120,8 +120,8 @@ def _verdict(inputs: Inputs, against: list[Dated] | None) -> Result:
         },
         "detector_reason": None,
     }
-    is_whole = not parts_of(alarm.name)[1] and rater_in(alarm.name) is None
-    slices = {"slices": others_of(alarm, settings)} if is_whole else {}
+    is_of_all_rows = not parts_of(alarm.name)[1] and rater_in(alarm.name) is None
+    slices = {"slices": others_of(alarm, settings)} if is_of_all_rows else {}
     return found | head | slices | {"comparison": comparison}
 
 
@@ -139,7 +139,7 @@ def _why_not(config: ModelConfig, detector: Detector | None, settings: AlarmSett
 
 
 def _comparison(
-    panes: list[Dated], config: ModelConfig, against: list[Dated] | None
+    panes: list[DatedPane], config: ModelConfig, against: list[DatedPane] | None
 ) -> dict[str, Any]:
     """Compare the last days of the window with the rest of it, or with another side."""
     cut = start_of_current(panes)
@@ -157,21 +157,21 @@ def _comparison(
     return found
 
 
-def start_of_current(panes: list[Dated]) -> float:
+def start_of_current(panes: list[DatedPane]) -> float:
     """Return the start of the last days of a window, in seconds."""
     length = parse_duration(CURRENT)
     last = max((each.start_s + each.length_s for each in panes), default=0)
     return float(last - length)
 
 
-def _merged(panes: list[Dated], config: ModelConfig) -> Pane:
+def _merged(panes: list[DatedPane], config: ModelConfig) -> Pane:
     merged = Pane(config.spec())
     for each in panes:
         merged.merge(each.pane)
     return merged
 
 
-def _window(panes: list[Dated]) -> dict[str, str] | None:
+def _window(panes: list[DatedPane]) -> dict[str, str] | None:
     """Return the interval from first to last pane of a side; None if it has none."""
     if not panes:
         return None

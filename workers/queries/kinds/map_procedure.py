@@ -14,7 +14,7 @@ LEVEL = 0.95
 
 
 class MapProcedureQuery(Query):
-    """The fit as it was asked for; without `current`, its gain over the unmapped probabilities."""
+    """The fit as it was requested; without `current`, its gain over the unmapped probabilities."""
 
     kind: ClassVar[str] = "map_procedure"
 
@@ -34,7 +34,7 @@ def is_slow(query: MapProcedureQuery) -> bool:
 
 def compute(query: MapProcedureQuery, inputs: Inputs) -> Result:
     """Whether maps of the procedure beat `current`, with the gain and its interval."""
-    # The rule of a promotion is one level, whatever the intervals of the fit were asked for.
+    # The rule of a promotion is one level, whatever level the intervals of the fit have.
     requested = CalibrationMapQuery.model_validate(query.fit).model_copy(update={"ci": LEVEL})
     view, options = requested.view_of(inputs.pane)
     return procedure_gain(query.current, requested.slug, options, view)

@@ -13,7 +13,7 @@ from calibrant_server.workers.queries.kinds import metrics
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.windows import Dated, rfc3339
+from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
 
 class MetricsSeriesQuery(MetricsQuery):
@@ -36,10 +36,10 @@ def compute(query: MetricsSeriesQuery, inputs: Inputs) -> Result:
 def compare(query: MetricsSeriesQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
     """Compare each part with the same part of the other model, or with the complete other window."""
     theirs = in_parts(other.panes, query.every_s)
-    whole = None if against.by == "model" else merged(other.panes, other.config)
+    merged_other = None if against.by == "model" else merged(other.panes, other.config)
 
     def compared(begin: int, part: Inputs) -> Result:
-        pane = merged(theirs.get(begin, []), other.config) if whole is None else whole
+        pane = merged(theirs.get(begin, []), other.config) if merged_other is None else merged_other
         return metrics.compare(query, part, replace(other, merged=pane), against)
 
     return _series(query, inputs, compared)
@@ -55,15 +55,15 @@ def _series(
     return {"every_s": query.every_s, "series": points}
 
 
-def in_parts(panes: list[Dated], every_s: int) -> dict[int, list[Dated]]:
+def in_parts(panes: list[DatedPane], every_s: int) -> dict[int, list[DatedPane]]:
     """Panes by the beginning of the part that they belong to, oldest first."""
-    found: dict[int, list[Dated]] = {}
+    found: dict[int, list[DatedPane]] = {}
     for each in sorted(panes, key=lambda each: each.start_s):
         found.setdefault(each.start_s // every_s * every_s, []).append(each)
     return found
 
 
-def merged(panes: list[Dated], config: ModelConfig) -> Pane:
+def merged(panes: list[DatedPane], config: ModelConfig) -> Pane:
     """The merge of some panes, none included."""
     spec = panes[0].pane.spec if panes else config.spec()
     pane = Pane(spec)
@@ -72,7 +72,7 @@ def merged(panes: list[Dated], config: ModelConfig) -> Pane:
     return pane
 
 
-def ends_of(begin: int, every_s: int, panes: list[Dated]) -> dict[str, str]:
+def ends_of(begin: int, every_s: int, panes: list[DatedPane]) -> dict[str, str]:
     """The window of a part: at least `every_s`, and all of its panes."""
     begin_s = min(begin, panes[0].start_s)
     end_s = max(begin + every_s, *(each.start_s + each.length_s for each in panes))

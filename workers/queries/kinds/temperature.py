@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from calibrant.calibrators.recommendation import Weighing
+from calibrant.calibrators.recommendation import CandidateComparison
 from calibrant.calibrators.temperature.fit import check_ece_bins, fit_temperature
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
@@ -87,13 +87,13 @@ def _fitted(query: TemperatureQuery, inputs: Weighted) -> Result:
     if not {"recommendation", "heldout"} & query.included:
         return found
     view = View(pane, PaneQuery(bins=default_bins(pane.spec), raters=query.raters, ci=query.ci))
-    weighing = Weighing(view, found["temperature"])
+    candidates = CandidateComparison(view, found["temperature"])
     if "heldout" in query.included:
-        found |= weighing.held_out_temperature(
+        found |= candidates.held_out_temperature(
             query.objective, bins=query.bins, min_count=query.min_count
         )
     if "recommendation" in query.included:
-        found |= weighing.recommended()
+        found |= candidates.recommended()
     return found
 
 
