@@ -78,6 +78,14 @@ def test_it_needs_nothing_from_elsewhere(contents: ReportContents) -> None:
             assert value.startswith("#")
 
 
+def test_every_table_that_scrolls_is_reached_by_keyboard(contents: ReportContents) -> None:
+    """On a narrow screen a wide table scrolls; without a tab stop and a name, only a pointer reaches its right side."""
+    regions = re.findall(r'<div class="scroll"([^>]*)>', page(contents))
+    assert len(regions) > 3
+    for attributes in regions:
+        assert re.search(r' tabindex="0" role="region" aria-label="[^"]+"$', attributes)
+
+
 def test_the_sections_come_in_order(contents: ReportContents) -> None:
     text = Reader(page(contents)).text
     titles = [
