@@ -41,11 +41,12 @@ def read_ndjson(data: bytes, max_objects: int) -> tuple[list[dict[str, Any]], li
     """Return the records in `data` and the line number of each, from 1; empty lines are skipped."""
     form = _form(data)
     _bound_objects(form, max_objects)
-    _bound_depth(data, form)
     numbered = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     records = _read_together([line for _, line in numbered])
     if records is None:
         records = [_record(line, n) for n, line in numbered]
+    # After the lines are parsed: only then do brackets that a line leaves open not count for later lines.
+    _bound_depth(data, form)
     if _may_repeat_keys(data, records):
         for n, line in numbered:
             _reject_repeated_keys(line, n)
@@ -81,11 +82,13 @@ def _bound_objects(form: bytes, max_objects: int) -> None:
 
 
 def _bound_depth(data: bytes, form: bytes) -> None:
-    """Reject a document nested too deeply, before parsing it: many small objects take much time."""
+    """Reject text nested too deeply. A JSON document is not yet parsed then: many small objects take much time."""
     if b"\\" in data:
         form = _form(_ESCAPED.sub(b"", data))
+    # A quote that is left begins a string without an end, which the parser reports.
+    brackets = _STRING.sub(b"", form).translate(None, b'"')
     # 1 for each bracket that opens, -1 for each that closes.
-    steps = ord("\\") - np.frombuffer(_STRING.sub(b"", form), np.int8)
+    steps = ord("\\") - np.frombuffer(brackets, np.int8)
     depth = 0
     for first in range(0, len(steps), _STEPS_AT_ONCE):
         depths = steps[first : first + _STEPS_AT_ONCE].cumsum(dtype=np.int32)

@@ -214,9 +214,8 @@ class ReadService:
         etag = etag_of(read_query, validated.media_type, window, state.name(window))
         if not names(entity_tags(request, "if-none-match"), etag):
             return None
-        request.scope["route"] = (
-            validated.route
-        )  # the metrics count the route that would have responded
+        # The metrics count the route that would have responded.
+        request.scope["route"] = validated.route
         return Response(status_code=304, headers={**HEADERS, "ETag": etag})
 
     async def window(self, read_query: ReadQuery) -> windows.Window:

@@ -311,10 +311,10 @@ def test_rows_of_many_classes_leave_the_temperature_to_the_window() -> None:
         assert evidence["n"] == 150 and evidence["candidates"]["slope_intercept"] == {
             "reason": "few_units"
         }
-        told = CandidateComparison(View(pane, PaneQuery())).held_out_temperature("nll")
+        held_out = CandidateComparison(View(pane, PaneQuery())).held_out_temperature("nll")
         labels = {"fitted_to": "window", "halves": None}
-        assert told["heldout"] == evidence["whole_window"] | labels
-        assert told["heldout_reason"] is None
+        assert held_out["heldout"] == evidence["whole_window"] | labels
+        assert held_out["heldout_reason"] is None
         json.dumps(found, allow_nan=False)
 
 

@@ -146,6 +146,21 @@ async def test_deep_documents_are_refused(client, caplog, url, levels):
     assert len(caplog.text) < 2000
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "start"),
+    [
+        (b'{"probabilities": [[0.5, 0.5]], "batch_id": "b', "application/json", "The body is not"),
+        (b'{"probability": [0.5, 0.5]\n' * 40, "application/x-ndjson", "Line 1 is not"),
+    ],
+    ids=["a string without an end", "lines without an end"],
+)
+async def test_a_body_that_ends_early_is_not_called_deep(client, body, kind, start):
+    await client.put(MODEL, json={"task": "binary"})
+    answer = await client.post(URL, content=body, headers={"Content-Type": kind})
+    detail = problem(answer, 400, "malformed-body")["detail"]
+    assert detail.startswith(start) and "nested" not in detail
+
+
 async def test_deep_rejected_rows_are_refused(client):
     rows = b"[" * 300 + b"]" * 300
     body = b'{"confidences":[0.5,' + rows + b'],"labels":[1,1]}'
