@@ -7,7 +7,6 @@ are then not float32 any more. The values sent are, and dividing them again give
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,32 +18,6 @@ from calibrant.core.packing import PackingError
 _UNITS = np.arange(-8, 9)
 _ROUNDING = 2.0**-51
 Narrowed = tuple[NDArray[np.bool_], NDArray[np.float32], NDArray[np.float64]]
-
-
-@dataclass(frozen=True, eq=False)
-class Narrow:
-    """A row as sent, float32, and its divisor: stored instead of summed again, since its last bit is part of the row."""
-
-    sent: NDArray[np.float32]
-    total: float
-
-    @property
-    def scores(self) -> NDArray[np.float64]:
-        """The row as it is filled."""
-        return self.sent.astype(np.float64) / self.total
-
-
-def sent_as_float32(scores: NDArray[np.float64]) -> list[Narrow | None]:
-    """Return each row of probabilities as it was sent; None if it was not float32, or float32 but not divided.
-
-    Parameters
-    ----------
-    scores : float64 (n, n_classes), at least two classes
-    """
-    found: list[Narrow | None] = [None] * len(scores)
-    for row, sent, total in zip(*_divided(scores), strict=True):
-        found[row] = Narrow(sent, float(total))
-    return found
 
 
 def _divided(

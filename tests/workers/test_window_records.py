@@ -15,7 +15,8 @@ from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import pane_query_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows
-from calibrant_server.workers.ingest.retained_record import Prediction, Rating, RetainedRecord
+from calibrant_server.workers.ingest.retained_prediction import Prediction
+from calibrant_server.workers.ingest.retained_record import Rating, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import rows_of
 from calibrant_server.workers.queries import window_records
 from calibrant_server.workers.queries.ask import QueryRequest, Side
@@ -44,10 +45,8 @@ def computed_of(records, **fields):
 
 
 def prediction(hour, **changes):
-    return replace(
-        Prediction(np.array([0.5, 0.25, 0.25]), False, hour * HOUR_S * 1_000_000, b"12345678"),
-        **changes,
-    )
+    scores = np.array([0.5, 0.25, 0.25])
+    return Prediction.of(scores, False, hour * HOUR_S * 1_000_000, b"12345678", **changes)
 
 
 def rated(hour, class_index=0, raters=("ann",), **changes):
@@ -236,7 +235,7 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
     view = View(whole, pane_query_of({"bins": 5}), batch)
     expected = raters_compared(view, sorted(METRICS), named_raters(labels, who, 3))
     facts = {}
-    for i, (name, row, _) in enumerate(rows_of(batch, 0)):
+    for i, (name, row) in enumerate(zip(batch.ids, rows_of(batch, 0)[0], strict=True)):
         ratings = {
             rater: Rating(class_index, 0, 0)
             for rater, class_index in zip(who[i], labels[i], strict=True)

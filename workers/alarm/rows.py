@@ -25,8 +25,8 @@ from calibrant_server.workers.alarm.cohorts import (
     detector_name,
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.ingest.retained_record import Prediction, RetainedRecord
-from calibrant_server.workers.ingest.retained_rows import batches_of
+from calibrant_server.workers.ingest.retained_record import RetainedRecord
+from calibrant_server.workers.ingest.retained_rows import as_probabilities, batches_of, filled_rows
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.unsealed import ids_in
 from calibrant_server.workers.store.keys import PartitionKeys
@@ -82,47 +82,26 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
 
     Each row counts once and has no case. With `as_sent`, it has its weight, and its case if all rows have one.
     """
-    predictions = [each.prediction for _, each in rows.facts if each.prediction is not None]
-    if not predictions:
+    sent = filled_rows(rows.facts)
+    if not sent:
         return None
-    shared = any(each.group is not None for each in predictions)
-    mixed = len({each.is_logits for each in predictions}) > 1
-    in_cases = as_sent and all(each.case is not None for each in predictions)
-    alike = [
-        (
-            name,
+    shared = any(row.group is not None for row in sent)
+    mixed = len({row.is_logits for row in sent}) > 1
+    in_cases = as_sent and all(row.case is not None for row in sent)
+    alike = [as_probabilities(row) if mixed and row.is_logits else row for row in sent]
+    [batch] = batches_of(
+        [
             replace(
-                facts,
-                prediction=_stored_values(
-                    _alike(name, facts.prediction, shared, mixed), as_sent, in_cases
-                ),
-            ),
-        )
-        for name, facts in rows.facts
-        if facts.prediction is not None
-    ]
-    [batch] = batches_of(alike, task)
-    return batch
-
-
-def _alike(name: str, prediction: Prediction, shared: bool, mixed: bool) -> Prediction:
-    """Return a row in the form of the others: by unit if some share one, as probabilities unless all are logits."""
-    scores = prediction.scores
-    if mixed and prediction.is_logits:
-        power = np.exp(scores - scores.max())
-        scores = power / power.sum()
-    unit = (prediction.group or f"i{name}") if shared else None
-    is_logits = prediction.is_logits and not mixed
-    return replace(prediction, scores=scores, is_logits=is_logits, unit=unit)
-
-
-def _stored_values(prediction: Prediction, weight: bool, case: bool) -> Prediction:
-    """Return a row from its stored values only."""
-    return replace(
-        prediction,
-        weight=prediction.weight if weight else None,
-        case=prediction.case if case else None,
+                row,
+                unit=(row.group or f"i{row.name}") if shared else None,
+                weight=row.weight if as_sent else None,
+                case=row.case if in_cases else None,
+            )
+            for row in alike
+        ],
+        task,
     )
+    return batch
 
 
 def row_cohorts(

@@ -6,10 +6,13 @@ the panes and all of its new rows are added. A unit's rows share one weight, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
+from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, pane_start
@@ -83,8 +86,8 @@ class RowOutcomes:
             errors.append(error | {"pointer": places.pointer(column, int(row))})
         return replace(self, errors=errors)
 
-    def note(self, pointer: str, result: str) -> None:
-        """Record the result of one row."""
+    def note(self, column: str, row: int | None, result: str) -> None:
+        """Record the result of one row; without a row number, that of the entry."""
         if result == NEW:
             self.n += 1
         elif result == DUPLICATE:
@@ -92,9 +95,9 @@ class RowOutcomes:
         elif result == STALE:
             self.stale += 1
         else:
-            self.errors.append(
-                {"pointer": pointer, "rule": _RULES[result][0], "detail": _RULES[result][1]}
-            )
+            pointer = f"/{column}" if row is None else f"/{column}/{row}"
+            rule, detail = _RULES[result]
+            self.errors.append({"pointer": pointer, "rule": rule, "detail": detail})
 
 
 _RULES = {
@@ -155,11 +158,7 @@ class Change:
 
     def touched(self) -> set[PaneKey]:
         """Return the panes that change."""
-        return {
-            key
-            for _, facts in (*self.lost, *self.gained)
-            for key in panes_of_facts(self.config, facts)
-        }
+        return panes_of_facts(self.config, [facts for _, facts in (*self.lost, *self.gained)])
 
     def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
         """Fill the new rows once, so that an error is found before they are stored."""
@@ -190,33 +189,36 @@ class LabelJoin:
         """Return the panes of the predictions whose records have changed since the mark."""
         touched: set[PaneKey] = set()
         for key, model in self.models.items():
-            earlier = mark.get(key, {})
+            earlier, changed = mark.get(key, {}), []
             for name, facts in model.after.items():
                 before = earlier.get(name) or model.before[name]
-                if facts is before:
-                    continue
-                for each in (before, facts):
-                    if each is not None and each.prediction is not None:
-                        touched |= set(panes_of_facts(model.config, each))
+                if facts is not before:
+                    changed += [facts] if before is None else [before, facts]
+            touched |= panes_of_facts(model.config, changed)
         return touched
 
     def predictions(
         self, config: ModelConfig, batch: Batch, received_ms: int, sent: Batch | None = None
     ) -> RowOutcomes:
         """Apply a batch that carries ids; `sent` is the batch as the client sent it, where slices were renamed."""
-        model = self._model(config, _ids_of(batch))
-        outcomes = RowOutcomes()
-        for i, (name, prediction, unnamed) in enumerate(rows_of(batch, received_ms * 1000, sent)):
+        names = _ids_of(batch)
+        model, outcomes = self._model(config, names), RowOutcomes()
+        predictions, ratings = rows_of(batch, received_ms * 1000, sent)
+        delays = _delays(received_ms, [each.event_us for each in predictions])
+        for i, (name, prediction, unnamed) in enumerate(
+            zip(names, predictions, ratings, strict=True)
+        ):
             if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
-                outcomes.note(f"/ids/{i}", EXPIRED)
+                outcomes.note("ids", i, EXPIRED)
                 continue
             known = self._facts(model, name, received_ms)
+            delay = delays[i]
+            if known.is_labelled:
+                # Labels that waited arrived when the id was first received.
+                delay = _delays(known.since_s * 1000, [prediction.event_us])[0]
             facts, result = known.predicted(prediction, unnamed)
-            # Labels that waited arrived when the id was first received.
-            model.after[name] = facts.timed(
-                known.since_s * 1000 if known.is_labelled else received_ms
-            )
-            outcomes.note(f"/ids/{i}", result)
+            model.after[name] = facts.timed(delay)
+            outcomes.note("ids", i, result)
         return outcomes
 
     def new_rows(self, config: ModelConfig, batch: Batch, received_ms: int) -> list[bool]:
@@ -240,9 +242,10 @@ class LabelJoin:
         self, config: ModelConfig, rows: Sequence[LabelRow], received_ms: int, order: int
     ) -> RowOutcomes:
         """Apply labels; `order` grows along the stream."""
-        model = self._model(config, [row.id for row in rows])
-        outcomes = RowOutcomes()
-        for i, row in enumerate(rows):
+        model, outcomes = self._model(config, [row.id for row in rows]), RowOutcomes()
+        sent = [self._facts(model, row.id, received_ms).prediction for row in rows]
+        delays = _delays(received_ms, [0 if each is None else each.event_us for each in sent])
+        for i, (row, delay) in enumerate(zip(rows, delays, strict=True)):
             facts, results = self._facts(model, row.id, received_ms), []
             if row.unnamed:
                 facts, result = facts.with_unnamed(row.unnamed)
@@ -250,9 +253,9 @@ class LabelJoin:
             for rater, class_index, revision in row.ratings:
                 facts, result = facts.rated(rater, class_index, revision, order)
                 results.append(result)
-            model.after[row.id] = facts.timed(received_ms)
+            model.after[row.id] = facts.timed(delay)
             worst = _worst(results)
-            outcomes.note(f"/{'revision' if worst == REVISED else 'ids'}/{i}", worst)
+            outcomes.note("revision" if worst == REVISED else "ids", i, worst)
         return outcomes
 
     def deletion(self, config: ModelConfig, name: str, received_ms: int) -> RowOutcomes:
@@ -260,7 +263,7 @@ class LabelJoin:
         model = self._model(config, [name])
         outcomes = RowOutcomes()
         model.after[name], result = self._facts(model, name, received_ms).removed()
-        outcomes.note("/id", result)
+        outcomes.note("id", None, result)
         return outcomes
 
     def changes(self) -> dict[PaneKey, Change]:
@@ -309,23 +312,24 @@ class LabelJoin:
     def _rows_by_start(self, model: ModelJoin) -> dict[int, Change]:
         """Return old and new rows of every unit that changed, by the time slices that they belong to."""
         by_start: dict[int, Change] = {}
-        for names in self._touched_groups(model).values():
-            for name in names:
-                before, after = model.before[name], model.after.get(name) or model.before[name]
-                for facts, is_new in ((before, False), (after, True)):
-                    if facts is None or not facts.counts or facts.prediction is None:
-                        continue
-                    start = pane_start(facts.prediction.event_us, model.config.pane_s)
-                    change = by_start.setdefault(start, Change(model.config))
-                    (change.gained if is_new else change.lost).append((name, facts))
+        for name in self._touched_names(model):
+            before = model.before[name]
+            after = model.after.get(name) or before
+            for facts, is_new in ((before, False), (after, True)):
+                if facts is None or facts.prediction is None or facts.deleted:
+                    continue
+                start = pane_start(facts.prediction.event_us, model.config.pane_s)
+                if start not in by_start:
+                    by_start[start] = Change(model.config)
+                change = by_start[start]
+                (change.gained if is_new else change.lost).append((name, facts))
         return by_start
 
-    def _touched_groups(self, model: ModelJoin) -> dict[Group, list[str]]:
-        """Return every unit of a pane with a changed row, and all its ids; also record new members."""
-        changed = model.changed()
-        singles: dict[Group, list[str]] = {}
+    def _touched_names(self, model: ModelJoin) -> list[str]:
+        """Return the ids of every unit of a pane with a changed row, each once; also record new members."""
+        singles: dict[str, None] = {}
         named: dict[Group, list[str]] = {}
-        for name, facts in changed.items():
+        for name, facts in model.changed().items():
             for each in (model.before[name], facts):
                 if each is None or each.prediction is None:
                     continue
@@ -335,14 +339,15 @@ class LabelJoin:
                     continue
                 group = each.prediction.group
                 if group is None:
-                    singles[(start, f"i{name}")] = [name]
+                    singles[name] = None
                 else:
                     named.setdefault((start, group), []).append(name)
         self._read_members(model, list(named))
         for key, names in named.items():
             model.members[key] = list(dict.fromkeys(model.members[key] + names))
-        self._read(model, [n for key in named for n in model.members[key] if n not in model.before])
-        return singles | {key: model.members[key] for key in named}
+        members = [name for key in named for name in model.members[key]]
+        self._read(model, [name for name in members if name not in model.before])
+        return list(singles | dict.fromkeys(members))
 
     def _read_members(self, model: ModelJoin, groups: list[Group]) -> None:
         missing = [group for group in groups if group not in model.members]
@@ -353,16 +358,26 @@ class LabelJoin:
                 model.members[group] = list(model.members_before[group])
 
 
-def panes_of_facts(config: ModelConfig, facts: RetainedRecord) -> list[PaneKey]:
-    """Return the panes that a prediction contributes to: all rows, and one per slice value."""
-    prediction = facts.prediction
-    assert prediction is not None
-    start = pane_start(prediction.event_us, config.pane_s)
-    names = (ALL_ROWS, *(f"{key}:{value}" for key, value in prediction.slices))
-    return [PaneKey(config.key, config.generation, name, start) for name in names]
+def panes_of_facts(config: ModelConfig, facts: Iterable[RetainedRecord]) -> set[PaneKey]:
+    """Return the panes that predictions contribute to: all rows of their time, and one per slice value."""
+    predictions = [each.prediction for each in facts if each.prediction is not None]
+    places = {(pane_start(one.event_us, config.pane_s), one.slices) for one in predictions}
+    return {
+        PaneKey(config.key, config.generation, name, start)
+        for start, slices in places
+        for name in (ALL_ROWS, *(f"{key}:{value}" for key, value in slices))
+    }
+
+
+def _delays(received_ms: int, event_us: list[int]) -> list[int]:
+    """Return the delay of labels received at a time, as bins."""
+    bins: list[int] = delay_bin(received_ms / 1000 - np.array(event_us) / 1e6).tolist()
+    return bins
 
 
 def _worst(results: list[str]) -> str:
+    if len(results) == 1:
+        return results[0]
     for result in (GONE, CONFLICT, REVISED, FULL, NEW, STALE, DUPLICATE):
         if result in results:
             return result

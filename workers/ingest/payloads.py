@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import orjson
+
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import EntryError
 
@@ -23,18 +25,17 @@ def pack_labels(rows: Sequence[LabelRow]) -> bytes:
         _rows_as_json(rows[start : start + _ROWS_TOGETHER])
         for start in range(0, len(rows), _ROWS_TOGETHER)
     ]
-    return f'{{"format":{_FORMAT},"rows":[{",".join(parts)}]}}'.encode()
+    return b'{"format":%d,"rows":[%b]}' % (_FORMAT, b",".join(parts))
 
 
-def _rows_as_json(rows: Sequence[LabelRow]) -> str:
-    plain = [[row.id, sorted(row.unnamed.items()), row.ratings] for row in rows]
-    return json.dumps(plain, separators=(",", ":"))[1:-1]
+def _rows_as_json(rows: Sequence[LabelRow]) -> bytes:
+    return orjson.dumps([[row.id, sorted(row.unnamed.items()), row.ratings] for row in rows])[1:-1]
 
 
 def unpack_labels(payload: bytes) -> list[LabelRow]:
     """Unpack a payload of kind `labels`; raise EntryError if it is damaged."""
     try:
-        found = json.loads(payload)
+        found = orjson.loads(payload)
         if found["format"] != _FORMAT:
             raise EntryError(f"received labels in another format; expected format {_FORMAT}")
         return [

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from calibrant.accumulators.delays import delay_bin
-from calibrant.core.float32 import Narrow
 from calibrant.input.labels import MAX_NAMED, WITHDRAWN
+from calibrant_server.workers.ingest.retained_prediction import Prediction
 
 NEW, DUPLICATE, STALE, CONFLICT, GONE = "new", "duplicate", "stale", "conflict", "deleted"
 EXPIRED, REVISED, FULL = "expired", "revised", "full"
@@ -24,40 +20,14 @@ MAX_RATINGS_OF_CLASS = 2**31 - 1
 # In the second format scores are followed by the sum that they are divided by once they are read (`calibrant.core.float32`).
 _FORMAT, _DIVIDED = 1, 2
 _HEAD = struct.Struct("<BBIHHHHH")
-_PREDICTED, _LOGITS, _NARROW, _DELETED, _WEIGHTED, _UNIT, _CASE, _SLICED = (
-    1 << i for i in range(8)
-)
+# Flags of the head; the others describe the prediction (`retained_prediction`).
+_PREDICTED, _DELETED = 1, 8
 COUNT_STRUCT = struct.Struct("<HI")
 _RATER = struct.Struct("<Biiq")
-_TIME = struct.Struct("<q8s")
-_TOTAL = struct.Struct("<d")
 
 
 class RecordError(ValueError):
     """The bytes are not a record of a known format."""
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """One row as it is filled. `sent` is a digest of its content, to distinguish a repeat from a conflict; `narrow` is the
-    original input if that was float32 and the scores are it divided by its sum."""
-
-    scores: NDArray[np.float64]
-    is_logits: bool
-    event_us: int
-    sent: bytes
-    weight: float | None = None
-    unit: str | None = None
-    case: str | None = None
-    slices: tuple[tuple[str, str], ...] = ()
-    narrow: Narrow | None = None
-
-    @property
-    def group(self) -> str | None:
-        """Name of the unit that it shares, or None if it is a separate unit."""
-        if self.unit is not None:
-            return f"u{self.unit}"
-        return None if self.case is None else f"c{self.case}"
 
 
 @dataclass(frozen=True)
@@ -106,9 +76,9 @@ class RetainedRecord:
 
     @property
     def is_labelled(self) -> bool:
-        return any(self.unnamed.values()) or any(
-            r.class_index != WITHDRAWN for r in self.ratings.values()
-        )
+        if any(self.unnamed.values()):
+            return True
+        return any(each.class_index != WITHDRAWN for each in self.ratings.values())
 
     def predicted(
         self, prediction: Prediction, unnamed: Mapping[int, int]
@@ -118,18 +88,21 @@ class RetainedRecord:
             return self, GONE
         if self.prediction is not None:
             return self, DUPLICATE if self.prediction.sent == prediction.sent else CONFLICT
-        return replace(self, prediction=prediction, unnamed=_added(self.unnamed, unnamed)), NEW
+        unnamed = _added(self.unnamed, unnamed) if self.unnamed else unnamed
+        return RetainedRecord(
+            self.since_s, prediction, unnamed, self.ratings, False, self.delay
+        ), NEW
 
     def with_unnamed(self, unnamed: Mapping[int, int]) -> tuple[RetainedRecord, str]:
         """Return the facts after unnamed ratings, which add."""
         if self.deleted:
             return self, GONE
         total = _added(self.unnamed, unnamed)
-        return (
-            (self, FULL)
-            if max(total.values(), default=0) > MAX_RATINGS_OF_CLASS
-            else (replace(self, unnamed=total), NEW)
-        )
+        if max(total.values(), default=0) > MAX_RATINGS_OF_CLASS:
+            return self, FULL
+        return RetainedRecord(
+            self.since_s, self.prediction, total, self.ratings, False, self.delay
+        ), NEW
 
     def rated(
         self, rater: str, class_index: int, revision: int | None, order: int
@@ -153,17 +126,17 @@ class RetainedRecord:
                 return self, REVISED
         elif len(self.ratings) >= MAX_NAMED:
             return self, FULL
-        return replace(
-            self, ratings={**self.ratings, rater: Rating(class_index, number, order)}
+        ratings = {**self.ratings, rater: Rating(class_index, number, order)}
+        return RetainedRecord(
+            self.since_s, self.prediction, self.unnamed, ratings, False, self.delay
         ), NEW
 
-    def timed(self, labelled_ms: int) -> RetainedRecord:
+    def timed(self, delay: int) -> RetainedRecord:
         """Return the facts with the delay of its first label, if this is the first one."""
         if self.delay is not None or not self.counts or not self.is_labelled:
             return self
-        assert self.prediction is not None
-        return replace(
-            self, delay=int(delay_bin(labelled_ms / 1000 - self.prediction.event_us / 1e6))
+        return RetainedRecord(
+            self.since_s, self.prediction, self.unnamed, self.ratings, False, delay
         )
 
     def removed(self) -> tuple[RetainedRecord, str]:
@@ -173,41 +146,47 @@ class RetainedRecord:
         return RetainedRecord(self.since_s, deleted=True), NEW
 
     def pack(self) -> bytes:
-        """Return the stored bytes; scores as float32 if that loses nothing."""
+        """Return the stored bytes."""
+        one = self.prediction
         flags = _DELETED if self.deleted else 0
-        tail = b""
-        n_scores = 0
-        if self.prediction is not None:
-            one, more = _pack_prediction(self.prediction)
-            flags |= one
-            tail += more
-            n_scores = len(self.prediction.scores)
-        unnamed = b"".join(
+        unnamed = [
             COUNT_STRUCT.pack(class_index, n)
             for class_index, n in sorted(self.unnamed.items())
             if n
-        )
-        ratings = b"".join(
+        ]
+        ratings = [
             _RATER.pack(len(rater), rating.class_index, rating.revision, rating.order)
             + rater.encode()
             for rater, rating in sorted(self.ratings.items())
-        )
-        n_unnamed = len(unnamed) // COUNT_STRUCT.size
-        n_slices = len(self.prediction.slices) if self.prediction else 0
+        ]
         delay = 0 if self.delay is None else self.delay + 1
-        number = (
-            _DIVIDED
-            if self.prediction is not None and self.prediction.narrow is not None
-            else _FORMAT
-        )
+        numbers = (len(unnamed), len(ratings))
+        if one is None:
+            head = _HEAD.pack(_FORMAT, flags, self.since_s, 0, *numbers, 0, delay)
+            return b"".join([head, *unnamed, *ratings])
         head = _HEAD.pack(
-            number, flags, self.since_s, n_scores, n_unnamed, len(self.ratings), n_slices, delay
+            _DIVIDED if one.is_divided else _FORMAT,
+            flags | _PREDICTED | one.flags,
+            self.since_s,
+            one.n_scores,
+            *numbers,
+            len(one.slices),
+            delay,
         )
-        return head + unnamed + ratings + tail
+        return b"".join([head, *unnamed, *ratings, one.packed])
+
+    @property
+    def n_bytes(self) -> int:
+        """Length of the stored bytes, without packing them."""
+        n_unnamed = sum(map(bool, self.unnamed.values()))
+        n_bytes = _HEAD.size + COUNT_STRUCT.size * n_unnamed
+        for rater in self.ratings:
+            n_bytes += _RATER.size + len(rater.encode())
+        return n_bytes if self.prediction is None else n_bytes + len(self.prediction.packed)
 
     @classmethod
     def unpack(cls, data: bytes) -> RetainedRecord:
-        """Return the facts that `pack` wrote; raises FactsError."""
+        """Return the facts that `pack` wrote; raises RecordError."""
         try:
             number, flags, since_s, n_scores, n_unnamed, n_ratings, n_slices, delay = (
                 _HEAD.unpack_from(data)
@@ -226,8 +205,10 @@ class RetainedRecord:
                 at += _RATER.size
                 ratings[data[at : at + length].decode()] = Rating(class_index, revision, order)
                 at += length
-            shape = (n_scores, number == _DIVIDED, n_slices)
-            prediction = _unpack_prediction(data, at, flags, *shape) if flags & _PREDICTED else None
+            prediction = None
+            if flags & _PREDICTED:
+                shape = (flags & ~(_PREDICTED | _DELETED), n_scores, number == _DIVIDED, n_slices)
+                prediction = Prediction.unpack(data, at, *shape)
             known = delay - 1 if delay else None
             return cls(since_s, prediction, unnamed, ratings, bool(flags & _DELETED), known)
         except (struct.error, IndexError, ValueError) as error:
@@ -239,61 +220,3 @@ def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int
     for class_index, n in more.items():
         total[class_index] = total.get(class_index, 0) + n
     return total
-
-
-def _pack_prediction(prediction: Prediction) -> tuple[int, bytes]:
-    values, is_narrow, total = prediction.scores.astype(np.float32), True, b""
-    if prediction.narrow is not None:
-        values, total = prediction.narrow.sent, _TOTAL.pack(prediction.narrow.total)
-    elif not np.array_equal(values.astype(np.float64), prediction.scores):
-        is_narrow = False
-    flags = _PREDICTED | (_LOGITS if prediction.is_logits else 0) | (_NARROW if is_narrow else 0)
-    parts = [_TIME.pack(prediction.event_us, prediction.sent)]
-    parts.append((values if is_narrow else prediction.scores).tobytes() + total)
-    if prediction.weight is not None:
-        flags |= _WEIGHTED
-        parts.append(struct.pack("<d", prediction.weight))
-    texts: list[str] = []
-    for flag, text in ((_UNIT, prediction.unit), (_CASE, prediction.case)):
-        if text is not None:
-            flags |= flag
-            texts.append(text)
-    if prediction.slices:
-        flags |= _SLICED
-        texts += [part for pair in prediction.slices for part in pair]
-    parts += [bytes([len(text.encode())]) + text.encode() for text in texts]
-    return flags, b"".join(parts)
-
-
-def _unpack_prediction(
-    data: bytes, at: int, flags: int, n_scores: int, is_divided: bool, n_slices: int
-) -> Prediction:
-    event_us, sent = _TIME.unpack_from(data, at)
-    at += _TIME.size
-    dtype = np.dtype("<f4" if flags & _NARROW else "<f8")
-    values, narrow = np.frombuffer(data, dtype, n_scores, at), None
-    at += dtype.itemsize * n_scores
-    if is_divided:
-        (total,) = _TOTAL.unpack_from(data, at)
-        at += _TOTAL.size
-        if not 0.5 < total < 2.0:
-            raise ValueError(f"probabilities do not sum to {total}")
-        narrow = Narrow(values, total)
-    scores = values.astype(np.float64) if narrow is None else narrow.scores
-    weight = None
-    if flags & _WEIGHTED:
-        (weight,) = struct.unpack_from("<d", data, at)
-        at += 8
-
-    def text() -> str:
-        nonlocal at
-        length = data[at]
-        at += 1 + length
-        return data[at - length : at].decode()
-
-    unit = text() if flags & _UNIT else None
-    case = text() if flags & _CASE else None
-    slices = tuple((text(), text()) for _ in range(n_slices)) if flags & _SLICED else ()
-    return Prediction(
-        scores, bool(flags & _LOGITS), event_us, sent, weight, unit, case, slices, narrow
-    )

@@ -11,7 +11,7 @@ from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJo
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import Keys, PartitionKeys, with_tenant
+from calibrant_server.workers.store.keys import Keys, PartitionKeys, record_shard, with_tenant
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import RATED, Watermarks, fields_of
 
@@ -40,13 +40,12 @@ class RetainedStore:
 
     def facts(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         """Return the records of some ids; ids without one are left out."""
-        by_shard: dict[str, list[str]] = {}
+        by_shard: dict[int, list[str]] = {}
         for name in names:
-            shard = self._keys.facts_of(config.key, config.generation, name)
-            by_shard.setdefault(shard, []).append(name)
+            by_shard.setdefault(record_shard(name), []).append(name)
         with self._node.pipeline(transaction=False) as pipe:
             for shard, some in by_shard.items():
-                pipe.hmget(shard, some)
+                pipe.hmget(self._keys.facts(config.key, config.generation, shard), some)
             replies = pipe.execute()
         found: dict[str, RetainedRecord] = {}
         for some, texts in zip(by_shard.values(), replies, strict=True):
@@ -111,16 +110,17 @@ def _write_model(
 ) -> None:
     key, generation = model.config.key, model.config.generation
     tallies = dict.fromkeys(TALLIES, 0) | counts
-    shards: dict[str, dict[str, bytes]] = {}
-    for name, facts in model.changed().items():
+    shards: dict[int, dict[str, bytes]] = {}
+    changed = model.changed()
+    for name, facts in changed.items():
         packed = facts.pack()
         before = model.before[name]
         tally(tallies, name, facts, len(packed), 1)
         if before is not None:
-            tally(tallies, name, before, len(before.pack()), -1)
-        shards.setdefault(keys.facts_of(key, generation, name), {})[name] = packed
+            tally(tallies, name, before, before.n_bytes, -1)
+        shards.setdefault(record_shard(name), {})[name] = packed
     for shard, fields in shards.items():
-        commit.set_fields(shard, fields)
+        commit.set_fields(keys.facts(key, generation, shard), fields)
     members = {
         group_field(group): _SEPARATOR.join(names)
         for group, names in model.members.items()
@@ -130,7 +130,7 @@ def _write_model(
         commit.set_fields(keys.members(key, generation), members)
     if model.config.label_horizon_s is not None:
         note(commit, keys, model.config, model.joined())
-        if any(facts.ratings for facts in model.changed().values()):
+        if any(facts.ratings for facts in changed.values()):
             commit.set_fields(keys.marks(key, generation), {RATED: "1"})
     commit.add_numbers(keys.tallies(key, generation), tallies)
     retained = {name: tallies[name] for name in ("records", "bytes")}

@@ -25,6 +25,7 @@ from calibrant.core.hashing import U64, hash_names
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, ROWS_TOGETHER
 from calibrant.core.stored_batch import StoredBatch
+from calibrant_server.workers.ingest.retained_prediction import scores_of
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.tail_cancelling import uncancelled
 from calibrant_server.workers.ingest.tail_format import pack_rows, unpack_rows
@@ -113,17 +114,17 @@ class TailRows:
         """Return the rows of retained predictions that count, all of one sign."""
         rows = [(name, each, each.prediction) for name, each in facts if each.prediction]
         n = len(rows)
-        entries = [
-            (i, class_index, count)
-            for i, (_, each, _) in enumerate(rows)
-            for class_index, count in sorted(each.totals.items())
-            if count
-        ]
-        ratings = np.array(entries, np.int64).reshape(-1, 3).T
+        numbers: list[int] = []
+        for i, (_, each, _) in enumerate(rows):
+            totals = each.totals
+            for class_index in sorted(totals) if len(totals) > 1 else totals:
+                if totals[class_index]:
+                    numbers += (i, class_index, totals[class_index])
+        ratings = np.array(numbers, np.int64).reshape(-1, 3).T
         units = [one.unit if one.unit is not None else one.case for _, _, one in rows]
         ids = hash_names([name for name, _, _ in rows])
         unit_hashes = ids.copy()
-        grouped = np.flatnonzero([unit is not None for unit in units])
+        grouped = [row for row, unit in enumerate(units) if unit is not None]
         unit_hashes[grouped] = hash_names([str(units[row]) for row in grouped])
         slices: dict[str, NDArray[Any]] = {}
         for i, (_, _, one) in enumerate(rows):
@@ -131,7 +132,7 @@ class TailRows:
                 slices.setdefault(key, np.full(n, None, dtype=object))[i] = value
         return cls(
             task,
-            np.stack([one.scores for _, _, one in rows]),
+            scores_of([one for _, _, one in rows]),
             Ratings(*(np.ascontiguousarray(column) for column in ratings)),
             np.array([one.is_logits for _, _, one in rows]),
             np.full(n, sign),

@@ -74,7 +74,7 @@ def _remove(
 ) -> None:
     tallies = dict.fromkeys(TALLIES, 0)
     for name, facts in old.items():
-        tally(tallies, name, facts, len(facts.pack()), -1)
+        tally(tallies, name, facts, facts.n_bytes, -1)
         tallies["expired"] += 1
         tallies["expired_unlabelled"] += facts.counts and not facts.is_labelled
     commit = Commit(keys)

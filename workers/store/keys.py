@@ -85,6 +85,11 @@ def model_key(tenant: str, model: str) -> str:
     return f"{tenant}/{model}"
 
 
+def record_shard(prediction_id: str) -> int:
+    """Return which of a model's hashes of records has that of a prediction."""
+    return blake2b(prediction_id.encode(), digest_size=2).digest()[0] % RECORD_SHARDS
+
+
 def tenant_of(model: str) -> str:
     """Return the tenant in the name of a model."""
     return model.partition("/")[0]
@@ -189,8 +194,7 @@ class PartitionKeys:
 
     def facts_of(self, model: str, generation: str, prediction_id: str) -> str:
         """Return the hash that holds a prediction's record."""
-        shard = blake2b(prediction_id.encode(), digest_size=2).digest()[0] % RECORD_SHARDS
-        return self.facts(model, generation, shard)
+        return self.facts(model, generation, record_shard(prediction_id))
 
     def members(self, model: str, generation: str) -> str:
         return f"{self.tag}:u:{model}|{generation}"

@@ -1,0 +1,232 @@
+"""A prediction as its record stores it: packed once, and decoded for many rows together.
+
+A prediction never changes, but its record does with every label. The packed bytes therefore stay as they are, and scores are
+decoded only where rows are filled.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.core.float32 import narrow_scores
+
+# Flags of a record's head that describe its prediction.
+LOGITS, NARROW, WEIGHTED, UNIT, CASE, SLICED = 2, 4, 16, 32, 64, 128
+_TIME = struct.Struct("<q8s")
+_NUMBER = struct.Struct("<d")
+_TEXTS = UNIT | CASE | SLICED
+Slices = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Prediction:
+    """One row as it is filled.
+
+    Attributes
+    ----------
+    packed : time and digest of what was sent, scores, then what else there is (weight, unit, case, slices)
+    flags : of the record's head, for this prediction
+    is_divided : the scores are followed by the sum that they are divided by once they are read (`calibrant.core.float32`)
+    """
+
+    packed: bytes
+    flags: int
+    is_divided: bool
+    n_scores: int
+    event_us: int
+    weight: float | None = None
+    unit: str | None = None
+    case: str | None = None
+    slices: Slices = ()
+
+    @classmethod
+    def of(
+        cls,
+        scores: NDArray[np.float64],
+        is_logits: bool,
+        event_us: int,
+        sent: bytes,
+        weight: float | None = None,
+        unit: str | None = None,
+        case: str | None = None,
+        slices: Slices = (),
+    ) -> Prediction:
+        """Return one row; `sent` is a digest of its content, to distinguish a repeat from a conflict."""
+        columns = PredictionColumns(
+            scores[None, :], is_logits, np.array([event_us]), [sent], [weight], [unit], [case], [slices]
+        )  # fmt: skip
+        return columns.predictions()[0]
+
+    @classmethod
+    def unpack(
+        cls, data: bytes, start: int, flags: int, n_scores: int, is_divided: bool, n_slices: int
+    ) -> Prediction:
+        """Return the row whose packed bytes begin at `start`.
+
+        Raises
+        ------
+        struct.error, IndexError, ValueError
+            The bytes are too short, or not a prediction.
+        """
+        (event_us, _), at = _TIME.unpack_from(data, start), start + _TIME.size
+        at += n_scores * (4 if flags & NARROW else 8)
+        if is_divided:
+            (total,) = _NUMBER.unpack_from(data, at)
+            at += _NUMBER.size
+            if not 0.5 < total < 2.0:
+                raise ValueError(f"probabilities do not sum to {total}")
+        weight, unit, case = None, None, None
+        slices: Slices = ()
+        if flags & WEIGHTED:
+            (weight,) = _NUMBER.unpack_from(data, at)
+            at += _NUMBER.size
+        if flags & _TEXTS:
+            n_texts = bool(flags & UNIT) + bool(flags & CASE)
+            texts, at = _texts(data, at, n_texts + (2 * n_slices if flags & SLICED else 0))
+            unit = texts[0] if flags & UNIT else None
+            case = texts[n_texts - 1] if flags & CASE else None
+            slices = tuple(zip(texts[n_texts::2], texts[n_texts + 1 :: 2], strict=True))
+        if at > len(data):
+            raise ValueError(f"received {len(data)} bytes; expected at least {at}")
+        return cls(
+            data[start:at], flags, is_divided, n_scores, event_us, weight, unit, case, slices
+        )
+
+    @property
+    def is_logits(self) -> bool:
+        return bool(self.flags & LOGITS)
+
+    @property
+    def sent(self) -> bytes:
+        """Digest of what was sent."""
+        return self.packed[8:16]
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """The scores of this row; `scores_of` decodes many rows faster."""
+        row: NDArray[np.float64] = scores_of([self])[0]
+        return row
+
+    @property
+    def group(self) -> str | None:
+        """Name of the unit that it shares, or None if it is a separate unit."""
+        return group_name(self.unit, self.case)
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionColumns:
+    """Columns of rows to be packed: `scores` (n, n_classes) float64, `event_us` (n,) int64, and lists of n."""
+
+    scores: NDArray[np.float64]
+    is_logits: bool
+    event_us: NDArray[np.int64]
+    sent: Sequence[bytes]
+    weights: Sequence[float | None]
+    units: Sequence[str | None]
+    cases: Sequence[str | None]
+    slices: Sequence[Slices]
+
+    def predictions(self) -> list[Prediction]:
+        """Return the rows; scores take four bytes where these restore the same bits."""
+        n, n_scores = self.scores.shape
+        fits, narrow, totals = narrow_scores(self.scores, np.full(n, self.is_logits))
+        width, wide_width = 4 * n_scores, 8 * n_scores
+        narrow_bytes = narrow.astype("<f4").tobytes()
+        wide_bytes = b"" if fits.all() else self.scores.astype("<f8").tobytes()
+        times, sums = self.event_us.astype("<i8").tobytes(), totals.astype("<f8").tobytes()
+        is_narrow, divided = fits.tolist(), (totals != 1.0).tolist()
+        event_us = self.event_us.tolist()
+        found = []
+        for i in range(n):
+            packed = times[8 * i : 8 * i + 8] + self.sent[i]
+            flags = LOGITS if self.is_logits else 0
+            if is_narrow[i]:
+                flags |= NARROW
+                packed += narrow_bytes[width * i : width * (i + 1)]
+                if divided[i]:
+                    packed += sums[8 * i : 8 * i + 8]
+            else:
+                packed += wide_bytes[wide_width * i : wide_width * (i + 1)]
+            weight, unit, case, slices = (
+                self.weights[i],
+                self.units[i],
+                self.cases[i],
+                self.slices[i],
+            )
+            if weight is not None:
+                flags |= WEIGHTED
+                packed += _NUMBER.pack(weight)
+            if unit is not None or case is not None or slices:
+                named, texts = _named(unit, case, slices)
+                flags |= named
+                packed += texts
+            found.append(
+                Prediction(
+                    packed, flags, is_narrow[i] and divided[i], n_scores, event_us[i],
+                    weight, unit, case, slices,
+                )
+            )  # fmt: skip
+        return found
+
+
+def group_name(unit: str | None, case: str | None) -> str | None:
+    """Return the name of the unit that rows of this unit, or else of this case, share; None if a row is a separate unit."""
+    if unit is not None:
+        return f"u{unit}"
+    return None if case is None else f"c{case}"
+
+
+def scores_of(predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+    """Return the scores of rows, as they were filled: float64 (n, n_classes).
+
+    Parameters
+    ----------
+    predictions : at least one, all of one number of classes
+    """
+    n_scores = predictions[0].n_scores
+    forms: dict[tuple[bool, bool], list[int]] = {}
+    for i, each in enumerate(predictions):
+        if each.n_scores != n_scores:
+            raise ValueError(f"received rows of {each.n_scores} and {n_scores} scores")
+        forms.setdefault((bool(each.flags & NARROW), each.is_divided), []).append(i)
+    scores = np.empty((len(predictions), n_scores))
+    for (is_narrow, is_divided), rows in forms.items():
+        dtype, first = np.dtype("<f4" if is_narrow else "<f8"), _TIME.size
+        last = first + n_scores * dtype.itemsize
+        packed = [predictions[i].packed for i in rows]
+        values = np.frombuffer(b"".join([each[first:last] for each in packed]), dtype)
+        found = values.reshape(len(rows), n_scores).astype(np.float64)
+        if is_divided:
+            sums = b"".join([each[last : last + _NUMBER.size] for each in packed])
+            found /= np.frombuffer(sums, "<f8")[:, None]
+        if len(rows) == len(predictions):
+            return found
+        scores[rows] = found
+    return scores
+
+
+def _named(unit: str | None, case: str | None, slices: Slices) -> tuple[int, bytes]:
+    flags, texts = 0, []
+    for flag, text in ((UNIT, unit), (CASE, case)):
+        if text is not None:
+            flags |= flag
+            texts.append(text)
+    if slices:
+        flags |= SLICED
+        texts += [part for pair in slices for part in pair]
+    encoded = [text.encode() for text in texts]
+    return flags, b"".join([bytes([len(text)]) + text for text in encoded])
+
+
+def _texts(data: bytes, at: int, n: int) -> tuple[list[str], int]:
+    texts = []
+    for _ in range(n):
+        end = at + 1 + data[at]
+        texts.append(data[at + 1 : end].decode())
+        at = end
+    return texts, at
