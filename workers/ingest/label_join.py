@@ -155,6 +155,7 @@ class Change:
     config: ModelConfig
     lost: list[NamedRecord] = field(default_factory=list)
     gained: list[NamedRecord] = field(default_factory=list)
+    _gained_rows: TailRows | None = None
 
     def touched(self) -> set[PaneKey]:
         """Return the panes that change."""
@@ -163,8 +164,19 @@ class Change:
     def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
         """Fill the new rows once, so that an error is found before they are stored."""
         if self.gained:
-            gained = rows.of_facts(self.gained, self.config.task, 1, 0)
-            gained.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
+            self._gained_rows = rows.of_facts(self.gained, self.config.task, 1, 0)
+            self._gained_rows.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
+
+    def rows(self, rows: type[TailRows], part: int) -> list[TailRows]:
+        """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""
+        found = []
+        if self.lost:
+            found.append(rows.of_facts(self.lost, self.config.task, -1, part))
+        if self.gained:
+            if self._gained_rows is None:
+                self._gained_rows = rows.of_facts(self.gained, self.config.task, 1, part)
+            found.append(self._gained_rows.of_part(part + len(found)))
+        return found
 
 
 class LabelJoin:

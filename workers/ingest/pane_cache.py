@@ -160,7 +160,7 @@ class PaneCache:
         config = configs[key.model, key.generation]
         is_old = self._is_old(key)
         tail = CachedTail(self._numerics.rows) if is_old else self._tails[key]
-        added = self._rows_of(tail.next_part, config, new, change)
+        added = self._rows_of(tail.next_part, new, change)
         self._fed |= {self.place(replace(key, slice=slice_)) for slice_ in added.n_by_slice}
         if is_old:
             self._fill(key, config, [added], None)
@@ -174,16 +174,13 @@ class PaneCache:
         else:
             self._fold(key, config, tail, added, None if change or new is None else new.filled)
 
-    def _rows_of(
-        self, part: int, config: ModelConfig, new: NewRows | None, change: Change | None
-    ) -> TailRows:
+    def _rows_of(self, part: int, new: NewRows | None, change: Change | None) -> TailRows:
         rows = self._numerics.rows
         added: list[TailRows] = []
         for batch in [] if new is None else new.batches:
             added.append(rows.of_batch(batch, part + len(added)))
-        for sign, facts in ((-1, change.lost), (1, change.gained)) if change else ():
-            if facts:
-                added.append(rows.of_facts(facts, config.task, sign, part + len(added)))
+        if change is not None:
+            added += change.rows(rows, part + len(added))
         return rows.together(added)
 
     def _limit(self, config: ModelConfig, tail: CachedTail, added: TailRows) -> int:

@@ -171,6 +171,10 @@ class TailRows:
         }
         return cls(task=parts[0].task, ratings=ratings, slices=slices, **columns)
 
+    def of_part(self, part: int) -> TailRows:
+        """Return the same rows as those of another batch."""
+        return replace(self, part=np.full(len(self), part))
+
     def take(self, index: Ints | Mask) -> TailRows:
         """Select rows, keeping their order."""
         rows = np.arange(len(self))[index]
