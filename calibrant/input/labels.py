@@ -88,6 +88,9 @@ def read_labels(
             )
     if n == 0:
         raise CalibrationInputError.at("/ids", "empty", "Received no rows; expected at least one.")
+    plain = _plain_rows(columns, n_classes)
+    if plain is not None:
+        return CheckedLabels(plain)
     index = {name: i for i, name in enumerate(class_names or ())}
     checked = CheckedLabels()
     for i in range(n):
@@ -101,6 +104,25 @@ def read_labels(
     if checked.violations and not partial:
         raise CalibrationInputError(checked.violations[:MAX_VIOLATIONS], checked.n_violations)
     return checked
+
+
+def _plain_rows(columns: Mapping[str, Any], n_classes: int) -> list[LabelRow] | None:
+    """Return rows of one class index each, all with a rater or all without; None if one may be of another form or invalid."""
+    ids, labels, raters = columns["ids"], columns["labels"], columns.get("raters")
+    if columns.get("revision") is not None or set(map(type, labels)) != {int}:
+        return None
+    if min(labels) < 0 or max(labels) >= n_classes or not _are_names(ids):
+        return None
+    if raters is None:
+        return [LabelRow(name, {label: 1}, []) for name, label in zip(ids, labels, strict=True)]
+    if not _are_names(raters):
+        return None
+    rows = zip(ids, labels, raters, strict=True)
+    return [LabelRow(name, {}, [(rater, label, None)]) for name, label, rater in rows]
+
+
+def _are_names(values: list[Any]) -> bool:
+    return set(map(type, values)) == {str} and all(map(NAME.fullmatch, values))
 
 
 def named_raters(
