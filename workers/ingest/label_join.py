@@ -255,10 +255,12 @@ class LabelJoin:
     ) -> RowOutcomes:
         """Apply labels; `order` grows along the stream."""
         model, outcomes = self._model(config, [row.id for row in rows]), RowOutcomes()
-        sent = [self._facts(model, row.id, received_ms).prediction for row in rows]
+        known = [model.after.get(row.id) or model.before[row.id] for row in rows]
+        sent = [None if each is None else each.prediction for each in known]
         delays = _delays(received_ms, [0 if each is None else each.event_us for each in sent])
+        new = RetainedRecord(received_ms // 1000)
         for i, (row, delay) in enumerate(zip(rows, delays, strict=True)):
-            facts, results = self._facts(model, row.id, received_ms), []
+            facts, results = model.after.get(row.id) or known[i] or new, []
             if row.unnamed:
                 facts, result = facts.with_unnamed(row.unnamed)
                 results.append(result)

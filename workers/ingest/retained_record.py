@@ -88,10 +88,8 @@ class RetainedRecord:
             return self, GONE
         if self.prediction is not None:
             return self, DUPLICATE if self.prediction.sent == prediction.sent else CONFLICT
-        unnamed = _added(self.unnamed, unnamed) if self.unnamed else unnamed
-        return RetainedRecord(
-            self.since_s, prediction, unnamed, self.ratings, False, self.delay
-        ), NEW
+        total = _added(self.unnamed, unnamed)
+        return RetainedRecord(self.since_s, prediction, total, self.ratings, False, self.delay), NEW
 
     def with_unnamed(self, unnamed: Mapping[int, int]) -> tuple[RetainedRecord, str]:
         """Return the facts after unnamed ratings, which add."""
@@ -215,7 +213,9 @@ class RetainedRecord:
             raise RecordError(f"a record cannot be read: {error}") from error
 
 
-def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
+def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int]:
+    if not unnamed:
+        return more
     total = dict(unnamed)
     for class_index, n in more.items():
         total[class_index] = total.get(class_index, 0) + n
