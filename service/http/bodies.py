@@ -29,6 +29,7 @@ from calibrant_server.service.http.errors import (
     MediaTypeUnsupported,
 )
 from calibrant_server.service.http.parameters import only
+from calibrant_server.service.http.parquet_sizes import parquet_sizes
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.security.admission import Hold
 from calibrant_server.service.settings import Settings
@@ -37,9 +38,12 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 MERGE_PATCH = "application/merge-patch+json"
 ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+NPY = "application/x-npy"
+CSV = "text/csv"
 PANE = "application/x-calibrant-pane"
-BINARY = (ARROW, PANE)
-# Packages of the extra `ipc`; without them a service takes no Arrow streams.
+BINARY = (ARROW, PARQUET, NPY, PANE)
+# Packages of the extra `ipc`; without them a service takes no Arrow streams and Parquet files.
 ARROW_PACKAGES = ("nanoarrow", "pyarrow")
 CODINGS = ("gzip", "zstd")
 LARGE_BYTES = 64 * 1024
@@ -91,8 +95,9 @@ async def read_body(
             from_thread.run_sync(hold.reach, len(sent) + n_decoded)
 
         data = await aside(decompressed, sent, coding, limit, reserve, media_type in BINARY)
-    if media_type == ARROW:
-        sizes = await aside(arrow_sizes, data, settings.max_rows, limit)
+    measure = {ARROW: arrow_sizes, PARQUET: parquet_sizes}.get(media_type)
+    if measure is not None:
+        sizes = await aside(measure, data, settings.max_rows, limit)
         hold.reach(hold.n_bytes + sizes.n_bytes)
     return Body(media_type, data, len(sent))
 
@@ -110,9 +115,9 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
     if media_type not in takes:
         named = media_type or "no Content-Type"
         raise MediaTypeUnsupported(f"Received {named}; expected {' or '.join(takes)}.")
-    if media_type == ARROW and not reads_arrow():
+    if media_type in (ARROW, PARQUET) and not reads_arrow():
         raise MediaTypeUnsupported(
-            f"Received {ARROW}, which this service cannot read: it needs the extra `ipc` (pip install "
+            f"Received {media_type}, which this service cannot read: it needs the extra `ipc` (pip install "
             "'calibrant[server,ipc]'). Send JSON, or ask the operator to install it."
         )
     charset = parameters.lower().replace(" ", "").partition("charset=")[2].split(";")[0].strip('"')
@@ -123,7 +128,7 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
 
 @cache
 def reads_arrow() -> bool:
-    """Return whether the packages that read Arrow streams are installed."""
+    """Return whether the packages that read Arrow streams and Parquet files are installed."""
     return all(find_spec(name) is not None for name in ARROW_PACKAGES)
 
 

@@ -1,12 +1,13 @@
-"""Arrow IPC streams as columns: the same columns as in JSON, read without a Python object for each number.
+"""Arrow IPC streams and Parquet files as columns: the same columns as in JSON, read without a Python object for each number.
 
-pyarrow decodes and validates a stream, whose sizes `service/http/arrow_sizes.py` has bounded; then its buffers are read by
+pyarrow decodes and validates them, once `arrow_sizes.py` or `parquet_sizes.py` in `service/http` has bounded their sizes; then the buffers are read by
 `calibrant.input.arrow`. nanoarrow, with a fiftieth of its size, ends the process on some forged streams
 (`docs/dependencies.md` has the figures).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,32 @@ def read_arrow(data: bytes, max_text_bytes: int) -> tuple[dict[str, Any], str | 
     BodyTooLarge
         The texts that dictionaries repeat take more than `max_text_bytes`.
     """
-    table = _decoded(data)
+    return _columns(_decoded(data), max_text_bytes)
+
+
+def read_parquet(data: bytes, max_text_bytes: int) -> tuple[dict[str, Any], str | None]:
+    """Return the columns of a Parquet file, whose sizes were checked before, as `read_arrow` does.
+
+    Raises
+    ------
+    MalformedBody, CalibrationInputError, BodyTooLarge
+        As `read_arrow`.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    def read() -> Any:
+        schema = parquet.ParquetFile(pa.BufferReader(data)).schema
+        leaves = [schema.column(place) for place in range(len(schema))]
+        # Texts stay in dictionaries: a text that a dictionary repeats takes its bytes once.
+        texts = [each.path for each in leaves if each.physical_type == "BYTE_ARRAY"]
+        file = parquet.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
+        return file.read(use_threads=False)
+
+    return _columns(_checked(read, "Parquet file", "parquet"), max_text_bytes)
+
+
+def _columns(table: Any, max_text_bytes: int) -> tuple[dict[str, Any], str | None]:
     slices = [i for i, name in enumerate(table.column_names) if name == SLICES]
     columns: dict[str, Any] = dict(read_table(_without(table, slices)))
     if slices:
@@ -60,17 +86,25 @@ def read_arrow_lists(data: bytes) -> tuple[dict[str, list[Any]], str | None]:
 
 
 def _decoded(data: bytes) -> Any:
+    import pyarrow as pa
+
+    return _checked(
+        lambda: pa.ipc.open_stream(pa.py_buffer(data)).read_all(), "Arrow IPC stream", "arrow"
+    )
+
+
+def _checked(read: Callable[[], Any], what: str, rule: str) -> Any:
     """Return a valid table of distinct column names."""
     import pyarrow as pa
 
     try:
-        table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+        table = read()
         table.validate(full=True)
     except pa.ArrowMemoryError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        detail = f"Received a damaged Arrow IPC stream ({str(error)[:200]}). Write it again."
-        raise MalformedBody(detail, errors=[Violation("", "arrow", detail)]) from error
+        detail = f"Received a damaged {what} ({str(error)[:200]}). Write it again."
+        raise MalformedBody(detail, errors=[Violation("", rule, detail)]) from error
     repeated = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if repeated:
         detail = f"Received column {repeated[0][:60]!r} twice; expected it once."

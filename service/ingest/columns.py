@@ -80,7 +80,14 @@ def read_columns(
 def _from_arrow(body: Body, settings: Settings) -> ParsedBatch:
     """Return the columns of an Arrow stream, whose sizes were checked when it was received."""
     columns, batch_id = read_arrow(body.data, decoded_limit(len(body.data), settings))
-    reject_unknown(columns, COLUMNS)
+    return arrow_batch(columns, batch_id)
+
+
+def arrow_batch(
+    columns: dict[str, Any], batch_id: str | None, known: tuple[str, ...] = COLUMNS
+) -> ParsedBatch:
+    """Return the batch of Arrow columns that have the names of JSON."""
+    reject_unknown(columns, known)
     scores = columns.get("probabilities")
     is_flat = isinstance(scores, Column) and getattr(scores.values, "ndim", 2) == 1
     if is_flat and "confidences" not in columns:

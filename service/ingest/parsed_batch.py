@@ -44,6 +44,7 @@ class ParsedBatch:
     lines : line of each row in NDJSON, index of each record in JSON; empty for columns
     under : field that holds the records in JSON; empty for NDJSON and columns
     names : name of each column in a record
+    options_at : place of the options in the body, or their parameter in the query
     is_flat : whether `confidences` were sent as a flat list of `probabilities`
     """
 
@@ -54,6 +55,7 @@ class ParsedBatch:
     offsets: SourceOffsets | None = None
     under: str = ""
     names: Mapping[str, str] = field(default_factory=lambda: IN_A_LINE)
+    options_at: tuple[str, ...] = ("options",)
     is_flat: bool = False
 
     def places(self, accepted: Iterable[int]) -> Places | None:
@@ -76,7 +78,7 @@ class ParsedBatch:
         if len(accepted) == n_rows:
             return []
         left = set(range(n_rows)).difference(accepted)
-        columns = {name: _indexed(column) for name, column in columns.items()}
+        columns = {name: indexed(column) for name, column in columns.items()}
         return [
             {name: column[row] for name, column in columns.items() if row < len(column)}
             for row in sorted(left)
@@ -97,7 +99,7 @@ class ParsedBatch:
         return replace(violation, pointer=pointer)
 
 
-def _indexed(column: Any) -> Any:
+def indexed(column: Any) -> Any:
     """Return a column with one value per row, None where an Arrow column has none."""
     if not isinstance(column, Column):
         return column

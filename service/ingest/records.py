@@ -49,6 +49,7 @@ def from_list(
         options=document.get("options"),
         offsets=offsets_of(document) if has_offsets(document) else None,
         under=RECORDS,
+        options_at=("options",),
         names={plural: plural for plural in LENIENT if plural in spelled},
     )
 
@@ -75,7 +76,7 @@ def from_records(
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
-    return ParsedBatch(columns, batch_id, lines, options, offsets)
+    return ParsedBatch(columns, batch_id, lines, options, offsets, options_at=("1", "options"))
 
 
 def _reject_two_spellings(

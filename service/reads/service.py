@@ -149,9 +149,15 @@ class ReadService:
         body = await render(result.body) if render else result.body
         return Response(body, 200, headers, media_type)
 
-    async def respond_each(self, request: Request, read_query: ReadQuery, name: str) -> Response:
+    async def respond_each(
+        self,
+        request: Request,
+        read_query: ReadQuery,
+        name: str,
+        media_type: str = JSON,
+        render: Render | None = None,
+    ) -> Response:
         """Respond to `read_query` for every value of the slice `name`, in one document."""
-        negotiated(request, [JSON])
         with engine_errors():
             names_of_slices = await self.inbox.slices(read_query.config)
         read_queries = {
@@ -169,7 +175,7 @@ class ReadService:
             }
             return {"model": read_query.config.model, "window": span, "by": name, "slices": found}
 
-        return await self.together(request, read_queries, side_by_side)
+        return await self.together(request, read_queries, side_by_side, media_type, render)
 
     async def together(
         self,

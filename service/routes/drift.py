@@ -11,6 +11,9 @@ from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery
 from calibrant_server.service.reads.recommendations import Recommendation
+from calibrant_server.service.reads.service import JSON
+from calibrant_server.service.reads.table_formats import or_table, table_type
+from calibrant_server.service.reads.tables import COHORTS, cohort_rows, rendered
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.drift_history import DriftHistoryQuery
 
@@ -151,8 +154,12 @@ async def get_drift(read: TheReadAccess, query: Annotated[DriftParameters, Query
     "/v1/models/{model}/drift/history",
     operation_id="listDriftHistory",
     responses={
-        200: success(
-            DriftHistory, "The cohorts of the window", ETag="Changes with the state and the query."
+        200: or_table(
+            success(
+                DriftHistory,
+                "The cohorts of the window",
+                ETag="Changes with the state and the query.",
+            )
         ),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
@@ -161,5 +168,7 @@ async def get_drift(read: TheReadAccess, query: Annotated[DriftParameters, Query
 async def list_drift_history(
     read: TheReadAccess, query: Annotated[HistoryParameters, Query()]
 ) -> Response:
-    """Return evidence and change statistic after each sealed cohort of the window."""
-    return await read.reads.respond(read.request, await read.read_query(query))
+    """Return evidence and change statistic after each sealed cohort of the window; as JSON or as a table."""
+    table = table_type(read.request, [JSON])
+    render = None if table is None else rendered(table, COHORTS, cohort_rows)
+    return await read.reads.respond(read.request, await read.read_query(query), table, render)

@@ -9,6 +9,9 @@ from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
+from calibrant_server.service.reads.service import JSON
+from calibrant_server.service.reads.table_formats import or_table, table_type
+from calibrant_server.service.reads.tables import METRICS, metric_rows, rendered
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.metrics_series import MetricsSeriesQuery
 from calibrant_server.workers.queries.query import Query as AnyQuery
@@ -86,7 +89,9 @@ class MetricsResponse(BaseModel):
     "/v1/models/{model}/metrics",
     operation_id="getMetrics",
     responses={
-        200: success(MetricsResponse, "The metrics", ETag="Changes with the state and the query."),
+        200: or_table(
+            success(MetricsResponse, "The metrics", ETag="Changes with the state and the query.")
+        ),
         304: {"description": "The state is the one that If-None-Match names"},
         **problems(406, 422),
     },
@@ -94,8 +99,12 @@ class MetricsResponse(BaseModel):
 async def get_metrics(
     read: TheReadAccess, query: Annotated[MetricsParameters, Query()]
 ) -> Response:
-    """Compute any set of metrics over a window."""
+    """Compute any set of metrics over a window; as JSON, or as a table with one row per metric and part."""
+    table = table_type(read.request, [JSON])
+    render = None if table is None else rendered(table, METRICS, metric_rows)
     read_query = await read.read_query(query)
     if query.by is not None:
-        return await read.reads.respond_each(read.request, read_query, query.by)
-    return await read.reads.respond(read.request, read_query)
+        return await read.reads.respond_each(
+            read.request, read_query, query.by, table or JSON, render
+        )
+    return await read.reads.respond(read.request, read_query, table, render)

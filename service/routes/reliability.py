@@ -9,8 +9,16 @@ from calibrant_server.service.figures.reliability import draw_reliability
 from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
-from calibrant_server.service.reads.figures import Format, drawn, media_type_of, or_drawn
+from calibrant_server.service.reads.figures import (
+    MEDIA_TYPES,
+    Format,
+    drawn,
+    media_type_of,
+    or_drawn,
+)
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, unanswerable
+from calibrant_server.service.reads.table_formats import or_table, table_type
+from calibrant_server.service.reads.tables import RELIABILITY, reliability_rows, rendered
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 
@@ -39,8 +47,12 @@ class ReliabilityResponse(BaseModel):
     state_version: str
 
 
-TABLE = success(
-    ReliabilityResponse, "The table, or the diagram", ETag="Changes with the state and the query."
+TABLE = or_table(
+    success(
+        ReliabilityResponse,
+        "The table, or the diagram",
+        ETag="Changes with the state and the query.",
+    )
 )
 
 
@@ -50,7 +62,7 @@ TABLE = success(
 async def get_reliability(
     read: TheReadAccess, query: Annotated[ReliabilityParameters, Query()]
 ) -> Response:
-    """Return the reliability table as JSON, or the diagram of it as SVG or PNG."""
+    """Return the reliability table as JSON, CSV, Arrow or Parquet, or the diagram of it as SVG or PNG."""
     if query.binning != "equal_width" and query.against:
         raise unanswerable(
             "/binning",
@@ -58,6 +70,11 @@ async def get_reliability(
             "Received another binning with against; expected equal_width. Bins of equal mass differ between two sides.",
         )
     read_query = await read.read_query(query)
+    table = None if query.format else table_type(read.request, list(MEDIA_TYPES.values()))
+    if table is not None:
+        return await read.reads.respond(
+            read.request, read_query, table, rendered(table, RELIABILITY, reliability_rows)
+        )
     if query.against or not read.is_drawn(query.format):
         return await read.respond(read_query, query.format, draw_reliability)
     media_type = media_type_of(query.format, read.request)

@@ -7,31 +7,33 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.core.batch import Checked
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant.core.query import Option
-from calibrant.estimators.roc import MAX_POINTS
 from calibrant.input.labels import named_raters
-from calibrant.metrics import DEFAULT_METRICS, OPTIONS, requested
+from calibrant.metrics import DEFAULT_METRICS, requested
 from calibrant.metrics.label_distribution import INSTANCES
 from calibrant.metrics.requests import shared_options
-from calibrant.peers import PEERS
 from calibrant.report import score_batch
 from calibrant.report_sections import SECTIONS, chosen
 from calibrant_server.service.figures.reliability import draw_reliability
-from calibrant_server.service.http.bodies import Body, read_body
+from calibrant_server.service.http.bodies import NDJSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.parameters import Name
-from calibrant_server.service.http.problem_responses import invalid_input, violation_of
+from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import aside
-from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
-from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody
+from calibrant_server.service.ingest.schemas import (
+    ListedPrediction,
+    PredictionRecord,
+    PredictionsBody,
+)
 from calibrant_server.service.ingest.score_limits import reject_costly_score
+from calibrant_server.service.ingest.score_options import ScoreOptions, options_in
+from calibrant_server.service.ingest.scored_bodies import TABLES, read_scored_body
 from calibrant_server.service.openapi.schema import ProblemError, problems, success, takes
 from calibrant_server.service.reads.estimates import Estimates, TemperatureResponse
 from calibrant_server.service.reads.figures import media_type_of, or_drawn
@@ -40,7 +42,6 @@ from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import Edges, MetricBinning, Raters
 
-COMPOSITE = r"^[A-Za-z0-9._-]{1,60}$"
 router = APIRouter(tags=["score"], default_response_class=Response)
 
 
@@ -71,80 +72,18 @@ class ScoreParameters(BaseModel):
         description="Costly results, with commas between. `instances`: every row's own value in the metrics that "
         f"have one. Further sections: {', '.join(SECTIONS)}.",
     )
-
-
-class LossFactors(BaseModel):
-    """Factors of the terms of the weighted sum."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    ace: float = Field(1, ge=0, le=1e6, description="Of the term that `membership` selects.")
-    dice: float = Field(1, ge=0, le=1e6)
-    cross_entropy: float = Field(1, ge=0, le=1e6)
-
-
-class SectionOptions(BaseModel):
-    """Options of the included results."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    metric: str | None = Field(
+    columns: str | None = Field(
         None,
-        max_length=400,
-        description="Of `stability`, `stability_by_case` and `by_case`: a metric as in `metrics`. Default: ece.",
+        max_length=20_000,
+        description="For CSV, Parquet and Arrow: `NAME:ROLE` of columns with other names than p0, p1, …, label, unit; roles are the "
+        "fields of a record, `rating` (one column per rater) and `ignore`. For npy: names of the arrays. Default: probabilities,labels.",
+        examples=["cat:probability,dog:probability,diagnosis:label"],
     )
-    subsets: Literal["nested", "independent"] | None = Field(
-        None, description="Of `stability` and `stability_by_case`."
-    )
-    points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
-    frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
-    case: str | None = Field(
-        None, max_length=200, description="For `cases`: name of a case whose table is added."
-    )
-    packed: bool = Field(
-        False,
-        description="Of `confidence_histogram`: return its 2^14 bins, packed as `POST /v1/models/{model}/histograms` takes them.",
-    )
-    sensitivity: bool = Field(
-        False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too."
-    )
-    composites: dict[Annotated[str, Field(pattern=COMPOSITE)], list[int]] | None = Field(
+    options: str | None = Field(
         None,
-        description='Unions of classes instead of the classes of cases: {"whole": [1, 2], "core": [2]}.',
+        max_length=20_000,
+        description="For CSV, Parquet, Arrow and npy: `options` as in a JSON body.",
     )
-    loss_weights: LossFactors | None = Field(None, description="Of `losses`. Default: 1 each.")
-    gradients: Literal["probabilities", "logits"] | None = Field(
-        None, description="Of `losses`: by what the derivatives are returned. Default: none."
-    )
-    compat: Literal[tuple(PEERS)] | None = Field(  # type: ignore[valid-type]
-        None, description="Of `compat`: compute metrics as this library does. Default: all."
-    )
-
-
-def _option_field(option: Option) -> Any:
-    kind: Any = Literal[option.allowed] if option.allowed else option.type
-    limits: dict[str, Any] = (
-        {"ge": option.low, "le": option.high} if option.type is not str else {"max_length": 200}
-    )
-    given = {
-        name: limit for name, limit in limits.items() if limit is not None and not option.allowed
-    }
-    return (
-        kind | None,
-        Field(None, description=f"{option.description} Default: {option.default}.", **given),
-    )
-
-
-# One source: the options that the metrics declare are those that a body may set for all of them.
-_OPTION_FIELDS: dict[str, Any] = {
-    name: _option_field(option) for name, option in sorted(OPTIONS.items())
-}
-ScoreOptions = create_model(
-    "ScoreOptions",
-    __base__=SectionOptions,
-    __doc__="Options of rows: of every metric that takes them, where its brackets set no other, and of `include`.",
-    **_OPTION_FIELDS,
-)
 
 
 class ScoredBody(PredictionsBody):
@@ -163,6 +102,22 @@ class ScoredRecord(PredictionRecord):
     """One line of NDJSON: one prediction with its labels and their raters."""
 
     rater: Name | list[Name | None] | None = None
+
+
+class ListedScore(ListedPrediction):
+    """One prediction of a list with its labels and their raters."""
+
+    rater: Name | list[Name | None] | None = None
+
+
+class ScoredRecords(BaseModel):
+    """A batch as records, one per prediction."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_id: Name | None = None
+    predictions: list[ListedScore]
+    options: ScoreOptions | None = None
 
 
 class Baselines(BaseModel):
@@ -213,7 +168,15 @@ SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability 
     "/v1/score",
     operation_id="scoreOnce",
     responses={200: or_drawn(SCORED)[200], **problems(406, 408, 413, 415, 422)},
-    openapi_extra=takes("Predictions", json=ScoredBody, ndjson=ScoredRecord),
+    openapi_extra=takes(
+        "Predictions",
+        json=(ScoredBody, ScoredRecords),
+        ndjson=ScoredRecord,
+        csv=None,
+        npy=None,
+        arrow=None,
+        parquet=None,
+    ),
 )
 async def score_once(
     request: Request,
@@ -226,15 +189,15 @@ async def score_once(
     media_type = media_type_of(None, request)
     sections = included(query.include)
     params = {
-        **query.model_dump(exclude={"partial"}),
+        **query.model_dump(exclude={"partial", "columns", "options"}),
         "metrics": _keys(query.metrics, shared_options(query.binning)),
         "include": [each for each in sections if each != INSTANCES.name],
     }
     if INSTANCES.name in sections:
         params[INSTANCES.name] = "yes"
     with ingest.admission.hold() as hold:
-        body = await read_body(request, settings, hold)
-        result = await aside(scored, body, params, settings, query.partial)
+        body = await read_body(request, settings, hold, (JSON, NDJSON, *TABLES))
+        result = await aside(scored, body, params, settings, query)
     if media_type == JSON:
         return Response(result, media_type=JSON)
     drawn = await run_in_threadpool(diagram, result, media_type)
@@ -257,23 +220,6 @@ def _keys(text: str, shared: Collection[str]) -> list[str]:
         raise invalid_query(error) from error
 
 
-def options_in(posted: ParsedBatch) -> dict[str, Any]:
-    """Return the options in the body, or raise every rule that they break."""
-    if posted.options is None:
-        return {}
-    place = ("1", "options") if posted.lines else ("options",)
-    try:
-        options = ScoreOptions.model_validate(posted.options).model_dump(exclude_none=True)
-    except ValidationError as error:
-        violations = [
-            violation_of({**each, "loc": ("body", *place, *each["loc"])}) for each in error.errors()
-        ]
-        raise invalid_input(violations) from error
-    if "metric" in options:
-        requested([options["metric"]], f"/{'/'.join(place)}/metric")
-    return options
-
-
 def included(text: str | None) -> list[str]:
     """Return the sections in a comma-separated list; reject an unknown one with the list of known ones."""
     names = [] if text is None else [name.strip() for name in text.split(",")]
@@ -286,15 +232,15 @@ def included(text: str | None) -> list[str]:
     return names
 
 
-def scored(body: Body, params: dict[str, Any], settings: Settings, partial: bool) -> bytes:
+def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreParameters) -> bytes:
     """Return the scores of the batch in `body` as JSON."""
-    posted = read_columns(body, settings, {"rater": "raters"}, ("batch_id", "options"))
+    posted = read_scored_body(body, settings, query.columns, query.options)
     options = options_in(posted)
     params = params | options
     names, plain = posted.columns.get("raters"), dict(posted.columns)
     plain.pop("raters", None)
     posted = replace(posted, columns=plain)
-    checked = checked_batch(posted, None, partial)
+    checked = checked_batch(posted, None, query.partial)
     violations = [posted.place(violation) for violation in checked.violations]
     reject_too_many(checked.batch.n, violations, checked.n_rejected)
     if not checked.batch.row_total.any():

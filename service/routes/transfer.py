@@ -1,25 +1,22 @@
-"""Transfer of a complete model from one service to another."""
+"""Import of a complete model that another service exported."""
 
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from secrets import token_hex
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import StreamingResponse
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
 from calibrant.core.errors import CalibrationInputError, Violation
-from calibrant_server.service.engine import engine_errors, model_of
+from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import NDJSON, read_body
 from calibrant_server.service.http.dependencies import (
     Admin,
     AppSettings,
-    TheConnection,
     TheIngestService,
 )
 from calibrant_server.service.http.errors import (
@@ -32,11 +29,11 @@ from calibrant_server.service.http.errors import (
 from calibrant_server.service.http.parameters import ModelId
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.exports import ExportLine
 from calibrant_server.service.reads.model_settings import redeclared
-from calibrant_server.service.security.audit import audit_of
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
 from calibrant_server.workers.ingest.inbox import IngestBatch, ModelGone, Receipt
-from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL, export_lines
+from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL
 from calibrant_server.workers.lifecycle.transfer_maps import check_map
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.frozen_maps import CurrentMap
@@ -46,29 +43,6 @@ router = APIRouter(tags=["models"], default_response_class=Response)
 
 A_CHUNK = 2 * 1024 * 1024
 WAIT_S = 60.0
-
-
-class ExportQuery(BaseModel):
-    """What an export holds."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    records: bool = Field(
-        False,
-        description="Also the records retained by id, without which later labels find no prediction.",
-    )
-    secrets: bool = Field(
-        False,
-        description="Also the secrets that sign messages to webhooks. Without them the import creates new ones.",
-    )
-
-
-class ExportLine(BaseModel):
-    """One line; `type` names its content. The first is the `model`, the last the `end`."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
 
 
 class ImportResponse(BaseModel):
@@ -82,47 +56,6 @@ class ImportResponse(BaseModel):
         None,
         description="New secrets of webhooks whose secrets the export left out: `url` and `secret`. Returned only here.",
     )
-
-
-@router.get(
-    "/v1/models/{model}/export",
-    operation_id="exportModel",
-    responses={
-        200: {
-            "description": "Lines of NDJSON; `end` reports whether all describe one state",
-            "content": {NDJSON: {"schema": ExportLine.model_json_schema()}},
-        },
-        **problems(422),
-    },
-)
-async def export_model(
-    model: ModelId,
-    request: Request,
-    caller: Admin,
-    query: Annotated[ExportQuery, Query()],
-    connection: TheConnection,
-) -> Response:
-    """Stream a model: its configuration, panes, baselines and, on request, retained records."""
-    config = await model_of(connection, caller, model)
-    inbox, audit = connection.inbox, audit_of(request)
-    audit.is_due, audit.details = True, query.model_dump()
-
-    async def lines() -> AsyncIterator[bytes]:
-        async for line in export_lines(inbox.client, inbox.keys, config, query.records):
-            shown = line if query.secrets else without_secrets(line)
-            yield orjson.dumps(shown) + b"\n"
-
-    return StreamingResponse(lines(), media_type=NDJSON, headers={"Cache-Control": "no-store"})
-
-
-def without_secrets(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of an export without the secrets of webhooks."""
-    alarm = line.get("configuration", {}).get("alarm", {})
-    if line["type"] != MODEL or not alarm.get("webhooks"):
-        return line
-    receivers = [{"url": each["url"]} for each in alarm["webhooks"]]
-    configuration = {**line["configuration"], "alarm": {**alarm, "webhooks": receivers}}
-    return {**line, "configuration": configuration}
 
 
 @router.post(

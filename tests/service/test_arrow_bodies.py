@@ -219,7 +219,7 @@ async def test_without_the_packages_the_extra_is_named(client, monkeypatch):
 
 
 async def test_other_operations_take_no_streams(client):
-    for path in ("/v1/score", "/v1/models/digits/histograms"):
+    for path in ("/v1/score/map", "/v1/models/digits/histograms"):
         response = await client.post(path, content=stream(complete(scores())), headers=HEADERS)
         problem(response, 415, "media-type-unsupported")
 

@@ -9,7 +9,7 @@ import pytest
 from calibrant.cli import main as command
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.routes.transfer import without_secrets
+from calibrant_server.service.reads.exports import without_secrets
 from calibrant_server.service.security import keys as keys_module
 from calibrant_server.service.security.key_file import KeysUnreadable, add_key, hash_of, read_keys
 from calibrant_server.service.settings import Settings

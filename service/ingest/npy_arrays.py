@@ -1,0 +1,159 @@
+"""Consecutive `.npy` arrays as columns: scores, then labels. What a header states is compared with the bytes before an array is made.
+
+`numpy.save` to one open file writes such a body, and so does `cat probabilities.npy labels.npy`. Headers are literals; a
+pickle is never read.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.service.http.errors import BodyTooLarge
+from calibrant_server.service.ingest.csv_table import MAX_COLUMNS
+from calibrant_server.service.ingest.parsed_batch import ParsedBatch
+
+NAMES = ("probabilities", "logits", "confidences", "labels", "label_counts", "weights", "units", "cases", "ids")  # fmt: skip
+DEFAULT_NAMES = ("probabilities", "labels")
+_TEXTS, _MATRICES = ("units", "cases", "ids"), ("probabilities", "logits", "label_counts")
+_READERS: Any = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def read_npy(data: bytes, columns: str | None, max_rows: int) -> ParsedBatch:
+    """Return the columns of a body of arrays.
+
+    Parameters
+    ----------
+    columns : names of the arrays in their order, with commas between; default: probabilities, labels
+
+    Raises
+    ------
+    CalibrationInputError
+        An unknown name, another number of arrays, or an array of another form.
+    BodyTooLarge
+        An array with more than `max_rows` rows, or too many columns.
+    """
+    names = _names(columns)
+    found: dict[str, Any] = {}
+    at = 0
+    for name in names:
+        if at == len(data):
+            _reject(
+                name,
+                "arrays",
+                f"Received {len(found)} arrays; expected {len(names)}: {', '.join(names)}.",
+            )
+        array, at = _array(data, at, name, max_rows)
+        found[name] = _column(name, array)
+    if at != len(data):
+        detail = f"Received {len(data) - at} bytes after the last array; expected {len(names)} arrays: {', '.join(names)}. Name more with `columns`."
+        raise CalibrationInputError.at("", "arrays", detail)
+    is_flat = getattr(found.get("probabilities"), "ndim", 2) == 1
+    if is_flat:
+        found = {
+            "confidences" if name == "probabilities" else name: each for name, each in found.items()
+        }
+    return ParsedBatch(found, is_flat=is_flat)
+
+
+def _names(columns: str | None) -> tuple[str, ...]:
+    if columns is None:
+        return DEFAULT_NAMES
+    names = tuple(each.strip() for each in columns.split(","))
+    for name in names:
+        if name not in NAMES or names.count(name) > 1:
+            detail = (
+                f"Received array {name[:60]!r}; expected each of {', '.join(NAMES)} at most once."
+            )
+            raise CalibrationInputError.at("/columns", "unknown_field", detail)
+    return names
+
+
+def _array(data: bytes, at: int, name: str, max_rows: int) -> tuple[NDArray[Any], int]:
+    """Return the array whose magic is at this byte, as a view of the body, and where it ends."""
+    file = io.BytesIO(memoryview(data)[at : at + npy.MAGIC_LEN + 4 + 2 * 10_000])
+    try:
+        shape, is_fortran, dtype = _READERS[npy.read_magic(file)](file)
+    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
+        detail = f"Received bytes without a header of NumPy's format 1.0 or 2.0 ({str(error)[:120]}); expected an array of `numpy.save`."
+        raise CalibrationInputError.at(f"/{name}", "npy", detail) from error
+    if dtype.kind not in "fiub" or dtype.fields is not None:
+        _reject(
+            name,
+            "dtype",
+            f"Received dtype {str(dtype)[:60]}; expected floats or integers. Objects are not read.",
+        )
+    if len(shape) not in (1, 2) or any(each < 0 for each in shape):
+        _reject(name, "shape", f"Received shape {str(shape)[:60]}; expected (n,) or (n, columns).")
+    if shape[0] > max_rows or (len(shape) == 2 and shape[1] > MAX_COLUMNS):
+        raise BodyTooLarge(
+            f"Received {name} of shape {shape}; expected at most {max_rows} rows and {MAX_COLUMNS} columns. Send several batches."
+        )
+    begin = at + file.tell()
+    end = begin + math.prod(shape) * dtype.itemsize
+    if end > len(data):
+        _reject(
+            name,
+            "truncated",
+            f"Received {len(data) - begin} bytes of values; expected {end - begin} for shape {shape}.",
+        )
+    flat = np.frombuffer(data, dtype, math.prod(shape), begin)
+    return flat.reshape(shape, order="F" if is_fortran else "C"), end
+
+
+def _column(name: str, array: NDArray[Any]) -> Any:
+    """Return an array as the column that JSON would hold."""
+    if array.ndim == 2 and name not in (*_MATRICES, "labels"):
+        _reject(name, "shape", f"Received shape {array.shape}; expected ({len(array)},).")
+    if name in _TEXTS:
+        return _texts(name, array)
+    if name == "labels":
+        return _labels(array)
+    if name == "label_counts":
+        return _whole(name, array)
+    return np.ascontiguousarray(array, np.float64)
+
+
+def _labels(array: NDArray[Any]) -> list[Any]:
+    """Return a class, or one per rater, of each row; nan is no rating."""
+    if array.dtype.kind == "f":
+        missing = np.isnan(array)
+        whole = _whole("labels", np.where(missing, 0, array))
+    else:
+        missing, whole = np.zeros(array.shape, bool), _whole("labels", array)
+    if array.ndim == 1:
+        return [
+            None if none else each
+            for none, each in zip(missing.tolist(), whole.tolist(), strict=True)
+        ]
+    rows = [
+        [each for none, each in zip(nones, values, strict=True) if not none]
+        for nones, values in zip(missing.tolist(), whole.tolist(), strict=True)
+    ]
+    return [row or None for row in rows]
+
+
+def _whole(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
+    values = array.astype(np.float64)
+    odd = (values != np.floor(values)) | (np.abs(values) > 2**53)
+    if odd.any():
+        row = int(np.argwhere(odd)[0][0])
+        detail = f"Received {values[odd][0]!s}; expected a whole number" + (
+            " or nan." if name == "labels" else "."
+        )
+        raise CalibrationInputError.at(f"/{name}/{row}", "integer", detail)
+    return array.astype(np.int64)
+
+
+def _texts(name: str, array: NDArray[Any]) -> list[str]:
+    return [str(each) for each in _whole(name, array).tolist()]
+
+
+def _reject(name: str, rule: str, detail: str) -> NoReturn:
+    raise CalibrationInputError.at(f"/{name}", rule, detail)

@@ -1,0 +1,159 @@
+"""Tables as CSV, Arrow IPC stream or Parquet: chosen by the header Accept, written piece by piece."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from fastapi import Request
+
+from calibrant_server.service.http.bodies import ARROW, CSV, PARQUET, reads_arrow
+from calibrant_server.service.http.errors import NotAcceptable
+from calibrant_server.service.http.parameters import negotiated
+
+Kind = Literal["text", "number", "integer", "flag", "time", "bytes"]
+Row = Sequence[Any]
+TABLES = (CSV, ARROW, PARQUET)
+CONTENT: dict[str, Any] = {
+    CSV: {"schema": {"type": "string"}},
+    ARROW: {"schema": {"type": "string", "contentMediaType": ARROW}},
+    PARQUET: {"schema": {"type": "string", "contentMediaType": PARQUET}},
+}
+
+
+def or_table(described: dict[str, Any]) -> dict[str, Any]:
+    """Describe a response that is also available as a table."""
+    return {**described, "content": described["content"] | CONTENT}
+
+
+def table_type(request: Request, others: Sequence[str]) -> str | None:
+    """Return the requested format of a table; None if one of the `others` is requested.
+
+    Raises
+    ------
+    NotAcceptable
+        Neither is accepted, or Arrow or Parquet without the extra that writes it.
+    """
+    media_type = negotiated(request, [*others, *TABLES])
+    if media_type in (ARROW, PARQUET) and not reads_arrow():
+        raise NotAcceptable(
+            f"Received Accept: {media_type}, which this service cannot write: it needs the extra `ipc` (pip install "
+            "'calibrant[server,ipc]'). Accept text/csv, or ask the operator to install it."
+        )
+    return media_type if media_type in TABLES else None
+
+
+class TableWriter(Protocol):
+    """Writer of a table: what has been written since the last call is returned."""
+
+    def write(self, rows: Iterable[Row]) -> bytes:
+        """Write rows."""
+
+    def close(self) -> bytes:
+        """Write the end."""
+
+
+def writer(media_type: str, columns: Mapping[str, Kind]) -> TableWriter:
+    """Return the writer of a format."""
+    if media_type == CSV:
+        return _CsvWriter(columns)
+    return _ArrowWriter(media_type, columns)
+
+
+def written(media_type: str, columns: Mapping[str, Kind], rows: Iterable[Row]) -> bytes:
+    """Return a complete table."""
+    table = writer(media_type, columns)
+    return table.write(rows) + table.close()
+
+
+class _CsvWriter:
+    """RFC 4180: a line of names, blank cells for no value, bytes in base64."""
+
+    def __init__(self, columns: Mapping[str, Kind]) -> None:
+        self._text = io.StringIO(newline="")
+        self._writer = csv.writer(self._text)
+        self._writer.writerow(columns)
+
+    def write(self, rows: Iterable[Row]) -> bytes:
+        self._writer.writerows([_cell(value) for value in row] for row in rows)
+        return self._drained()
+
+    def close(self) -> bytes:
+        return self._drained()
+
+    def _drained(self) -> bytes:
+        data = self._text.getvalue().encode()
+        self._text.seek(0)
+        self._text.truncate()
+        return data
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return repr(value) if isinstance(value, float) else value
+
+
+class _ArrowWriter:
+    """An Arrow IPC stream, or a Parquet file with one row group per call."""
+
+    def __init__(self, media_type: str, columns: Mapping[str, Kind]) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        types = {
+            "text": pa.string(),
+            "number": pa.float64(),
+            "integer": pa.int64(),
+            "flag": pa.bool_(),
+            "time": pa.timestamp("us", "UTC"),
+            "bytes": pa.binary(),
+        }
+        self._schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
+        self._sink = _Pieces()
+        open_writer = pa.ipc.new_stream if media_type == ARROW else parquet.ParquetWriter
+        self._writer = open_writer(self._sink, self._schema)
+
+    def write(self, rows: Iterable[Row]) -> bytes:
+        import pyarrow as pa
+
+        columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
+        arrays = [pa.array(each, field.type) for each, field in zip(columns, self._schema, strict=True)]  # fmt: skip
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        return self._sink.drained()
+
+    def close(self) -> bytes:
+        self._writer.close()
+        return self._sink.drained()
+
+
+class _Pieces(io.RawIOBase):
+    """A file whose contents are taken away as they are written."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        self._at += len(self._pieces[-1])
+        return len(self._pieces[-1])
+
+    def tell(self) -> int:
+        return self._at
+
+    def drained(self) -> bytes:
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data

@@ -1,0 +1,313 @@
+"""CSV, npy, Arrow and Parquet bodies of `POST /v1/score`: the same scores as JSON, and bounds before work."""
+
+import io
+
+import numpy as np
+import orjson
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import ipc, parquet
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.service.http import bodies, parquet_sizes
+from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
+from calibrant_server.service.ingest import csv_table
+from calibrant_server.service.ingest.arrow_stream import read_parquet
+from calibrant_server.service.reads import table_formats
+from calibrant_server.service.settings import Settings
+from tests.service.conftest import problem
+
+pytestmark = pytest.mark.anyio
+URL = "/v1/score"
+N, K = 60, 3
+RNG = np.random.default_rng(0)
+SCORES = RNG.dirichlet(np.ones(K), N)
+LABELS = RNG.integers(0, K, N)
+UNITS = [f"patient {i // 3}".replace(" ", "-") for i in range(N)]
+JSON_BODY = {"probabilities": SCORES.tolist(), "labels": LABELS.tolist(), "units": UNITS}
+
+
+def npy(*arrays, **options) -> bytes:
+    file = io.BytesIO()
+    for each in arrays:
+        np.save(file, each, **options)
+    return file.getvalue()
+
+
+def frame(**more) -> pd.DataFrame:
+    return pd.DataFrame(
+        {f"p{i}": SCORES[:, i] for i in range(K)} | {"label": LABELS, "unit": UNITS} | more
+    )
+
+
+def arrow_of(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def parquet_of(table: pa.Table, **options) -> bytes:
+    sink = io.BytesIO()
+    parquet.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def csv_of(table: pd.DataFrame) -> bytes:
+    return table.to_csv(index=False, float_format="%.17g").encode()
+
+
+async def post(client, data, media_type, **params):
+    return await client.post(URL, content=data, headers={"Content-Type": media_type}, params=params)
+
+
+async def of_json(client, body, **params):
+    response = await client.post(URL, json=body, params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+TABLE = pa.Table.from_pandas(frame(), preserve_index=False)
+LISTS = pa.table(
+    {
+        "probabilities": pa.FixedSizeListArray.from_arrays(pa.array(SCORES.reshape(-1)), K),
+        "labels": LABELS,
+        "units": pa.array(UNITS).dictionary_encode(),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type"),
+    [
+        (csv_of(frame()), bodies.CSV),
+        (b"\xef\xbb\xbf" + csv_of(frame()).replace(b"\n", b"\r\n"), bodies.CSV),
+        (arrow_of(TABLE), bodies.ARROW),
+        (arrow_of(LISTS), bodies.ARROW),
+        (parquet_of(TABLE), bodies.PARQUET),
+        (parquet_of(LISTS), bodies.PARQUET),
+        (parquet_of(TABLE, row_group_size=7, compression="zstd"), bodies.PARQUET),
+        (parquet_of(TABLE, use_dictionary=False, data_page_version="2.0"), bodies.PARQUET),
+        (parquet_of(LISTS, data_page_size=64, compression="gzip"), bodies.PARQUET),
+    ],
+)
+async def test_a_table_scores_as_json(client, data, media_type):
+    response = await post(client, data, media_type)
+    assert response.status_code == 200, response.text
+    assert response.json() == await of_json(client, JSON_BODY)
+
+
+async def test_arrays_score_as_json(client):
+    plain = {"probabilities": SCORES.tolist(), "labels": LABELS.tolist()}
+    expected = await of_json(client, plain)
+    for arrays in (
+        (SCORES, LABELS),
+        (np.asfortranarray(SCORES), LABELS.astype(">i2")),
+        (SCORES, LABELS.astype(float)),
+    ):
+        response = await post(client, npy(*arrays), bodies.NPY)
+        assert response.status_code == 200, response.text
+        assert response.json() == expected
+
+
+async def test_arrays_are_named_in_the_query(client):
+    weights, units = RNG.integers(1, 4, N) / 2, np.arange(N) // 2
+    data = npy(np.log(SCORES), LABELS, weights, units)
+    found = await post(client, data, bodies.NPY, columns="logits,labels,weights,units")
+    assert found.status_code == 200, found.text
+    assert found.json() == await of_json(
+        client,
+        {
+            "logits": np.log(SCORES).tolist(),
+            "labels": LABELS.tolist(),
+            "weights": weights.tolist(),
+            "units": [str(each) for each in units],
+        },
+    )
+
+
+async def test_ratings_of_readers_may_be_missing(client):
+    ratings = RNG.integers(0, 2, (N, 3)).astype(float)
+    ratings[::4, 1] = np.nan
+    ratings[5] = np.nan
+    present = [[int(x) for x in row if x == x] or None for row in ratings]
+    found = await post(client, npy(SCORES[:, 0], ratings), bodies.NPY)
+    body = {"probabilities": SCORES[:, 0].tolist(), "labels": present}
+    assert found.json() == await of_json(client, body)
+    readers = {f"reader_{i}": ratings[:, i] for i in "012" for i in [int(i)]}
+    table = pd.DataFrame({"confidence": SCORES[:, 0], **readers})
+    names = [[f"reader_{i}" for i in range(3) if row[i] == row[i]] or None for row in ratings]
+    expected = await of_json(client, body | {"raters": names})
+    assert expected["baselines"]["metrics"]["ece"]["by_rater"].keys() == readers.keys()
+    for data, kind in (
+        (csv_of(table), bodies.CSV),
+        (parquet_of(pa.Table.from_pandas(table, preserve_index=False)), bodies.PARQUET),
+        (arrow_of(pa.table({"confidences": SCORES[:, 0], "labels": present, "raters": names})), bodies.ARROW),
+    ):  # fmt: skip
+        found = await post(client, data, kind)
+        assert found.status_code == 200, found.text
+        assert found.json() == expected
+
+
+async def test_columns_get_roles_and_classes_names(client):
+    names = np.array(["cat", "dog", "owl"])
+    table = pd.DataFrame({name: SCORES[:, i] for i, name in enumerate(names)})
+    table = table.assign(diagnosis=names[LABELS], patient=UNITS, note="seen, again")
+    roles = "cat:probability,dog:probability,owl:probability,diagnosis:label,patient:unit"
+    found = await post(client, csv_of(table), bodies.CSV, columns=roles + ",note:ignore")
+    assert found.status_code == 200, found.text
+    assert found.json() == await of_json(client, JSON_BODY)
+    rejected = problem(
+        await post(client, csv_of(table), bodies.CSV, columns=roles), 422, "invalid-input"
+    )
+    assert [(each["pointer"], each["rule"]) for each in rejected["errors"]] == [("/note", "unknown_field")]  # fmt: skip
+
+
+async def test_options_are_in_the_query(client):
+    options = orjson.dumps({"case": "scan-1", "frequency_bins": 5}).decode()
+    cases = [f"scan-{i % 4}" for i in range(N)]
+    found = await post(
+        client, csv_of(frame(case=cases)), bodies.CSV, options=options, include="cases"
+    )
+    assert found.status_code == 200, found.text
+    body = JSON_BODY | {"cases": cases, "options": orjson.loads(options)}
+    assert found.json() == await of_json(client, body, include="cases")
+    for wrong, rule in (("{", "json"), ('{"colour": 1}', "unknown_field")):
+        rejected = await post(client, csv_of(frame()), bodies.CSV, options=wrong)
+        assert problem(rejected, 422, "invalid-input")["errors"][0]["rule"] == rule
+    rejected = await client.post(URL, json=JSON_BODY, params={"options": options})
+    assert problem(rejected, 422, "invalid-input")["errors"][0]["pointer"] == "/options"
+
+
+async def test_records_take_raters_and_options(client):
+    records = [
+        {"id": f"i{i}", "probabilities": row, "label": label, "rater": "ann"}
+        for i, (row, label) in enumerate(zip(SCORES.tolist(), LABELS.tolist(), strict=True))
+    ]
+    found = await of_json(client, {"predictions": records, "options": {"frequency_bins": 4}})
+    assert found["baselines"]["metrics"]["ece"]["by_rater"]["ann"]["n"] == N
+    rejected = await client.post(URL, json={"predictions": records, "options": {"points": 0}})
+    assert problem(rejected, 422, "invalid-input")["errors"][0]["pointer"] == "/options/points"
+
+
+def broken(column: str, value, row: int = 4) -> pd.DataFrame:
+    table = frame().astype({column: object})
+    table.loc[row, column] = value
+    return table
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type", "pointer", "rule"),
+    [
+        (csv_of(broken("p1", "x")), bodies.CSV, "/6/p1", "number"),
+        (csv_of(broken("p1", "1.5")), bodies.CSV, "/6/probability", "range"),
+        (csv_of(broken("label", "cat")), bodies.CSV, "/6/label", "class"),
+        (csv_of(broken("label", "7")), bodies.CSV, "/6/label", "class_range"),
+        (csv_of(broken("unit", "")), bodies.CSV, "/6/unit", "missing"),
+        (csv_of(frame(age=1)), bodies.CSV, "/age", "unknown_field"),
+        (csv_of(frame(confidence=1)), bodies.CSV, "/confidence", "one_of"),
+        (csv_of(frame(rater_1=1)), bodies.CSV, "/rater_1", "one_of"),
+        (b"p0,p0,label\n1,0,1\n", bodies.CSV, "/1/p0", "repeated_key"),
+        (b"p0,p1,label\n1,0,1\n1,0\n", bodies.CSV, "/3", "length"),
+        (b"p0,p1,label\n", bodies.CSV, "", "empty"),
+        (parquet_of(pa.table({"p0": ["a"], "p1": [1.0], "label": [0]})), bodies.PARQUET, "/probabilities/0", "number"),
+        (parquet_of(pa.table({"p0": [[1.0]], "label": [0]})), bodies.PARQUET, "/p0", "arrow_type"),
+        (npy(SCORES), bodies.NPY, "/labels", "arrays"),
+        (npy(SCORES, LABELS) + b"more", bodies.NPY, "", "arrays"),
+        (npy(SCORES, LABELS)[:-1], bodies.NPY, "/labels", "truncated"),
+        (npy(SCORES, LABELS + 0.5), bodies.NPY, "/labels/0", "integer"),
+        (npy(SCORES[None], LABELS), bodies.NPY, "/probabilities", "shape"),
+        (npy(np.array([{}], object), LABELS, allow_pickle=True), bodies.NPY, "/probabilities", "dtype"),
+        (npy(np.zeros(3, [("a", "f8")]), LABELS), bodies.NPY, "/probabilities", "dtype"),
+        (b"x" * 40, bodies.NPY, "/probabilities", "npy"),
+    ],
+)  # fmt: skip
+async def test_an_error_names_column_row_and_rule(client, data, media_type, pointer, rule):
+    found = problem(await post(client, data, media_type), 422, "invalid-input")
+    assert (found["errors"][0]["pointer"], found["errors"][0]["rule"]) == (pointer, rule)
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type"),
+    [
+        (b"\xff\xfe", bodies.CSV),
+        (b'p0,p1,label\n"1,0,1\n', bodies.CSV),
+        (b"PAR1" + b"x" * 40, bodies.PARQUET),
+        (parquet_of(TABLE)[:-9], bodies.PARQUET),
+        (parquet_of(TABLE, use_dictionary=False, column_encoding={"unit": "DELTA_BYTE_ARRAY"}), bodies.PARQUET),
+    ],
+)  # fmt: skip
+async def test_another_format_is_malformed(client, data, media_type):
+    problem(await post(client, data, media_type), 400, "malformed-body")
+
+
+async def test_rows_columns_and_bytes_are_bounded(client, settings, app, monkeypatch):
+    few = settings.model_copy(update={"max_rows": N - 1})
+    app.state.settings = few
+    for data, media_type in (
+        (csv_of(frame()), bodies.CSV),
+        (npy(SCORES, LABELS), bodies.NPY),
+        (parquet_of(TABLE), bodies.PARQUET),
+        (arrow_of(TABLE), bodies.ARROW),
+    ):
+        found = problem(await post(client, data, media_type), 413, "body-too-large")
+        assert f"at most {N - 1}" in found["detail"]
+    app.state.settings = settings
+    monkeypatch.setattr(csv_table, "MAX_COLUMNS", 4)
+    found = problem(await post(client, csv_of(frame()), bodies.CSV), 413, "body-too-large")
+    assert "5 columns" in found["detail"]
+
+
+def test_a_small_file_that_decodes_to_much_is_rejected_by_its_heads():
+    zeros = parquet_of(pa.table({"p0": np.zeros(2_000_000)}), compression="zstd")
+    assert len(zeros) < 20_000
+    with pytest.raises(BodyTooLarge, match="when decoded"):
+        parquet_sizes.parquet_sizes(zeros, 10_000_000, bodies.decoded_limit(len(zeros), Settings()))
+    few_lists = pa.table({"labels": pa.array([[0] * 2_000_000])})
+    small = parquet_of(few_lists, compression="zstd")
+    with pytest.raises(BodyTooLarge, match="when decoded"):
+        parquet_sizes.parquet_sizes(small, 10, bodies.decoded_limit(len(small), Settings()))
+
+
+async def test_texts_that_a_dictionary_repeats_are_counted(client):
+    data = parquet_of(pa.table({"p0": np.ones(2000), "p1": np.zeros(2000), "label": 2000 * [0], "unit": ["u" * 20_000] * 2000}))  # fmt: skip
+    assert len(data) < 40_000
+    found = problem(await post(client, data, bodies.PARQUET), 413, "body-too-large")
+    assert "bytes of texts" in found["detail"]
+
+
+def test_forged_files_are_rejected_or_within_what_they_state():
+    data = parquet_of(TABLE, compression="zstd")
+    outcomes = set()
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        forged = bytearray(data)
+        for place in rng.integers(4, len(data) - 4, 1 + seed % 6):
+            forged[place] = rng.integers(256)
+        try:
+            found = parquet_sizes.parquet_sizes(bytes(forged), 1000, 1_000_000)
+            outcomes.add("read")
+            assert found.n_rows <= 1000 and found.n_bytes <= 1_000_000
+            read_parquet(bytes(forged), 1_000_000)
+        except (MalformedBody, BodyTooLarge, CalibrationInputError) as error:
+            outcomes.add(type(error).__name__)
+    assert outcomes >= {"read", "MalformedBody"}
+
+
+async def test_without_the_extra_the_error_names_it(client, monkeypatch):
+    monkeypatch.setattr(bodies, "reads_arrow", lambda: False)
+    found = problem(
+        await post(client, parquet_of(TABLE), bodies.PARQUET), 415, "media-type-unsupported"
+    )
+    assert "calibrant[server,ipc]" in found["detail"]
+    assert (await post(client, csv_of(frame()), bodies.CSV)).status_code == 200
+
+
+async def test_tables_that_cannot_be_written_name_the_extra(client, monkeypatch):
+    monkeypatch.setattr(table_formats, "reads_arrow", lambda: False)
+    await client.put("/v1/models/digits", json={"task": "binary"})
+    for media_type in (bodies.ARROW, bodies.PARQUET):
+        response = await client.get("/v1/models/digits/metrics", headers={"Accept": media_type})
+        found = problem(response, 406, "not-acceptable")
+        assert "calibrant[server,ipc]" in found["detail"]
