@@ -11,7 +11,7 @@ import numpy as np
 import zstandard
 
 from tests.fuzzing.panes import packed_pane
-from tests.fuzzing.values import ODD, Rng, changed, changed_text, chosen, text_of
+from tests.fuzzing.values import ODD, Rng, changed, changed_text, chosen, n_values, text_of
 
 MODELS = {"two": 2, "three": 3, "pixels": 3, "declared": 2}
 PANES_OF = {"two": "binary", "three": "three", "declared": "binary"}
@@ -160,6 +160,8 @@ def _key(rng: Rng, model: str) -> dict[str, Any]:
     }
 
 
+# Repeats of repeats would take more memory than there is.
+MAX_VALUES = 1_000_000
 Make = Callable[[Rng, str], Any]
 M = "/v1/models/{}"
 # Operations with a body: weight, method, path, what makes a valid one, its media type.
@@ -191,9 +193,12 @@ def request(rng: Rng) -> FuzzRequest:
     body = make(rng, model)
     for _ in range(int(chosen(rng, (0, 0, 0, 1, 1, 2, 4)))):
         try:
-            body = changed(rng, body)
-        except ValueError:
+            other = changed(rng, body)
+            if n_values(other) > MAX_VALUES:
+                break
+        except (ValueError, RecursionError):
             break  # deep enough
+        body = other
     lines = body if media == NDJSON and isinstance(body, list) else [body]
     text = b"\n".join(text_of(each) for each in lines)
     if rng.random() < 0.15:

@@ -59,6 +59,17 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
+def n_values(value: Any, known: dict[int, int] | None = None) -> int:
+    """Return how many values the text of a value has; parts that are repeated are counted once and multiplied."""
+    known = {} if known is None else known
+    if not isinstance(value, list | dict):
+        return 1
+    if id(value) not in known:
+        parts = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(n_values(each, known) for each in parts)
+    return known[id(value)]
+
+
 def nested(rng: Rng, value: Any) -> Any:
     """Return a value inside other values."""
     for _ in range(int(chosen(rng, (1, 3, 31, 40, 300)))):
