@@ -119,6 +119,45 @@ def loop(bench):
 
 
 @pytest.mark.one_server
+@pytest.mark.parametrize("wanted", [None, ("counts", "cells", "label_bins")])
+def test_rows_of_several_panes_fill_a_window_as_pane_by_pane(bench, wanted):
+    """Two days of hours; units have rows in several hours, and some rows were taken away by labels and a deletion."""
+    rng = np.random.default_rng(5)
+    both = ((MODEL, Numerics(pane_bytes=lambda spec, n: 1 << 30)), (OTHER, SUMS))
+    n = 120
+    columns = {
+        "units": [f"u{u}" for u in rng.integers(0, 4, n)],
+        "event_times": [f"2026-01-0{1 + i % 2}T{i % 24:02}:10:00Z" for i in range(n)],
+        "slices": {"site": [str(site) for site in rng.choice(["A", "B"], n)]},
+        "probabilities": rng.dirichlet(np.ones(3), n).tolist(),
+        "weights": rng.uniform(0.5, 2, n).tolist(),
+        "labels": rng.integers(0, 3, n).tolist(),
+        "ids": [f"i{i}" for i in range(n)],
+    }
+    named = pack_labels([LabelRow(f"i{i}", {}, [("r", 1, None)]) for i in range(0, n, 5)])
+    for model, own in both:
+        bench.put_model(model)
+        bench.numerics = own
+        loop = bench.loop(model=model)
+        loop._housekeeping.due_at = float("inf")
+        for some in (slice(0, 50), slice(50, n)):
+            part = {name: values[some] for name, values in columns.items() if name != "slices"}
+            part["slices"] = {"site": columns["slices"]["site"][some]}
+            bench.deliver(predictions(model, f"p{some.start}", part))
+        bench.deliver(sent(model, "l", LABELS, named))
+        bench.deliver(sent(model, "d", REMOVAL, json.dumps({"id": "i7"}).encode()))
+        drained(bench, loop)
+    for slice_ in SLICES:
+        found, expected = (
+            WindowPanes(bench.store, own).merged(model, slice_, EVER, wanted).merged
+            for model, own in both
+        )
+        assert found.counts == expected.counts and found.counts["n_units"] > 40
+        assert found.digest() == expected.digest()
+        assert_same(found, expected, tolerance=1e-12)
+
+
+@pytest.mark.one_server
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_pane_does_not_depend_on_when_rows_become_sums(bench, seed):
     """Counts and digests to the bit, sums to 1e-12 of the column's largest; the other model writes sums in every commit."""

@@ -5,7 +5,8 @@ Sums and rows are read at one moment. Afterwards it makes no difference whether 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant_server.workers.ingest.tail_cache import sorted_pieces
@@ -62,14 +63,33 @@ def complete_pane(
     PackingError
         The sums or the rows are damaged.
     """
-    spec = numerics.spec(config)
-    if is_baseline(slice_) and parts:
-        return numerics.pane.from_parts(spec, parts, only=only)
-    pane = numerics.of_parts(spec, parts, only)
-    rows = read_rows(numerics, tail) if is_live(slice_) else None
+    pane, rows = sums_and_rows(numerics, config, slice_, parts, tail, only)
     if rows is not None:
+        spec = numerics.spec(config)
         rows.fill_into(pane, slice_, lambda: numerics.of_parts(spec, {}, only))
     return pane
+
+
+def sums_and_rows(
+    numerics: Numerics,
+    config: ModelConfig,
+    slice_: str,
+    parts: Mapping[str, bytes],
+    tail: dict[bytes, bytes],
+    only: Wanted = None,
+) -> tuple[Any, Any]:
+    """Return the sums of a pane, and the rows of its time slice that are to be filled into them, or None.
+
+    Raises
+    ------
+    PackingError
+        The sums or the rows are damaged.
+    """
+    spec = numerics.spec(config)
+    if is_baseline(slice_) and parts:
+        return numerics.pane.from_parts(spec, parts, only=only), None
+    pane = numerics.of_parts(spec, parts, only)
+    return pane, read_rows(numerics, tail) if is_live(slice_) else None
 
 
 def read_rows(numerics: Numerics, tail: dict[bytes, bytes]) -> Any:
@@ -82,3 +102,12 @@ def read_rows(numerics: Numerics, tail: dict[bytes, bytes]) -> Any:
     """
     pieces = [numerics.rows.unpack(data) for _, data in sorted_pieces(tail)]
     return numerics.rows.together(pieces) if pieces else None
+
+
+def rows_of_panes(numerics: Numerics, several: Sequence[Any]) -> Any:
+    """Concatenate the rows of several panes. Their batches stay apart, as a unit's rows share its weight within a batch."""
+    renumbered, first = [], 0
+    for rows in several:
+        renumbered.append(replace(rows, part=rows.part + first))
+        first = int(renumbered[-1].part.max()) + 1
+    return numerics.rows.together(renumbered)

@@ -6,7 +6,7 @@ read again, until all loaded panes have the versions of the last run. Panes are 
 has changed or the window has moved on, the other parts are available and their panes need not be read.
 
 A pane is its stored sums together with the rows of its time slice that are not sums yet. Both are read at one moment. The
-fold of the rows stays in memory.
+fold of the rows stays in memory. Rows of panes that are merged are filled together, into the merge: a fill has a high fixed cost.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant.core.packing import PackingError
+from calibrant.core.routing import ROWS_TOGETHER
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
-from calibrant_server.workers.ingest.stored_panes import complete_pane, divided
+from calibrant_server.workers.ingest.stored_panes import divided, rows_of_panes, sums_and_rows
 from calibrant_server.workers.queries.stored_merges import StoredMerges
 from calibrant_server.workers.queries.versions import name_state, panes_in
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
@@ -105,6 +106,8 @@ class WindowPanes:
                 state = snapshot.state(place, alarm)
                 for start, length in state.spans:
                     version, each = loaded[start]
+                    each = self._filled(place, each).compacted()
+                    loaded[start] = version, each
                     self._cached.put((*place.name, ((start, version),)), each)
                     state.panes.append(DatedPane(start, length, each.pane))
                 if self._with_samples(place, snapshot, state):
@@ -124,7 +127,7 @@ class WindowPanes:
             merge = self._windows.get((version, wanted))
             missing = [] if merge is not None else self._gather(gathering, snapshot)
             if not missing and merge is None:
-                parts = [gathering.merges[part].pane for part in gathering.parts]
+                parts = [gathering.merges[part] for part in gathering.parts]
                 merge = self._merge_with_sample(place, snapshot, parts)
                 if merge is not None:
                     self._windows.put((version, wanted), merge)
@@ -133,9 +136,11 @@ class WindowPanes:
             snapshot = self._look(place, missing, gathering.panes)
         raise RuntimeError("the window changed faster than it could be read")
 
-    def _merge_with_sample(self, place: Place, snapshot: WindowSnapshot, parts: list[Any]) -> Any:
+    def _merge_with_sample(
+        self, place: Place, snapshot: WindowSnapshot, parts: list[LoadedPane]
+    ) -> Any:
         """Return the merge of panes with its sample; None if the window changed while the sample was read."""
-        merge = self._merge(place.config, parts)
+        merge = self._merge(place, parts).pane
         if not (place.wants_sample and self._samples.are_stored(place.config)):
             return merge
         if place.leaves_sample_out(merge.counts["n_labelled"]):
@@ -208,20 +213,22 @@ class WindowPanes:
 
     def _resolve(self, gathering: _Gathering, part: Part, missing: list[int]) -> LoadedPane | None:
         """Return a part's merge; None if panes are missing, which are then added to `missing`."""
-        if part in gathering.merges:
-            return gathering.merges[part]
-        place = gathering.place
-        found = self._cached.get((*place.name, part.panes))
+        place, is_of_window = gathering.place, part in gathering.parts
+        found = gathering.merges.get(part) or self._cached.get((*place.name, part.panes))
         if found is None and part.is_pane:
             lacking = self._missing(place, part.panes, gathering.panes)
             missing += lacking
             found = None if lacking else gathering.panes.pop(part.panes[0][0])[1]
         elif found is None:
             found = self._merged(gathering, part, missing)
-        if found is not None:
-            gathering.merges[part] = found
-            if part in gathering.parts:
-                self._cached.put((*place.name, part.panes), found)
+        if found is None:
+            return None
+        if is_of_window:
+            found = self._filled(place, found)
+            # Panes are stored sparsely: a window has many. Merges stay dense, to which others are added faster.
+            found = found.compacted() if part.is_pane else found
+            self._cached.put((*place.name, part.panes), found)
+        gathering.merges[part] = found
         return found
 
     def _merged(self, gathering: _Gathering, part: Part, missing: list[int]) -> LoadedPane | None:
@@ -230,19 +237,25 @@ class WindowPanes:
         if len(loaded) < len(smaller):
             return None
         place = gathering.place
-        merge = LoadedPane.of(self._merge(place.config, [each.pane for each in loaded]))
-        self._keep_smaller(gathering, part, loaded)
+        for i in self._reused(gathering, part, loaded):
+            loaded[i] = self._filled(place, loaded[i]).compacted()
+            self._cached.put((*place.name, part.smaller[i].panes), loaded[i])
+        is_stored = self._is_stored(gathering, part)
+        merge = self._merge(place, loaded, fills=is_stored)
         for each in part.smaller:
             del gathering.merges[each]
-        if self._is_stored(gathering, part) and self._stored.supports(place.parts):
+        if is_stored and self._stored.supports(place.parts):
             assert place.parts is not None
             self._stored.write(
                 place.config, place.slice, place.window.from_s, place.parts, part, merge.pane
             )
         return merge
 
-    def _keep_smaller(self, gathering: _Gathering, part: Part, smaller: list[LoadedPane]) -> None:
-        """Cache what a part is merged from, so that next time only what has changed is read; panes where the part changes."""
+    def _reused(self, gathering: _Gathering, part: Part, loaded: list[LoadedPane]) -> list[int]:
+        """Return which of the smaller parts to cache, so that next time only what has changed is read.
+
+        All of them where the part changes, otherwise merges whose rows are filled.
+        """
         place = gathering.place
         name = (*place.name, part.level, part.start_s)
         earlier = self._changing.get(name)
@@ -250,13 +263,32 @@ class WindowPanes:
         newest = gathering.parts[-1].start_s
         changes = part.panes[-1][0] >= newest - newest % DAY_S
         changes = changes or earlier not in (None, part.state)
-        for each, loaded in zip(part.smaller, smaller, strict=True):
-            known = (*place.name, each.panes)
-            if self._cached.get(known) is None and (changes or not each.is_pane):
-                self._cached.put(known, LoadedPane.of(loaded.pane.compact()))
+        return [
+            i
+            for i, each in enumerate(part.smaller)
+            if (changes or not (each.is_pane or loaded[i].rows is not None))
+            and self._cached.get((*place.name, each.panes)) is None
+        ]
 
-    def _merge(self, config: ModelConfig, panes: list[Any]) -> Any:
-        return self._numerics.window(self._numerics.spec(config)).merge_all(panes)
+    def _merge(self, place: Place, loaded: list[LoadedPane], fills: bool = True) -> LoadedPane:
+        """Return the merge of panes; unless `fills`, some rows may still have to be filled into it."""
+        spec, panes = self._numerics.spec(place.config), [each.pane for each in loaded]
+        several = [each.rows for each in loaded if each.rows is not None]
+        if not several:
+            return LoadedPane.of(self._numerics.window(spec).merge_all(panes))
+        sums = self._numerics.of_parts(spec, {}, place.wanted).merge_all(panes)
+        merge = LoadedPane.of(sums, rows_of_panes(self._numerics, several))
+        return self._filled(place, merge) if fills or len(merge.rows) >= ROWS_TOGETHER else merge
+
+    def _filled(self, place: Place, loaded: LoadedPane) -> LoadedPane:
+        """Return a pane whose sums have its rows; a pane that has rows yet belongs to one query, and is changed."""
+        if loaded.rows is None:
+            return loaded
+        spec = self._numerics.spec(place.config)
+        loaded.rows.fill_into(
+            loaded.pane, place.slice, lambda: self._numerics.of_parts(spec, {}, place.wanted)
+        )
+        return LoadedPane.of(loaded.pane)
 
     def _missing(
         self,
@@ -316,9 +348,10 @@ class WindowPanes:
                 for name, value in zip(place.parts, reply, strict=True)
                 if value is not None
             }
-        pane = complete_pane(self._numerics, place.config, place.slice, parts, tail, place.wanted)
-        # A pane is stored sparsely: a window has many. A merge stays dense, to which others are added faster.
-        return LoadedPane.of(pane.compact())
+        pane, rows = sums_and_rows(
+            self._numerics, place.config, place.slice, parts, tail, place.wanted
+        )
+        return LoadedPane.of(pane.compact(), rows)
 
 
 def _damaged_sample(place: Place, snapshot: WindowSnapshot, error: SampleDamaged) -> PanesDamaged:

@@ -73,15 +73,25 @@ class PanesDamaged(RuntimeError):
 
 
 class LoadedPane(NamedTuple):
-    """A pane or a merge of panes, with its size in bytes."""
+    """A pane or a merge of panes, with its size in bytes.
+
+    Attributes
+    ----------
+    rows : rows that are not in its sums yet; such a pane is not cached
+    """
 
     pane: Any
     n_bytes: int
+    rows: Any = None
 
     @classmethod
-    def of(cls, pane: Any) -> LoadedPane:
+    def of(cls, pane: Any, rows: Any = None) -> LoadedPane:
         """Return a pane with the memory that it takes."""
-        return cls(pane, pane.memory_bytes + _PANE_OVERHEAD_BYTES)
+        return cls(pane, pane.memory_bytes + _PANE_OVERHEAD_BYTES, rows)
+
+    def compacted(self) -> LoadedPane:
+        """Return the same pane with the least memory."""
+        return LoadedPane.of(self.pane.compact(), self.rows)
 
     def size_of(self) -> int:
         """Return the bytes that it counts for in a cache."""
