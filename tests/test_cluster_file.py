@@ -103,7 +103,8 @@ def test_nodes_become_a_cluster_that_may_promise_replicated_durability(
     settings = EngineSettings(redis_url=f"redis+cluster://{urls}", durability="replicated")
 
     async def promised() -> str:
-        async with Inbox(settings) as inbox:  # checks every master, its replica and its configuration
+        # Opening it checks every master, its replica and its configuration.
+        async with Inbox(settings) as inbox:
             return inbox.durability
 
     assert asyncio.run(promised()) == "replicated"
