@@ -17,7 +17,7 @@ UNLOCKED_peers = $(TORCH)
 UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-drift guarantees openapi names dashboards page-image docs lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift guarantees openapi names dashboards page-image docs lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -28,6 +28,7 @@ help:
 	@echo "make fuzz       send 20,000 requests made of the API document; an interrupted run continues"
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      every target of speed and memory, in one table   make bench-details  the benchmarks of single steps"
+	@echo "make bench-bulk  the recipes of docs/bulk.md on a table of 20 million rows"
 	@echo "make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
@@ -130,6 +131,9 @@ bench-details: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m benchmarks.retained 1e5
 	@$(BIN)/python -m benchmarks.end_to_end
 	@$(BIN)/python -m benchmarks.requests
+
+bench-bulk: .venv-adapters/bulk/stamp $(KERNEL)
+	@.venv-adapters/bulk/bin/python -m benchmarks.bulk $(ARGS)
 
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)

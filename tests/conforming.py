@@ -7,6 +7,7 @@ their requests.
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any
 
 import httpx
@@ -20,16 +21,18 @@ BODILESS = {204, 304}
 
 
 class Conforming:
-    """The operations of the document, found by method and path."""
+    """The operations of the document, found by method and path; it takes a second and is made for the first answer."""
 
-    def __init__(self) -> None:
-        self._document = create_app(Settings()).openapi()
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        return create_app(Settings()).openapi()
+
+    @cached_property
+    def _paths(self) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
         paths: dict[str, dict[str, Any]] = self._document["paths"]
         # More of a path that is fixed comes first: /maps/current before /maps/{version}.
         ordered = sorted(paths, key=lambda path: path.count("{"))
-        self._paths = [
-            (re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), paths[path]) for path in ordered
-        ]
+        return [(re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), paths[path]) for path in ordered]
 
     def operation(self, request: httpx.Request) -> dict[str, Any] | None:
         """The operation that a request asks for, none where the document has none."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing
 from dataclasses import replace
 
-from calibrant_server.workers.health import Health, read_health
+import pytest
+
+from calibrant_server.workers.health import Health, main, read_health
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from tests.stores import StoreServer
@@ -46,3 +50,19 @@ def test_tells_who_lives_here_and_what_waits(store_server: StoreServer) -> None:
         and read_health(store, "one").is_red
     )
     store.close()
+
+
+def test_a_worker_is_ready_whatever_waits_for_an_operator(
+    store_server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALIBRANT_REDIS_URL", store_server.url)
+    monkeypatch.setenv("CALIBRANT_PARTITIONS", "2")
+    with closing(Store(EngineSettings())) as store:
+        client, keys = store.client, store.keys
+        assert main(["--here"]) == main() == 1
+        client.zadd(keys.workers, {f"{socket.gethostname()}:7:ab": client.time()[0]})
+        assert main(["--here"]) == main() == 0
+        client.xadd(keys.partition(1).parked, {"why": "rejected"})
+        assert (main(["--here"]), main()) == (0, 1)
+        client.zadd(keys.workers, {f"{socket.gethostname()}:7:ab": client.time()[0] - 3600})
+        assert main(["--here"]) == 1

@@ -3,13 +3,18 @@
 Print one line of JSON. Exit with 0 if a worker of this machine (this container) reached the store lately, each backlog
 advances, the store takes batches, no entry is parked, and no damaged pane keeps a cohort from being sealed; else with 1.
 It is the health check of a container and a report for operators.
+
+`python -m workers.health --here` exits with 0 if a worker of this machine reached the store lately, whatever else the report says: the
+readiness of a worker during a rolling update.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
@@ -97,8 +102,11 @@ def _is_full(store: Store) -> bool:
     return False
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Print the health; exit with 0 or 1."""
+    parser = argparse.ArgumentParser(prog="workers.health", description="Print the health.")
+    parser.add_argument("--here", action="store_true", help="fail only without a worker here")
+    only_here = parser.parse_args(arguments).here
     try:
         settings = running_store_of(EngineSettings())
         with closing(Store(settings)) as store:
@@ -108,8 +116,10 @@ def main() -> int:
         print(json.dumps({"error": str(error)}))
         return 1
     print(json.dumps(asdict(health)))
+    if only_here:
+        return 0 if health.workers_here else 1
     return 1 if health.is_red else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

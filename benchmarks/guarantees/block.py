@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.guarantees.settings import TUNED_ON
+from calibrant.validation.settings import TUNED_ON
 
 TABLE_RUNS = 3500
 

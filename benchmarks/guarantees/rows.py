@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from benchmarks.guarantees.block import Block
-from benchmarks.guarantees.checks import Check
+from calibrant.validation.checks import Check
 
 
 @cache

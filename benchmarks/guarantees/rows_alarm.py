@@ -23,8 +23,8 @@ from benchmarks.drift_simulation import (
     simulate,
 )
 from benchmarks.guarantees.block import Block
-from benchmarks.guarantees.checks import Check, Counts
 from calibrant.drift.expected_delay import Change
+from calibrant.validation.checks import Check, Counts
 
 MOST_FALSE, MOST_WARNED, LEAST_FOUND = 0.10, 0.05, 0.90
 WARNINGS = ("over_dispersed", "cohorts_correlated")

@@ -13,7 +13,6 @@ import numpy as np
 from scipy.special import logsumexp
 
 from benchmarks.guarantees.block import Block
-from benchmarks.guarantees.checks import Check, Counts
 from benchmarks.many_parameter_maps import simulated
 from calibrant.calibrators import Options, apply, fit
 from calibrant.calibrators.map_comparison import compare
@@ -25,6 +24,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
+from calibrant.validation.checks import Check, Counts
 
 METHODS = ("class_temperature", "vector")
 N_TEST, DAY_BYTES, SMALL_BYTES = 10_000, 1 << 20, 1 << 18

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.guarantees.block import Block
-from benchmarks.guarantees.checks import CHECKS as CHECKS
-from benchmarks.guarantees.settings import Setting, Units
+from calibrant.validation.checks import CHECKS as CHECKS
+from calibrant.validation.settings import Setting, Units
 
 ERRORS = ("ece", "rmsce", "ace")
 SOME = ("ece", "ace")

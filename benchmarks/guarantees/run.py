@@ -16,9 +16,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from benchmarks.guarantees.block import Block
-from benchmarks.guarantees.checks import Counts
 from benchmarks.guarantees.rows import blocks, checks
 from benchmarks.guarantees.table import write
+from calibrant.validation.checks import Counts
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".guarantees.json"

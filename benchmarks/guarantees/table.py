@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.guarantees.block import Block
-from benchmarks.guarantees.checks import Counts
 from benchmarks.guarantees.verdicts import Share, verdict
+from calibrant.validation.checks import Counts
 
 INTRODUCTION = """# Guarantees
 

@@ -15,6 +15,7 @@ from calibrant.cli.models import models, watch
 from calibrant.cli.push import push
 from calibrant.cli.score import score
 from calibrant.cli.transfer import export, import_, restore
+from calibrant.cli.validate import validate
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Calibration of probabilistic predictions: evaluate files, run the service, use a service.",
 )
-registered(app, score, fill, models, watch, push, export, import_, restore, doctor)
+registered(app, score, fill, models, watch, push, export, import_, restore, doctor, validate)
 app.add_typer(maps.app, name="map")
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from calibrant.client import operations
 from calibrant.client.current_map import CurrentMap
+from calibrant.client.errors import ServiceError
 from calibrant.client.extra import imported
+from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.results import Alarm, Drift, Maps, Receipt
@@ -165,6 +167,18 @@ class AsyncModel:
         return await self._client.run(
             operations.pane(self.name, pane, event_time, slice, batch_id, wait)
         )
+
+    async def send_panes(self, panes: KeyedPanes, *, source: str, wait: float = 0) -> list[Receipt]:
+        """Send the panes of a table now, each once, as `Model.send_panes`."""
+        receipts = []
+        for group in groups(panes):
+            try:
+                receipt = await self._client.run(group.request(self.name, source, wait))
+            except ServiceError as error:
+                rest = group.rest(error)
+                receipt = await self._client.run(rest.request(self.name, source, wait))
+            receipts.append(receipt)
+        return receipts
 
     async def label(
         self,

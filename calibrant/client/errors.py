@@ -45,6 +45,7 @@ class ServiceError(ClientError):
     detail : what is wrong and what to do
     violations : each with `pointer` (a JSON Pointer), `rule` and `detail`
     request_id : id under which the service logged the request
+    watermark : where to continue after 409 `offset-conflict`, else None
     retryable : whether the same request may succeed later
     retry_after_s : seconds to wait before it is sent again, None if the service named none
     """
@@ -57,6 +58,7 @@ class ServiceError(ClientError):
         self.detail = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
         self.violations = [_violation(each) for each in problem.get("errors") or ()]
         self.request_id: str | None = problem.get("request_id")
+        self.watermark: int | None = problem.get("watermark")
         self.retryable = status in RETRYABLE
         self.retry_after_s = _seconds(retry_after)
         named = [f"{each.pointer}: {each.detail} ({each.rule})" for each in self.violations]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from calibrant.client import operations, processes
 from calibrant.client.current_map import CurrentMap
+from calibrant.client.errors import ServiceError
 from calibrant.client.extra import imported
+from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
 from calibrant.client.results import Alarm, Drift, Maps, Receipt
@@ -226,6 +228,32 @@ class Model:
         batch_id, wait : as in `send`; a repeat under the same batch id must have the same event time
         """
         return self._client.run(operations.pane(self.name, pane, event_time, slice, batch_id, wait))
+
+    def send_panes(self, panes: KeyedPanes, *, source: str, wait: float = 0) -> list[Receipt]:
+        """Send the panes of a table now, each once: a repeated call with the same source sends what is missing.
+
+        Panes are numbered in the order of their keys. The service stores, per source, the number after the last pane
+        that it accepted (a watermark, which does not expire).
+
+        Parameters
+        ----------
+        panes : result of `fill_by` with times, and with `combine_slices` if it has slices; or pairs of `Key` and pane
+            (a `Pane`, or its `to_bytes()`), which a repeated call must send in the same order
+        source : name of one state of the table, such as `predictions@v12`: 1 to 128 characters of A-Za-z0-9._:@-
+        wait : seconds to wait until each request's panes are merged
+
+        Returns
+        -------
+        list of Receipt, one per request
+        """
+        receipts = []
+        for group in groups(panes):
+            try:
+                receipt = self._client.run(group.request(self.name, source, wait))
+            except ServiceError as error:
+                receipt = self._client.run(group.rest(error).request(self.name, source, wait))
+            receipts.append(receipt)
+        return receipts
 
     def label(
         self,

@@ -126,8 +126,8 @@ def _request(http: httpx.Client | httpx.AsyncClient, operation: Operation[Any]) 
 
 
 def _checked(response: httpx.Response) -> Any:
-    """Return the JSON of a response, or raise the problem that it describes."""
-    if response.status_code == 304:
+    """Return the JSON of a response, None if it has no content, or raise the problem that it describes."""
+    if response.status_code in (204, 304):
         return None
     try:
         found = json.loads(response.content)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
-from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
-from calibrant.core.routing import MICROSECONDS, rows_by_pane, split_batch
+from calibrant.core.routing import MICROSECONDS, Rows, rows_by_pane, split_batch
 from calibrant.core.spec import PaneSpec
-from calibrant.input.arrow import is_arrow, plain, read_table
-from calibrant.input.arrow_column import Column, Lists
+from calibrant.core.table_columns import (
+    SCORES,
+    in_table,
+    is_flat,
+    named_columns,
+    one_column,
+    table_columns,
+)
 
-_SCORES = ("probabilities", "logits", "confidences")
-_LABELS = ("labels", "label_counts")
 _SHORT = re.compile(r"(\d+)(s|min|m|h|d)", re.ASCII)
 _ISO = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.ASCII)
 _UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
@@ -29,7 +32,7 @@ _MAX_S = 366 * 86_400
 
 
 class Key(NamedTuple):
-    """Start of a pane in UTC, None without times; and its slice, `""` for all rows, else `key:value`."""
+    """Start of a pane in UTC, None without times; and its slice: `""` for all rows, `key:value`, or `key:value,key:value`."""
 
     start: datetime | None
     slice: str
@@ -50,6 +53,19 @@ class PanesByKey(dict[Key, Pane]):
 
     n_units_split: int = 0
 
+    def merge(self, other: PanesByKey) -> PanesByKey:
+        """Add the panes of other rows to these, which are returned. Each unit must be complete in one of the two.
+
+        >>> table = {"p": [0.9, 0.2], "label": [1, 0]}
+        >>> some = fill_by(table, PaneSpec("binary", 2), confidences="p", labels="label")
+        >>> some.merge(fill_by(table, PaneSpec("binary", 2), confidences="p", labels="label"))
+        {Key(start=None, slice=''): Pane(binary: 4 predictions, 4 labelled, 4 ratings, 4 units)}
+        """
+        for key, pane in other.items():
+            self[key] = self[key].merge(pane) if key in self else pane.copy()
+        self.n_units_split += other.n_units_split
+        return self
+
 
 def fill_by(
     table: Any,
@@ -58,6 +74,7 @@ def fill_by(
     time: str | None = None,
     every: str | timedelta = "1h",
     slices: Sequence[str] = (),
+    combine_slices: bool = False,
     unit: str | None = None,
     probabilities: str | Sequence[str] | None = None,
     logits: str | Sequence[str] | None = None,
@@ -84,6 +101,8 @@ def fill_by(
         all times.
     every : length of a pane: "15m", "1h", "1d", ISO 8601 ("PT1H") or a timedelta. Panes are aligned to 1970 UTC.
     slices : columns; each of their values gets separate panes, in addition to those of all rows
+    combine_slices : fill one pane per combination of the values of all slice columns, such as `reader:b,site:A`, instead
+        of one per value and one of all rows. `Model.send_panes` sends such panes.
     unit : column that names what is independent, such as the patient. Default: the case, the id, or the row.
     probabilities, logits : column of lists with a number per class, or one column per class. Probabilities of binary
         models may also be a column of numbers, those of class 1.
@@ -137,19 +156,19 @@ def fill_by(
         "probabilities": probabilities, "logits": logits, "confidences": confidences, "labels": labels,
         "label_counts": label_counts, "ids": id, "cases": case, "weights": weight, "units": unit, "event_times": time,
     }  # fmt: skip
-    columns = _columns(table)
-    wanted = _wanted(named, columns)
-    given = {name: _one_column(name, column, columns) for name, column in wanted.items()}
-    if spec.task == "binary" and "probabilities" in given and _is_flat(given["probabilities"]):
+    columns = table_columns(table)
+    wanted = named_columns(named, columns)
+    given = {name: one_column(name, column, columns) for name, column in wanted.items()}
+    if spec.task == "binary" and "probabilities" in given and is_flat(given["probabilities"]):
         given["confidences"], wanted["confidences"] = (
             given.pop("probabilities"),
             wanted["probabilities"],
         )
     keys = [slices] if isinstance(slices, str) else list(slices)
     given["slices"] = (
-        {key: _one_column(f"slices/{key}", key, columns) for key in keys} if keys else None
+        {key: one_column(f"slices/{key}", key, columns) for key in keys} if keys else None
     )
-    scores = next((given[name] for name in _SCORES if name in given), None)
+    scores = next((given[name] for name in SCORES if name in given), None)
     if scores is not None and len(scores) == 0:
         return PanesByKey()
     try:
@@ -157,28 +176,50 @@ def fill_by(
             given, task=spec.task, n_classes=spec.n_classes, class_names=class_names
         )
     except CalibrationInputError as error:
-        raise CalibrationInputError(_in_table(error.violations, wanted)) from None
-    return _filled(checked.batch, spec, pane_s if time is not None else None, sample_bytes)
+        raise CalibrationInputError(in_table(error.violations, wanted)) from None
+    of_pane_s = pane_s if time is not None else None
+    return _filled(checked.batch, spec, of_pane_s, sample_bytes, combine_slices)
 
 
 def _filled(
-    batch: Batch, spec: PaneSpec, pane_s: int | None, sample_bytes: int | None
+    batch: Batch, spec: PaneSpec, pane_s: int | None, sample_bytes: int | None, combine: bool
 ) -> PanesByKey:
     """Fill a batch's rows into panes; one for all times if `pane_s` is None."""
     panes = PanesByKey()
+    combinations = list(_combinations(batch)) if combine else [("", None)]
+    batch = replace(batch, slices=None) if combine else batch
     # Hashes are made once for all panes: `take` hands them on.
     _ = batch.prediction_hash, batch.unit_hash
-    for place, rows in rows_by_pane(batch, pane_s or 1, 0):
-        part = batch if rows is None else batch.take(rows)
-        pane = Pane(spec, sample_bytes=sample_bytes)
-        for some in split_batch(part):
-            pane.fill_batch(some)
-        panes[Key(None if pane_s is None else _timestamp(place.start_s), place.slice)] = pane
+    for values, its_rows in combinations:
+        its_batch = batch if its_rows is None else batch.take(its_rows)
+        for place, rows in rows_by_pane(its_batch, pane_s or 1, 0):
+            part = its_batch if rows is None else its_batch.take(rows)
+            pane = Pane(spec, sample_bytes=sample_bytes)
+            for some in split_batch(part):
+                pane.fill_batch(some)
+            start = None if pane_s is None else _timestamp(place.start_s)
+            panes[Key(start, values or place.slice)] = pane
     panes.n_units_split = _n_units_split(batch, pane_s)
     if panes.n_units_split:
         text = f"{panes.n_units_split} units have rows in panes of different times; each of these panes counts them as one"
         warnings.warn(text, SplitUnitsWarning, stacklevel=3)
     return panes
+
+
+def _combinations(batch: Batch) -> Iterator[tuple[str, Rows | None]]:
+    """Yield each combination of slice values with its row numbers; `None` means all rows."""
+    if batch.slices is None:
+        yield "", None
+        return
+    names: list[str] = [""]
+    which = np.zeros(batch.n, np.int64)
+    for key, column in sorted(batch.slices.items()):
+        values, of_row = np.unique(np.asarray(column).astype(str), return_inverse=True)
+        found, which = np.unique(which * len(values) + of_row.reshape(-1), return_inverse=True)
+        pairs = [divmod(int(each), len(values)) for each in found]
+        names = [f"{names[a]},{key}:{values[b]}".lstrip(",") for a, b in pairs]
+    for number, name in enumerate(names):
+        yield name, np.flatnonzero(which == number)
 
 
 def _n_units_split(batch: Batch, pane_s: int | None) -> int:
@@ -191,126 +232,6 @@ def _n_units_split(batch: Batch, pane_s: int | None) -> int:
     n_panes = int(pane.max()) + 1
     in_panes = np.bincount(np.unique(unit * n_panes + pane) // n_panes)
     return int((in_panes > 1).sum())
-
-
-def _columns(table: Any) -> Mapping[str, Any]:
-    if isinstance(table, Mapping):
-        return table
-    if is_arrow(table):
-        return read_table(table)
-    detail = f"Received {type(table).__name__}; expected a mapping of columns or an object with __arrow_c_stream__."
-    raise CalibrationInputError.at("", "table", detail)
-
-
-def _wanted(
-    named: Mapping[str, str | Sequence[str] | None], columns: Mapping[str, Any]
-) -> dict[str, list[str]]:
-    """Return the names of the table's columns by the name of their column in a batch."""
-    found = {
-        name: [column] if isinstance(column, str) else list(column)
-        for name, column in named.items()
-        if column is not None
-    }
-    for group in (_SCORES, _LABELS, ("ids",), ("cases",), ("weights",)):
-        if not any(name in found for name in group):
-            found |= {name: [name] for name in group if name in columns}
-    for name in {column for some in found.values() for column in some}:
-        if name not in columns:
-            known = ", ".join(map(str, list(columns)[:20]))
-            raise CalibrationInputError.at(
-                f"/{name}", "missing", f"The table has no column {name!r}; it has {known}."
-            )
-    return found
-
-
-def _one_column(name: str, names: Any, columns: Mapping[str, Any]) -> Any:
-    """Return a column, or several as one: numbers as a matrix, raters' labels as lists."""
-    if isinstance(names, str):
-        if names not in columns:
-            raise CalibrationInputError.at(
-                f"/{names}", "missing", f"The table has no column {names!r}."
-            )
-        return columns[names]
-    if len(names) == 1 and name not in ("probabilities", "logits", "label_counts"):
-        return columns[names[0]]
-    parts = [plain(each, columns[each]) for each in names]
-    if len(names) == 1:
-        return parts[0]
-    if len({len(part) for part in parts}) > 1:
-        raise CalibrationInputError.at(
-            f"/{names[0]}", "length", "columns of one table have equally many rows"
-        )
-    return _raters(parts) if name == "labels" else _matrix(names, parts)
-
-
-def _is_flat(part: Any) -> bool:
-    """Return whether a column has one number per row, not one per class."""
-    values = part.values if isinstance(part, Column) else part
-    if isinstance(values, list):
-        return bool(values) and not isinstance(values[0], list | np.ndarray)
-    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu"
-
-
-def _raters(parts: Sequence[Any]) -> Any:
-    """Return the raters' columns as one column of lists, without missing ratings."""
-    if all(_is_integers(part) for part in parts):
-        arrays = [np.asarray(part.values if isinstance(part, Column) else part) for part in parts]
-        values = np.stack(arrays, axis=1)
-        null = np.stack(
-            [
-                part.null if isinstance(part, Column) else np.zeros(len(part), bool)
-                for part in parts
-            ],
-            axis=1,
-        )
-        lengths = (~null).sum(axis=1)
-        offsets = np.append(0, np.cumsum(lengths))
-        return Column(Lists(values[~null], offsets, lengths == 0), lengths == 0)
-    rows = zip(*(_as_list(part) for part in parts), strict=True)
-    return [[rating for rating in row if rating is not None] or None for row in rows]
-
-
-def _as_list(part: Any) -> list[Any]:
-    if isinstance(part, Column):
-        ratings = part.ratings()
-        return ratings.as_lists() if isinstance(ratings, Lists) else ratings
-    return part.tolist() if isinstance(part, np.ndarray) else list(part)
-
-
-def _is_integers(part: Any) -> bool:
-    values = part.values if isinstance(part, Column) else part
-    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu"
-
-
-def _matrix(names: Sequence[str], parts: Sequence[Any]) -> Any:
-    arrays: list[NDArray[Any]] = []
-    for name, part in zip(names, parts, strict=True):
-        array = part.values if isinstance(part, Column) else np.asarray(part)
-        if isinstance(array, Lists) or array.ndim != 1 or array.dtype.kind not in "fiu":
-            raise CalibrationInputError.at(
-                f"/{name}", "vector", f"{name} is one of several columns; expected numbers."
-            )
-        arrays.append(array)
-    null = [part.null for part in parts if isinstance(part, Column)]
-    matrix = np.stack(arrays, axis=1)
-    return Column(matrix, np.any(null, axis=0) if null else np.zeros(len(matrix), np.bool_))
-
-
-def _in_table(
-    violations: Iterable[Violation], wanted: Mapping[str, Sequence[str]]
-) -> list[Violation]:
-    """Return violations with the names of the table's own columns."""
-    found = []
-    for each in violations:
-        head, _, rest = each.pointer[1:].partition("/")
-        if head == "slices":
-            pointer = f"/{rest}"
-        elif head in wanted:
-            pointer = "/" + ",".join(wanted[head]) + (f"/{rest}" if rest else "")
-        else:
-            pointer = each.pointer
-        found.append(replace(each, pointer=pointer))
-    return found
 
 
 def _timestamp(start_s: int) -> datetime:

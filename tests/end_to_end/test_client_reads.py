@@ -72,6 +72,36 @@ def test_a_pane_that_a_program_has_filled_counts_once(client):
         assert found["ece"].value == pytest.approx(expected["ece"].value, rel=1e-12)
 
 
+HOURS = [f"2026-11-20T{hour:02d}:30:00Z" for hour in range(12)]
+TABLE = {
+    "probabilities": PROBABILITIES,
+    "labels": LABELS,
+    "at": HOURS * 25,
+    "site": ["ABC"[i // 12 % 3] for i in range(300)],
+}
+
+
+def test_panes_of_a_table_count_once_however_often_they_are_sent(client):
+    """Also if groups differ from those of an earlier run: the service then names where to continue."""
+    options = {"time": "at", "slices": ["site"], "combine_slices": True}
+    panes = cal.fill_by(TABLE, cal.PaneSpec("multiclass", 3), **options)
+    model = client.model("sent-tables")
+    first = sorted(panes)[:20]
+    model.send_panes({key: panes[key] for key in first}, source="log@1", wait=60)
+    receipts = model.send_panes(panes, source="log@1", wait=60)
+    assert [each.duplicate for each in receipts] == [False, False]
+    repeated = model.send_panes(((key, panes[key]) for key in sorted(panes)), source="log@1")
+    assert [each.duplicate for each in repeated] == [True, True]
+    window = {"from_": datetime(2026, 11, 20, tzinfo=UTC), "to": datetime(2026, 11, 21, tzinfo=UTC)}
+    for found, rows in (
+        (model.metrics("ece", **window), slice(None)),
+        (model.metrics("ece", **window, slice="site:A"), np.array(TABLE["site"]) == "A"),
+    ):
+        expected = cal.Pane.fill(PROBABILITIES[rows], LABELS[rows]).evaluate("ece")
+        assert found.n_labelled == expected.n_labelled
+        assert found["ece"].value == pytest.approx(expected["ece"].value, abs=1e-12)
+
+
 def test_reliability_plots(model):
     table = model.reliability(bins=5)
     assert isinstance(table, cal.ReliabilityTable)
@@ -181,6 +211,11 @@ async def test_the_asynchronous_client_returns_the_same(client, embedded):
         receipt = await sent.send(probabilities=[0.9], ids=["x"], wait=60)
         assert receipt.accepted == 1
         assert (await sent.label(["x"], [1], wait=60)).status == "merged"
+        panes = cal.fill_by(TABLE, cal.PaneSpec("multiclass", 3), time="at")
+        tables = other.model("client-async-tables")
+        for duplicate in (False, True):
+            (receipt,) = await tables.send_panes(panes, source="log@1", wait=60)
+            assert (receipt.accepted, receipt.duplicate) == (12, duplicate)
         assert sent.log([0.3, 0.4], [0, 1]) == 2
         assert await sent.flush(60)
         assert sent.log_statistics.acknowledged == 2

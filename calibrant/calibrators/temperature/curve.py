@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.temperature import (
@@ -26,7 +25,14 @@ from calibrant.accumulators.temperature import (
     TemperatureProfile,
 )
 from calibrant.calibrators.temperature.ece_interpolation import moved_eces, stored_ece
-from calibrant.calibrators.temperature.hermite import LOG_BETAS, NODES, Hermite, Root, window
+from calibrant.calibrators.temperature.hermite import (
+    LOG_BETAS,
+    NODES,
+    Hermite,
+    Polynomial,
+    Root,
+    window,
+)
 from calibrant.core.label_policies import N_POLICIES, POLICIES
 
 Floats = NDArray[np.float64]
@@ -252,7 +258,7 @@ def _between_points(squares: Floats, beta: float) -> float:
     """Return a sum of squared slopes at `beta`: a polynomial in log beta interpolates beta² times the sum, which has no unit."""
     near = window(np.log(beta), NODES)
     scaled = (BETAS**2 * squares)[near]
-    found = float(scipy.interpolate.KroghInterpolator(LOG_BETAS[near], scaled)(np.log(beta)))
+    found = Polynomial(LOG_BETAS[near], scaled[None]).derivatives(float(np.log(beta)))[0]
     if found <= 0.0:
         found = float(np.interp(np.log(beta), LOG_BETAS[near], scaled))
     return max(found, 0.0) / beta**2

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.guarantees.settings import Setting, rows_of, view_of
-from benchmarks.guarantees.truths import gaps
 from calibrant.core.view import View
 from calibrant.inference.intervals import along_ray, gap_interval
-from calibrant.metrics import METRICS, compute_metrics
+from calibrant.metrics import METRICS
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
+from calibrant.validation.settings import Setting, rows_of, view_of
+from calibrant.validation.truths import gaps
 
 Floats = NDArray[np.float64]
 N_FRESH = 2000
@@ -102,6 +102,3 @@ def _statistic(metric: Metric):  # type: ignore[no-untyped-def]
         return mean_over_classes(metric.statistic)
     assert isinstance(metric, GapMetric)
     return metric.statistic(0.0)
-
-
-__all__ = ["N_FRESH", "Oracle", "compute_metrics", "oracle_of"]

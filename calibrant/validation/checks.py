@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.guarantees.oracle import oracle_of
-from benchmarks.guarantees.settings import Setting, rows_of, view_of
-from benchmarks.guarantees.truths import truth
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import compute_metrics
+from calibrant.validation.oracle import N_FRESH, oracle_of
+from calibrant.validation.settings import Setting, rows_of, view_of
+from calibrant.validation.truths import truth
 
 Counts = dict[str, float]
 Check = Callable[[Any, tuple[str, ...], int, range], Counts]
@@ -41,10 +41,12 @@ def coverage(setting: Setting, slugs: tuple[str, ...], seed: int, runs: range) -
     return counts
 
 
-def width(setting: Setting, slugs: tuple[str, ...], seed: int, runs: range) -> Counts:
-    """Add up widths of intervals, of an oracle's from the same data, and the range of 2,000 fresh estimates."""
+def width(
+    setting: Setting, slugs: tuple[str, ...], seed: int, runs: range, n_fresh: int = N_FRESH
+) -> Counts:
+    """Add up widths of intervals, of an oracle's from the same data, and the range of `n_fresh` fresh estimates."""
     counts: Counts = defaultdict(float)
-    oracle = oracle_of(setting, slugs, seed)
+    oracle = oracle_of(setting, slugs, seed, n_fresh)
     for run in runs:
         view = view_of(setting, rows_of(setting, _stream(seed, run)), run)
         for slug, found in compute_metrics(view, slugs).items():

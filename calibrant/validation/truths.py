@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.guarantees.settings import Rows, Setting, population
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import View
 from calibrant.metrics import METRICS
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric
+from calibrant.validation.settings import Rows, Setting, population
 
 Floats = NDArray[np.float64]
 BINS = 15

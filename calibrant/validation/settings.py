@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, logit, softmax
 
-from calibrant import Batch, Pane, PaneSpec
+from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling
+from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
+from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 
 Floats = NDArray[np.float64]
@@ -32,13 +34,13 @@ TUNED_ON = ("beta", "uniform")
 
 
 def _odds(score: Floats) -> Floats:
-    return np.asarray(logit(np.clip(score, 1e-12, 1.0 - 1e-12)))
+    return np.asarray(scipy.special.logit(np.clip(score, 1e-12, 1.0 - 1e-12)))
 
 
 CURVES: dict[str, Callable[[Floats], Floats]] = {
     "calibrated": lambda score: score,
-    "slope .6": lambda score: expit(0.6 * _odds(score)),
-    "slope .8": lambda score: expit(0.8 * _odds(score)),
+    "slope .6": lambda score: scipy.special.expit(0.6 * _odds(score)),
+    "slope .8": lambda score: scipy.special.expit(0.8 * _odds(score)),
     "flat": lambda score: np.full_like(score, 0.967),
 }
 
@@ -119,7 +121,7 @@ def rows_of(setting: Setting, rng: Rng) -> Rows:
 def _rows_of_classes(setting: Setting, rng: Rng) -> Rows:
     score = rng.dirichlet(np.full(setting.n_classes, 0.4), setting.n)
     slope = {"calibrated": 1.0, "slope .6": 0.6, "slope .8": 0.8}[setting.curve]
-    rate = softmax(slope * np.log(np.maximum(score, 1e-300)), axis=1)
+    rate = scipy.special.softmax(slope * np.log(np.maximum(score, 1e-300)), axis=1)
     label = (rng.random((setting.n, 1)) > rate.cumsum(axis=1)[:, :-1]).sum(axis=1)
     return Rows(score, rate, label)
 
