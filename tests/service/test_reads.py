@@ -224,7 +224,7 @@ async def test_a_long_poll_ends_in_304(digits):
 
 async def test_what_cannot_be_produced_is_not_acceptable(digits):
     for read in READS:
-        answer = await digits.get(f"{M}/{read}", headers={"Accept": "text/csv"})
+        answer = await digits.get(f"{M}/{read}", headers={"Accept": "text/turtle"})
         problem(answer, 406, "not-acceptable")
 
 
