@@ -26,7 +26,7 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
 
     every: Duration | None = Field(
         None,
-        description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D).",
+        description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D). At most 2,400 values.",
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."

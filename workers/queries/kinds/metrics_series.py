@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
+from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind
 from calibrant_server.workers.queries.kinds import metrics
@@ -14,6 +15,10 @@ from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
+
+
+# Each takes some milliseconds: a week of hours with the default metrics.
+MAX_VALUES = 2_400
 
 
 class MetricsSeriesQuery(MetricsQuery):
@@ -48,8 +53,14 @@ def compare(query: MetricsSeriesQuery, inputs: Inputs, other: Inputs, against: A
 def _series(
     query: MetricsSeriesQuery, inputs: Inputs, make: Callable[[int, Inputs], Result]
 ) -> Result:
-    points: list[Result] = []
-    for begin, some in in_parts(inputs.panes, query.every_s).items():
+    parts, points = in_parts(inputs.panes, query.every_s), list[Result]()
+    if len(parts) * len(query.listed) > MAX_VALUES:
+        detail = (
+            f"Received {len(parts)} parts of {len(query.listed)} metrics each; expected at most {MAX_VALUES} values. "
+            "Request fewer metrics, longer parts or a shorter window."
+        )
+        raise CalibrationInputError.at("/every", "too_many_values", detail)
+    for begin, some in parts.items():
         part = replace(inputs, merged=merged(some, inputs.config))
         points.append({"window": ends_of(begin, query.every_s, some), **make(begin, part)})
     return {"every_s": query.every_s, "series": points}
