@@ -16,7 +16,6 @@ from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
-
 # Each takes some milliseconds: a week of hours with the default metrics.
 MAX_VALUES = 2_400
 
