@@ -24,6 +24,7 @@ from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.memory import settle
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
@@ -146,6 +147,7 @@ async def measure(settings: EngineSettings, n: int) -> None:
 
 
 def main(n: int) -> None:
+    settle()
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         settings = EngineSettings(
