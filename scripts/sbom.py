@@ -1,7 +1,7 @@
 """`python -m scripts.sbom [FILE]`: a software bill of materials (CycloneDX 1.6) of what an image installs.
 
-It is derived from the lock `requirements/run.txt`: every package with its version, its package URL and the digests of
-its files. Licences come from the installed packages. The same lock gives the same bytes.
+It is derived from the lock `requirements/run.txt`, for the offline bundle from `requirements/bundle.txt`: every package
+with its version, its package URL and the digests of its files. Licences come from the installed packages. The same lock gives the same bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+LOCK = ROOT / "requirements" / "run.txt"
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
 DIGEST = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -66,10 +67,10 @@ def licence_of(name: str) -> str | None:
     return first[:200] or None
 
 
-def document() -> dict[str, Any]:
-    """Return the bill of materials."""
+def document(locked_in: Path = LOCK) -> dict[str, Any]:
+    """Return the bill of materials of a lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lock = (ROOT / "requirements" / "run.txt").read_text()
+    lock = locked_in.read_text()
     purl = f"pkg:pypi/{project['name']}@{project['version']}"
     components = [component(*each) for each in locked(lock)]
     return {

@@ -13,6 +13,7 @@ from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.roles import named
 from calibrant.cli.input_files.tables import ColumnTable
+from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.panes_by_key import SplitUnitsWarning, fill_by
@@ -35,6 +36,7 @@ def fill(
     unit: Annotated[Text, typer.Option(help="column of what is independent of the rest")] = None,
     logits: Annotated[bool, typer.Option("--logits", help="the scores are logits")] = False,
     classes: Annotated[Text, typer.Option(help="names of the classes: cat,dog")] = None,
+    salt: Salt = None,
 ) -> None:
     """Fill a table into panes: packed sums, which can be added and sent to a service instead of rows."""
     try:
@@ -50,10 +52,13 @@ def fill(
         n_classes = len(score_columns) if len(score_columns) > 1 else n_classes
         spec = PaneSpec("binary", 2) if n_classes == 1 else PaneSpec("multiclass", n_classes)
         found = score_columns if len(score_columns) > 1 else score_columns[0]
+        pseudonyms, columns = pseudonyms_of(salt), dict(table.columns)
+        if pseudonyms is not None and unit is not None and unit in columns:
+            columns[unit] = [each and pseudonyms.of(each) for each in table.texts(unit)]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", SplitUnitsWarning)
             panes = fill_by(
-                table.columns, spec, time=time, every=every, unit=unit,
+                columns, spec, time=time, every=every, unit=unit,
                 slices=() if slices is None else slices.split(","),
                 labels=label_columns if len(label_columns) > 1 else label_columns[0],
                 class_names=None if classes is None else classes.split(","),

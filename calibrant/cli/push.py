@@ -14,6 +14,7 @@ from calibrant.cli.input_files.columns import Roles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.progress import Progress
+from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.terminal import fail, output
 from calibrant.core.errors import CalibrationInputError
 
@@ -41,6 +42,7 @@ def push(
     scores: Annotated[Text, typer.Option(help="columns of FILE with the scores")] = None,
     label: Annotated[Text, typer.Option(help="column of the labels")] = None,
     classes: Annotated[Text, typer.Option(help="names of the classes: cat,dog")] = None,
+    salt: Salt = None,
 ) -> None:
     """Send predictions with their labels to a service. The same files sent again count once."""
     roles = Roles(
@@ -48,7 +50,7 @@ def push(
         None if classes is None else tuple(classes.split(",")),
     )  # fmt: skip
     try:
-        data = read_scored(file, labels, roles)
+        data = read_scored(file, labels, roles, pseudonyms=pseudonyms_of(salt))
     except (InputFileError, CalibrationInputError) as error:
         fail(str(error))
     starts = range(0, data.batch.n, ROWS)

@@ -16,9 +16,11 @@ from calibrant.cli.input_files.columns import Roles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.progress import Progress
+from calibrant.cli.pseudonyms import Salt, pseudonyms_of
 from calibrant.cli.score_report import contents_of
 from calibrant.cli.score_tables import show
 from calibrant.cli.terminal import fail, output
+from calibrant.client import Pseudonyms
 from calibrant.core.errors import CalibrationInputError
 from calibrant.peers import PEERS
 from calibrant.quality_report import ReportContents, page
@@ -126,6 +128,7 @@ def score(
         Path | None,
         typer.Option(help="of images: folder of finished cases. Default: next to the manifest"),
     ] = None,
+    salt: Salt = None,
 ) -> None:
     """Evaluate the calibration of predictions in files. No server is needed.
 
@@ -151,10 +154,12 @@ def score(
             fail("Received --compat with --manifest; other libraries score rows: give FILE.", 2)
         if manifest is not None:
             images = ImageSettings(class_, roi == "auto")
-            contents = run.evaluated(manifest, settings, images, work, title)
+            contents = run.evaluated(manifest, settings, images, work, title, pseudonyms_of(salt))
         else:
             assert file is not None
-            contents = _evaluated(file, labels, compare, roles, settings, title)
+            contents = _evaluated(
+                file, labels, compare, roles, settings, title, pseudonyms_of(salt)
+            )
     except (InputFileError, CalibrationInputError) as error:
         fail(str(error))
     show(contents, output())
@@ -168,18 +173,19 @@ def _evaluated(
     roles: Roles,
     settings: Settings,
     title: str | None,
+    pseudonyms: Pseudonyms | None,
 ) -> ReportContents:
     with Progress() as progress:
         progress.begin(f"reading {file.name}", None)
-        data = read_scored(file, labels, roles, compare is not None)
+        data = read_scored(file, labels, roles, compare is not None, pseudonyms)
         other = None
         if compare is not None:
             progress.begin(f"reading {compare.name}", None)
-            other = read_scored(compare, labels or file, roles, True)
+            other = read_scored(compare, labels or file, roles, True, pseudonyms)
             _reject_other_rows(data, other)
         progress.begin("evaluating", n_steps(settings, data, other is not None))
         found: Evaluation = evaluated(data, settings, progress.step, other)
-    return contents_of(found, title or f"Calibration of {file.stem}", other)
+    return contents_of(found, title or f"Calibration of {data.files[0][0].stem}", other)
 
 
 def _reject_other_rows(data: ScoredData, other: ScoredData) -> None:

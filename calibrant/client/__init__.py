@@ -8,6 +8,7 @@ from calibrant.client.asynchronous import AsyncClient, AsyncModel
 from calibrant.client.current_map import CurrentMap
 from calibrant.client.errors import ClientError, ServiceError, ServiceUnreachable
 from calibrant.client.outbox import LogStatistics
+from calibrant.client.pseudonyms import Pseudonyms
 from calibrant.client.results import Alarm, Drift, Maps, MapVersion, Receipt
 from calibrant.client.synchronous import Client, Model
 
@@ -23,6 +24,7 @@ __all__ = [
     "MapVersion",
     "Maps",
     "Model",
+    "Pseudonyms",
     "Receipt",
     "ServiceError",
     "ServiceUnreachable",

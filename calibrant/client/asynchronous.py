@@ -14,6 +14,7 @@ from calibrant.client.extra import imported
 from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
+from calibrant.client.pseudonyms import Pseudonyms, coded_columns
 from calibrant.client.results import Alarm, Drift, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.client.synchronous import Model, address, once
@@ -32,8 +33,16 @@ class AsyncClient:
     Parameters and errors are those of `Client`.
     """
 
-    def __init__(self, url: str, key: str | None = None, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        pseudonyms: Pseudonyms | None = None,
+    ) -> None:
         self._address = address(url, key, timeout)
+        self.pseudonyms = pseudonyms
         self._transport = imported("transport").AsyncTransport(self._address)
         self._models: dict[str, AsyncModel] = {}
 
@@ -85,7 +94,7 @@ class AsyncModel:
 
     def __init__(self, client: AsyncClient, name: str, options: LogOptions) -> None:
         self.name, self.options, self._client = name, options, client
-        self._log = RowLog(name, options, client.connect)
+        self._log = RowLog(name, options, client.connect, client.pseudonyms)
         self._maps: list[CurrentMap] = []
 
     async def metrics(self, metrics: str | Iterable[str] | None = None, **query: Any) -> Report:
@@ -151,7 +160,9 @@ class AsyncModel:
         columns : as in `log`; rows without event time get the service's
         """
         return await self._client.run(
-            operations.predictions(self.name, columns, batch_id, partial, wait)
+            operations.predictions(
+                self.name, coded_columns(self._client.pseudonyms, columns), batch_id, partial, wait
+            )
         )
 
     async def send_pane(
@@ -200,8 +211,11 @@ class AsyncModel:
         revision : integers in the shape of `labels`: the higher one wins, whichever came first
         batch_id, wait : as in `send`
         """
+        coded = coded_columns(self._client.pseudonyms, {"ids": ids, "raters": raters})
         return await self._client.run(
-            operations.labels(self.name, ids, labels, raters, revision, batch_id, wait)
+            operations.labels(
+                self.name, coded["ids"], labels, coded["raters"], revision, batch_id, wait
+            )
         )
 
     async def close(self, timeout: float | None = 10.0) -> bool:

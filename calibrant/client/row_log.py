@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrant.client.outbox import MAX_BATCH_BYTES, LogStatistics, Outbox
+from calibrant.client.pseudonyms import PseudonymPacker, Pseudonyms
 from calibrant.client.reduction import PanePacker
 from calibrant.client.rows import MAX_ROWS, n_rows_of, pieces
-from calibrant.client.sender import RowPacker, Sender
+from calibrant.client.sender import Packer, RowPacker, Sender
 from calibrant.core.errors import CalibrationInputError
 
 # Panes cost more than rows, per request and for the service, and cost no more with more rows.
@@ -52,15 +53,23 @@ class RowLog:
     model : name of the model
     options : how to send
     connect : makes the transport, in the thread
+    pseudonyms : replaces names, in the thread; None to send them as they are
     """
 
-    def __init__(self, model: str, options: LogOptions, connect: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        model: str,
+        options: LogOptions,
+        connect: Callable[[], Any],
+        pseudonyms: Pseudonyms | None = None,
+    ) -> None:
         rows, n_bytes = (ROWS_OF_PANES, None) if options.reduce else (MAX_ROWS, MAX_BATCH_BYTES)
         self._outbox = Outbox(options.max_bytes, rows, options.linger_s, n_bytes)
+        packer: Packer = PanePacker(model) if options.reduce else RowPacker(model)
         self._sender = Sender(
             model,
             self._outbox,
-            PanePacker(model) if options.reduce else RowPacker(model),
+            packer if pseudonyms is None else PseudonymPacker(packer, pseudonyms),
             connect,
             retry_for_s=options.retry_for,
             exit_timeout_s=options.exit_timeout,

@@ -13,6 +13,7 @@ from calibrant.client.extra import imported
 from calibrant.client.numbered_panes import KeyedPanes, groups
 from calibrant.client.operations import Operation
 from calibrant.client.outbox import LogStatistics
+from calibrant.client.pseudonyms import Pseudonyms, coded_columns
 from calibrant.client.results import Alarm, Drift, Maps, Receipt
 from calibrant.client.row_log import LogOptions, RowLog
 from calibrant.core.pane import Pane
@@ -32,6 +33,8 @@ class Client:
     url : address of the service, such as "https://calibrant.example.org"
     key : key of your tenant, None for a service without keys
     timeout : seconds after which a request without a response is given up or sent again
+    pseudonyms : replaces ids, units and cases before they are sent; None to send them as they are. A pane that is sent is not
+        changed: replace its names before it is filled.
 
     Raises
     ------
@@ -41,8 +44,16 @@ class Client:
         `url` has no scheme.
     """
 
-    def __init__(self, url: str, key: str | None = None, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        pseudonyms: Pseudonyms | None = None,
+    ) -> None:
         self._address = address(url, key, timeout)
+        self.pseudonyms = pseudonyms
         self._models: dict[str, Model] = {}
         self.after_fork()
         processes.watch(self)
@@ -108,7 +119,7 @@ class Model:
 
     def __init__(self, client: Client, name: str, options: LogOptions) -> None:
         self.name, self.options, self._client = name, options, client
-        self._log = RowLog(name, options, client.connect)
+        self._log = RowLog(name, options, client.connect, client.pseudonyms)
         self._maps: list[CurrentMap] = []
 
     def metrics(self, metrics: str | Iterable[str] | None = None, **query: Any) -> Report:
@@ -207,7 +218,11 @@ class Model:
         wait : seconds to wait until the batch is merged
         columns : as in `log`; rows without event time get the service's
         """
-        return self._client.run(operations.predictions(self.name, columns, batch_id, partial, wait))
+        return self._client.run(
+            operations.predictions(
+                self.name, coded_columns(self._client.pseudonyms, columns), batch_id, partial, wait
+            )
+        )
 
     def send_pane(
         self,
@@ -275,8 +290,11 @@ class Model:
         revision : integers in the shape of `labels`: the higher one wins, whichever came first
         batch_id, wait : as in `send`
         """
+        coded = coded_columns(self._client.pseudonyms, {"ids": ids, "raters": raters})
         return self._client.run(
-            operations.labels(self.name, ids, labels, raters, revision, batch_id, wait)
+            operations.labels(
+                self.name, coded["ids"], labels, coded["raters"], revision, batch_id, wait
+            )
         )
 
     def close(self, timeout: float | None = 10.0) -> bool:

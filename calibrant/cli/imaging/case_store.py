@@ -79,9 +79,8 @@ class CaseStore:
 
     def _key(self, case: Case) -> str:
         """Return what the result depends on: the files by path, size and time of change, and the settings."""
-        files = [case.probability, *case.readers.values(), *([case.roi] if case.roi else [])]
         states = []
-        for path in files:
+        for path in case.files:
             found = path.stat()
             states.append([str(path.resolve()), found.st_size, found.st_mtime_ns])
         text = json.dumps([FORMAT, case.name, sorted(case.readers), states, self._settings])

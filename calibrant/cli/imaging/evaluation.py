@@ -111,7 +111,7 @@ def evaluate_cases(
 
 def _one(case: Case, settings: ImageSettings, store: CaseStore, found: ImageResults) -> ReducedCase:
     """Return a case, from the store if an earlier run has finished it."""
-    for path in (case.probability, *case.readers.values(), *([case.roi] if case.roi else [])):
+    for path in case.files:
         if not path.is_file():
             raise InputFileError(path, "The file does not exist. Check the manifest.", "missing")
     stored = store.read(case)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.text_tables import TextTable
+from calibrant.client import Pseudonyms
 
 NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 REQUIRED = ("case", "patient", "probability")
@@ -35,9 +36,18 @@ class Case:
     scanner: str | None = None
     roi: Path | None = None
 
+    @property
+    def files(self) -> list[Path]:
+        """Every file of the case."""
+        return [self.probability, *self.readers.values(), *([self.roi] if self.roi else [])]
 
-def read_manifest(path: Path) -> list[Case]:
+
+def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Case]:
     """Return the cases of a CSV file; paths in it are relative to its folder.
+
+    Parameters
+    ----------
+    pseudonyms : replaces the names of cases and patients, which then may have any characters; None to keep them
 
     Raises
     ------
@@ -60,6 +70,9 @@ def read_manifest(path: Path) -> list[Case]:
         detail = "Received no column of a reader; expected reader_1, reader_2, …"
         raise InputFileError(path, detail, "missing_column")
     columns = {name: table.texts(names[name]) for name in (*REQUIRED, *OPTIONAL) if name in names}
+    if pseudonyms is not None:
+        for name in ("case", "patient"):
+            columns[name] = [each and pseudonyms.of(each) for each in columns[name]]
     rated = {name: table.texts(name) for name in readers}
     _check_names(table, columns["case"], names["case"], is_unique=True)
     _check_names(table, columns["patient"], names["patient"], is_unique=False)

@@ -24,9 +24,14 @@ from calibrant.quality_report.verdicts import reason_text, title_of
 
 
 def contents_of(
-    found: ImageResults, manifest: Path, settings: Settings, images: ImageSettings, title: str
+    found: ImageResults,
+    manifest: Path,
+    settings: Settings,
+    images: ImageSettings,
+    title: str,
+    shown: str,
 ) -> ReportContents:
-    """Return the contents of the report; results are those of the regions of interest."""
+    """Return the contents of the report; results are those of the regions of interest. `shown` names the manifest."""
     keys = keys_of(settings.metrics)
     metrics = _report(found.region, keys, settings)
     metrics["n_ratings"] = found.n_ratings
@@ -34,7 +39,7 @@ def contents_of(
     return ReportContents(
         title=title,
         metrics=metrics,
-        subject=_subject(found, manifest, images),
+        subject=_subject(found, shown, images),
         generated_at=now(),
         reliability=found.region.reliability(
             bins=settings.bins, raters=settings.raters, ci=settings.ci
@@ -57,7 +62,7 @@ def contents_of(
             _compared(metrics, _report(found.complete, keys, settings)),
             _cases(found),
         ],
-        versions=[*software(), (manifest.name, f"SHA-256 {digest(manifest)}")],
+        versions=[*software(), (shown, f"SHA-256 {digest(manifest)}")],
     )
 
 
@@ -70,7 +75,7 @@ def _report(pane: Pane, keys: list[str], settings: Settings) -> dict[str, Any]:
     return found | {"n_predictions": n, "n_labelled": n}
 
 
-def _subject(found: ImageResults, manifest: Path, images: ImageSettings) -> list[tuple[str, str]]:
+def _subject(found: ImageResults, shown: str, images: ImageSettings) -> list[tuple[str, str]]:
     if images.is_automatic:
         region = (
             f"column roi, else voxels within {MARGIN_MM:g} mm of those that a reader marked or that have a probability above "
@@ -80,7 +85,7 @@ def _subject(found: ImageResults, manifest: Path, images: ImageSettings) -> list
         region = "column roi"
     share = found.n_voxels / max(sum(n for _, _, n, _ in found.cases), 1)
     return [
-        ("Manifest", manifest.name),
+        ("Manifest", shown),
         ("Class", "1" if images.class_index is None else f"{images.class_index} against the rest"),
         ("Region of interest", region),
         ("Share of the voxels in it", f"{100 * share:.2f} %"),

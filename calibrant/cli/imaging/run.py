@@ -17,6 +17,7 @@ from calibrant.cli.imaging.report import contents_of, peak_bytes
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.progress import Progress
 from calibrant.cli.terminal import output
+from calibrant.client import Pseudonyms
 from calibrant.quality_report import ReportContents
 
 
@@ -26,8 +27,9 @@ def evaluated(
     images: ImageSettings,
     folder: Path | None,
     title: str | None,
+    pseudonyms: Pseudonyms | None = None,
 ) -> ReportContents:
-    """Evaluate a manifest and print time and peak memory.
+    """Evaluate a manifest and print time and peak memory; with `pseudonyms`, no name of a case, patient or file is in the results.
 
     Raises
     ------
@@ -37,11 +39,17 @@ def evaluated(
         A setting is not allowed.
     """
     keys_of(settings.metrics)
-    cases = read_manifest(manifest)
+    cases = read_manifest(manifest, pseudonyms)
     store = CaseStore(folder or default_folder(manifest), vars(images).copy())
     with Progress() as progress:
         progress.begin("reading cases", len(cases))
         found = evaluate_cases(cases, images, store, progress.step)
+    shown = manifest
+    if pseudonyms is not None:
+        shown = pseudonyms.file(manifest)
+        found.failed = [
+            (case, pseudonyms.without_files(reason, case.files)) for case, reason in found.failed
+        ]
     if not found.cases:
         case, reason = found.failed[0]
         raise InputFileError(
@@ -53,5 +61,5 @@ def evaluated(
     text += "" if peak is None else f", peak memory {peak / 1e9:.2f} GB"
     output().print(text, markup=False, highlight=False)
     return contents_of(
-        found, manifest, settings, images, title or f"Calibration of {manifest.stem}"
+        found, manifest, settings, images, title or f"Calibration of {shown.stem}", shown.name
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,10 +48,21 @@ class Roles:
 
 
 class Files:
-    """The tables of scores and labels, which may be one, and the roles of their columns."""
+    """The tables of scores and labels, which may be one, and the roles of their columns.
 
-    def __init__(self, table: Table, label_table: Table, roles: Roles) -> None:
-        self.table, self.label_table, self.roles = table, label_table, roles
+    Parameters
+    ----------
+    coded : replaces the names of units, cases and ids as they are read; None to keep them
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        label_table: Table,
+        roles: Roles,
+        coded: Callable[[str], str] | None = None,
+    ) -> None:
+        self.table, self.label_table, self.roles, self._coded = table, label_table, roles, coded
         self.is_one = table is label_table
 
     def scores(self) -> tuple[NDArray[np.float64], list[str], bool, str]:
@@ -101,7 +113,7 @@ class Files:
     def _ids(self, table: Table, name: str) -> list[str]:
         (column,) = named(table, name, "--id")
         ids: dict[str, int] = {}
-        for row, each in enumerate(table.texts(column)):
+        for row, each in enumerate(self._names(table, column)):
             if each is None or each in ids:
                 detail = (
                     "Received no id; expected one per row."
@@ -111,6 +123,12 @@ class Files:
                 raise InputFileError(table.path, detail, "id", column, row, table.line(row))
             ids[each] = row
         return list(ids)
+
+    def _names(self, table: Table, column: str) -> list[str | None]:
+        texts = table.texts(column)
+        if self._coded is None:
+            return texts
+        return [None if each is None else self._coded(each) for each in texts]
 
     def _n_labels(self) -> int:
         name = self.label_table.names[0]
@@ -201,7 +219,7 @@ class Files:
         if found is None:
             return None
         table, name = found
-        values = table.texts(name)
+        values = self._names(table, name)
         for row, value in enumerate(values):
             if value is None:
                 detail = f"Received no value; expected one per row for --{option}."

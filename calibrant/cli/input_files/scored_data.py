@@ -11,6 +11,7 @@ from calibrant.cli.input_files.columns import Files, Roles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.labels import class_indices
+from calibrant.client import Pseudonyms
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrays import read_arrays
@@ -42,7 +43,11 @@ class ScoredData:
 
 
 def read_scored(
-    scores_path: Path, labels_path: Path | None, roles: Roles, is_compared: bool = False
+    scores_path: Path,
+    labels_path: Path | None,
+    roles: Roles,
+    is_compared: bool = False,
+    pseudonyms: Pseudonyms | None = None,
 ) -> ScoredData:
     """Read and check predictions and labels.
 
@@ -50,6 +55,7 @@ def read_scored(
     ----------
     scores_path, labels_path : files; None for labels in the file of the scores
     roles : of the columns
+    pseudonyms : replaces the names of units, cases, ids and files; None to keep them
     is_compared : whether rows are paired with those of other predictions; without ids their numbers then are their ids
 
     Raises
@@ -59,7 +65,7 @@ def read_scored(
     """
     table = read_table(scores_path)
     other = table if labels_path is None else read_table(labels_path)
-    files = Files(table, other, roles)
+    files = Files(table, other, roles, None if pseudonyms is None else pseudonyms.of)
     scores, score_names, is_logits, why = files.scores()
     order = files.order(len(scores))
     labels, label_name, raters = files.labels(order)
@@ -95,7 +101,7 @@ def read_scored(
         raters,
         classes,
         files.slice_values(order),
-        [(path, digest(path)) for path in paths],
+        [(path if pseudonyms is None else pseudonyms.file(path), digest(path)) for path in paths],
     )
 
 

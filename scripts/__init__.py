@@ -1,0 +1,1 @@
+"""Commands for development: written files, locks, bundles."""
