@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant_server.workers.queries.ask import result_digest
+from calibrant_server.workers.queries.ask import OK, QueryRequest, Reply, Side, result_digest
 from calibrant_server.workers.queries.code_version import CODE_VERSION, ROOTS, digest_of_code
 
 
@@ -53,3 +53,17 @@ def test_the_version_covers_library_and_engine() -> None:
     for root in ROOTS:
         folders = {path.relative_to(root).parts[0] for path in root.rglob("*.py")}
         assert len(folders) >= 10, f"code below {root} is not found"
+
+
+def test_a_reply_names_the_code_that_computed_it() -> None:
+    own = Reply(OK, "0a", b"{}")
+    assert own.code_version == CODE_VERSION
+    other = Reply(OK, "0a", b"{}", "former")
+    assert Reply.from_bytes(own.to_bytes()) == own
+    assert Reply.from_bytes(other.to_bytes()) == other
+
+
+def test_fields_of_a_query_that_another_version_added_are_ignored() -> None:
+    request = QueryRequest("d", "metrics", {}, Side("default/m", "", (0, 1)), "r", 5.0)
+    newer = request.to_json()[:-1] + b',"added":{"a":1}}'
+    assert QueryRequest.from_json(newer) == QueryRequest.from_json(request.to_json())

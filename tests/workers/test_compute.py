@@ -24,6 +24,7 @@ from calibrant_server.workers.queries.ask import (
     ResultTimeoutError,
     Side,
     UnknownQueryError,
+    result_digest,
 )
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import Against, ResultKind
@@ -132,6 +133,21 @@ def test_only_the_parts_that_an_answer_reads_are_read(asked):
     told = json.loads(asked("only_sums").body)
     assert (told["total"], told["cells"]) == (6, 0)
     assert json.loads(asked("sums").body)["cells"] == 3
+
+
+def test_a_result_of_other_code_has_another_etag(asked, monkeypatch):
+    """During an upgrade a worker of another version may compute it: a client must not be told that it has not changed."""
+    reply = Compute.reply
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            Compute, "reply", lambda *given: replace(reply(*given), code_version="former")
+        )
+        theirs = asked(params={"n": 1})
+    own = asked(params={"n": 2})
+    assert theirs.state_version == own.state_version
+    version, sent = theirs.state_version, SumsQuery(n=1).to_dict()
+    assert theirs.etag == result_digest(version, "sums", sent, None, "former")
+    assert own.etag == result_digest(version, "sums", SumsQuery(n=2).to_dict(), None)
 
 
 def test_panes_one_by_one(asked):

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
@@ -118,11 +118,15 @@ class QueryRequest:
 
     @classmethod
     def from_json(cls, text: bytes) -> QueryRequest:
-        stored = orjson.loads(text)
+        """Return the query that `to_json` wrote; fields that only another version knows are ignored."""
+        stored = {name: value for name, value in orjson.loads(text).items() if name in _FIELDS}
         for name, of in (("side", Side), ("other", Side), ("against", Against)):
             if stored[name] is not None:
                 stored[name] = of(**stored[name])
         return cls(**stored)
+
+
+_FIELDS = frozenset(each.name for each in fields(QueryRequest))
 
 
 @dataclass(frozen=True)
@@ -137,20 +141,29 @@ class Other:
 
 @dataclass(frozen=True)
 class Reply:
-    """Reply of a worker: a status, the state that it depends on, and a body (JSON) that depends on the status."""
+    """Reply of a worker.
+
+    Attributes
+    ----------
+    state_version : the state that it depends on
+    body : JSON, which depends on the status
+    code_version : the code that computed it, which may be another than that of the service during an upgrade
+    """
 
     status: str
     state_version: str
     body: bytes
+    code_version: str = CODE_VERSION
 
     def to_bytes(self) -> bytes:
-        return f"{self.status} {self.state_version or '-'}\n".encode() + self.body
+        head = f"{self.status} {self.state_version or '-'} {self.code_version}\n"
+        return head.encode() + self.body
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Reply:
         head, _, body = raw.partition(b"\n")
-        status, state_version = head.decode().split(" ")
-        return cls(status, state_version, body)
+        status, state_version, code_version = head.decode().split(" ")
+        return cls(status, state_version, body, code_version)
 
 
 def result_digest(
@@ -203,8 +216,8 @@ class QueryClient:
             if other is not None:
                 theirs = await self._versions.state_version(other.model, other.slice, other.window)
                 version = joined(version, theirs)
-        fields = query.to_dict()
-        digest = result_digest(version, query.kind, fields, against)
+        sent = query.to_dict()
+        digest = result_digest(version, query.kind, sent, against)
         stored = await self._client.get(self._keys.cached_result(digest))
         if stored is not None:
             reply = Reply.from_bytes(stored)
@@ -212,7 +225,7 @@ class QueryClient:
             request = QueryRequest(
                 digest,
                 query.kind,
-                fields,
+                sent,
                 _side(model, slice_, window),
                 self._reply_to,
                 deadline_s,
@@ -220,7 +233,8 @@ class QueryClient:
                 None if other is None else _side(other.model, other.slice, other.window),
             )
             reply = await self._join(request, deadline_s)
-        return _read(reply, result_digest(reply.state_version, query.kind, fields, against), window)
+        etag = result_digest(reply.state_version, query.kind, sent, against, reply.code_version)
+        return _read(reply, etag, window)
 
     async def _join(self, request: QueryRequest, deadline_s: float) -> Reply:
         """Share the task of an identical waiting query; leaving does not cancel it for the others."""
