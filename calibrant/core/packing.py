@@ -54,6 +54,9 @@ _FAULTS = (
 )
 
 
+# Contexts that no thread uses at present: to make one takes longer than to compress a part of a pane. One that raises is dropped.
+_COMPRESSORS: dict[int, list[zstandard.ZstdCompressor]] = {}
+_DECOMPRESSORS: list[zstandard.ZstdDecompressor] = []
 _NO_MEMORY = "not enough memory"  # the wording of the zstandard library
 
 
@@ -100,7 +103,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
         raise ValueError(
             f"Received {size} bytes of arrays and {len(header)} of header; that is more than `unpack` reads."
         )
-    body = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(b"".join(chunks))
+    body = _compressed(b"".join(chunks), level)
     checksum = _checksum(FORMAT, header, body)
     return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
 
@@ -242,13 +245,30 @@ def _stored(kind: str, code: Any) -> np.dtype[Any]:
     return _STORED[kind][code]
 
 
+def _compressed(content: bytes, level: int) -> bytes:
+    free = _COMPRESSORS.setdefault(level, [])
+    try:
+        compressor = free.pop()
+    except IndexError:
+        compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    body = compressor.compress(content)
+    free.append(compressor)
+    return body
+
+
 def _decompressed(frame: bytes, largest: int) -> bytes:
     """Decompress the frame after comparing its size with the bound."""
     size = zstandard.frame_content_size(frame)
     if not 0 <= size <= largest:
         raise PackingError("the content's size is unknown or beyond the limit")
-    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT)
-    body = decompressor.decompress(frame, allow_extra_data=False) if size else b""
+    if not size:
+        return b""
+    try:
+        decompressor = _DECOMPRESSORS.pop()
+    except IndexError:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT)
+    body = decompressor.decompress(frame, allow_extra_data=False)
+    _DECOMPRESSORS.append(decompressor)
     if len(body) != size:
         raise PackingError("the content is not as long as it says")
     return body
