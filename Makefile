@@ -7,8 +7,9 @@ KERNEL := $(VENV)/kernel.stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 # Matrices are small: BLAS threads would wait for each other, and on a busy machine take ten times as long.
 OPENBLAS_NUM_THREADS ?= 1
-# Number of processes for the tests; each file runs in one of them. One more than two cores, because some tests only wait.
-PROCESSES ?= 3
+# Number of processes for the tests; each file runs in one of them. Twice two cores, because tests of the store, the engine
+# and the whole wait half of the time.
+PROCESSES ?= 4
 # Environments of `make test-adapters`, and what is installed there without a digest: builds of PyTorch for CPU and GPU differ.
 ADAPTERS ?= $(sort $(patsubst requirements/adapters-%.txt,%,$(wildcard requirements/adapters-*.txt)))
 TORCH ?= torch==2.13.0

@@ -24,6 +24,7 @@ from calibrant_server.service.ingest.direct import DirectRoutes
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.process_board import Board
+from calibrant_server.service.reads.fleet import Fleet
 from calibrant_server.service.reads.model_series import ModelSeries
 from calibrant_server.service.reads.model_statuses import StatusCache
 from calibrant_server.service.reads.service import ReadService
@@ -122,6 +123,7 @@ def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
     app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)
     app.state.reads = ReadService(connection)
     app.state.statuses = StatusCache(app.state.reads)
+    app.state.fleet = Fleet(app.state.reads)
     app.state.model_series = ModelSeries(app.state.reads, app.state.statuses)
     path = None if settings.keys else settings.keys_file
     limits = settings.tenant_rate, settings.key_rate

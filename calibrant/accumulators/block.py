@@ -180,7 +180,8 @@ class Block:
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
         """Return the filled cells as named arrays for packing."""
         places, counts, sums = self.filled()
-        steps = np.diff(places, prepend=0)
+        steps = places.copy()
+        steps[1:] -= places[:-1]
         named: dict[str, NDArray[Any]] = {f"{name}.places": steps}
         named |= {f"{name}.count{i}": column for i, column in enumerate(counts)}
         named |= {f"{name}.sum{i}": column for i, column in enumerate(sums)}

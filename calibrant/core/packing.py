@@ -27,7 +27,8 @@ MAX_CONTENT = 1 << 28
 _MAX_SIDES = 4
 _WIDTHS = (np.dtype("<i1"), np.dtype("<i2"), np.dtype("<i4"), np.dtype("<i8"))
 _RANGES = [(int(np.iinfo(width).min), int(np.iinfo(width).max), width) for width in _WIDTHS]
-_A_LOOK = 64
+_WHOLE = 2.0**53
+_FEW = 64
 _DTYPES: dict[str, np.dtype[Any]] = {
     "i": np.dtype("<i8"),
     "f": np.dtype("<f8"),
@@ -53,6 +54,9 @@ _FAULTS = (
 )
 
 
+# Contexts that no thread uses at present: to make one takes longer than to compress a part of a pane. One that raises is dropped.
+_COMPRESSORS: dict[int, list[zstandard.ZstdCompressor]] = {}
+_DECOMPRESSORS: list[zstandard.ZstdDecompressor] = []
 _NO_MEMORY = "not enough memory"  # the wording of the zstandard library
 
 
@@ -82,7 +86,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
     chunks: list[bytes] = []
     seen: dict[tuple[str, bytes], int] = {}
     for name, array in arrays.items():
-        kind = _KINDS[array.dtype.newbyteorder("<")]
+        kind = _KINDS.get(array.dtype) or _KINDS[array.dtype.newbyteorder("<")]
         flat = np.ascontiguousarray(array, _DTYPES[kind]).reshape(-1)
         stored, code = _narrowed(flat, kind)
         data = stored.tobytes()
@@ -99,7 +103,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
         raise ValueError(
             f"Received {size} bytes of arrays and {len(header)} of header; that is more than `unpack` reads."
         )
-    body = zstandard.ZstdCompressor(level=level, write_checksum=True).compress(b"".join(chunks))
+    body = _compressed(b"".join(chunks), level)
     checksum = _checksum(FORMAT, header, body)
     return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
 
@@ -241,13 +245,30 @@ def _stored(kind: str, code: Any) -> np.dtype[Any]:
     return _STORED[kind][code]
 
 
+def _compressed(content: bytes, level: int) -> bytes:
+    free = _COMPRESSORS.setdefault(level, [])
+    try:
+        compressor = free.pop()
+    except IndexError:
+        compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    body = compressor.compress(content)
+    free.append(compressor)
+    return body
+
+
 def _decompressed(frame: bytes, largest: int) -> bytes:
     """Decompress the frame after comparing its size with the bound."""
     size = zstandard.frame_content_size(frame)
     if not 0 <= size <= largest:
         raise PackingError("the content's size is unknown or beyond the limit")
-    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT)
-    body = decompressor.decompress(frame, allow_extra_data=False) if size else b""
+    if not size:
+        return b""
+    try:
+        decompressor = _DECOMPRESSORS.pop()
+    except IndexError:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_CONTENT)
+    body = decompressor.decompress(frame, allow_extra_data=False)
+    _DECOMPRESSORS.append(decompressor)
     if len(body) != size:
         raise PackingError("the content is not as long as it says")
     return body
@@ -269,16 +290,19 @@ def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
     if flat.size == 0 or kind in "gub":
         return flat, flat.dtype.str
     if kind == "f":
-        head = flat[:_A_LOOK]
-        if (head != np.floor(head)).any():
+        # Most sums are not whole, and their first value tells.
+        if not flat[0].is_integer():
             return flat, "<f8"
-        integers = (
-            flat.astype(np.int64) if np.all(np.abs(flat) < 2.0**53) else np.zeros(0, np.int64)
-        )
-        if not np.array_equal(integers.astype(np.float64).view(np.int64), flat.view(np.int64)):
+        # With nan among the values neither comparison holds.
+        if not (flat.min() > -_WHOLE and flat.max() < _WHOLE):
+            return flat, "<f8"
+        integers = flat.astype(np.int64)
+        if integers.astype(np.float64).tobytes() != flat.tobytes():
             return flat, "<f8"
         flat = integers
-    low, high = int(flat.min()), int(flat.max())
+    # numpy takes longer than Python where values are few.
+    values = flat.tolist() if flat.size <= _FEW else (int(flat.min()), int(flat.max()))
+    low, high = min(values), max(values)
     width = next(width for least, most, width in _RANGES if least <= low and high <= most)
     return flat.astype(width), width.str
 

@@ -14,6 +14,7 @@ All functions take any leading shape, so that many detectors can be simulated to
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 import scipy
@@ -52,7 +53,7 @@ _ERRORS = np.array([2.0, 6.0])
 
 @dataclass(frozen=True)
 class Dispersion:
-    """What is known of earlier cohorts.
+    """What is known of earlier cohorts. Each state's estimates are computed once.
 
     Attributes
     ----------
@@ -83,19 +84,19 @@ class Dispersion:
             np.zeros((*shape, 2, bins)),
         )
 
-    @property
+    @cached_property
     def by_span(self) -> Floats:
         """Estimates of φ, float64 (..., 2, 2); nan without differences."""
         n = self.n[..., None, :]
         nothing = np.full(self.squares.shape, np.nan)
         return np.asarray(np.divide(self.squares, n * _LEFT, out=nothing, where=n > 0))
 
-    @property
+    @cached_property
     def error(self) -> Floats:
         """Relative standard error of an estimate, float64 (..., 2), by span: measured for normal gaps; inf without differences."""
         return np.asarray(np.sqrt(_ERRORS / np.where(self.n > 0, self.n, 1e-300)))
 
-    @property
+    @cached_property
     def estimate(self) -> Floats:
         """The largest estimate of φ, float64 (...); 1 without differences."""
         return np.asarray(np.nan_to_num(self.by_span, nan=1.0).max(axis=(-1, -2)))
@@ -105,7 +106,7 @@ class Dispersion:
         """Whether over-dispersion is reported: some estimate is far above 1."""
         return self._exceeds(WARNED) & (self.n[..., 0] >= SETTLED)
 
-    @property
+    @cached_property
     def correlation(self) -> Floats:
         """How much larger φ of sums is, float64 (...): 1 − φ of neighbours / φ of sums, of the direction with the larger φ."""
         near, far = np.moveaxis(np.nan_to_num(self.by_span, nan=1.0), -1, 0)
@@ -113,7 +114,7 @@ class Dispersion:
         near, far = (np.take_along_axis(each, place, axis=-1)[..., 0] for each in (near, far))
         return np.asarray(1.0 - near / np.maximum(far, 1e-300))
 
-    @property
+    @cached_property
     def is_correlated(self) -> NDArray[np.bool_]:
         """Whether cohorts are over-dispersed and correlated: then the evidence raises no alarm."""
         is_over = self._exceeds(SIGNIFICANT) & (self.n[..., 0] >= MIN_CORRELATED)
@@ -121,7 +122,7 @@ class Dispersion:
         is_over &= self._is_wide.any(axis=-1)
         return np.asarray(is_over & (self.correlation > MAX_CORRELATION))
 
-    @property
+    @cached_property
     def caution(self) -> Floats:
         """Factor by which the log evidence of a change that begins now must be larger, float64 (...), at least 1.
 
@@ -208,13 +209,13 @@ class Dispersion:
         """A single difference counts at most so much: a lasting change is one jump, not over-dispersion."""
         return np.asarray(_LARGEST * np.maximum(self.estimate, 1.0))
 
-    @property
+    @cached_property
     def _is_wide(self) -> NDArray[np.bool_]:
         """Whether neighbours differ by a standard error more than chance, bool (..., 2) by direction."""
         near = np.nan_to_num(self.by_span[..., 0], nan=0.0)
         return np.asarray(near > 1.0 + self.error[..., None, 0])
 
-    @property
+    @cached_property
     def _counts(self) -> NDArray[np.bool_]:
         """Whether an estimate has differences enough, bool (..., 2, 2)."""
         n = np.broadcast_to(self.n[..., None, :], self.squares.shape)

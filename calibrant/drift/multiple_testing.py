@@ -60,9 +60,6 @@ def flagged(log_evidence: Mapping[str, float], false_share: float = 0.05) -> lis
         raise ValueError(f"Received false_share={false_share}; expected a number in (0, 1).")
     names = sorted(log_evidence, key=lambda name: (-log_evidence[name], name))
     m = len(names)
-    enough = [
-        k
-        for k, name in enumerate(names, 1)
-        if np.log(k / m) + log_evidence[name] >= -np.log(false_share)
-    ]
-    return names[: max(enough, default=0)]
+    sorted_evidence = np.array([log_evidence[name] for name in names])
+    enough = np.log(np.arange(1, m + 1) / max(m, 1)) + sorted_evidence >= -np.log(false_share)
+    return names[: int(np.flatnonzero(enough)[-1]) + 1 if enough.any() else 0]

@@ -1,6 +1,6 @@
-"""The list of models, and what `view=status` adds to each: an overview that does not wait for slow results.
+"""The list of models, and the status of each: an overview that does not wait for slow results.
 
-A page reads one cached query per field and model. Results that are not ready in time are null; the workers finish and
+A status reads one cached query per field and model. Results that are not ready in time are null; the workers finish and
 cache them, so that a later request finds them.
 """
 
@@ -48,6 +48,12 @@ class ModelListQuery(PageQuery):
     view: Literal["settings", "status"] = Field(
         "settings", description="status: adds the status of each model over the last 7 days."
     )
+    false_flags: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="Maximum expected share of false flags in `flagged` (with view=status).",
+    )
 
 
 class ModelResponse(BaseModel):
@@ -83,6 +89,14 @@ class ModelResponse(BaseModel):
     )
 
 
+class FlaggedDetector(BaseModel):
+    """A detector that is flagged in the complete fleet."""
+
+    scope: str | None = Field(description="Class of the detector; null: the score.")
+    slice: str | None = Field(description="Slice of the detector; null: all rows.")
+    evidence_log10: float = Field(description="Evidence since its baseline.")
+
+
 class ListedModel(ModelResponse):
     """A model of a list; further fields with `view=status`."""
 
@@ -104,6 +118,14 @@ class ListedModel(ModelResponse):
     last_seen: str | None = Field(
         None, description="Start of the newest pane that has data; null if none has."
     )
+    as_of: str | None = Field(
+        None,
+        description="When the status was computed. A page computes at most 50 statuses that are missing or older than the data.",
+    )
+    flagged: list[FlaggedDetector] | None = Field(
+        None,
+        description="Detectors with enough evidence of drift, among all detectors of all models of the tenant (e-BH), most evidence first.",
+    )
     reason: str | None = Field(
         None,
         description="Why a result is missing: `not_ready` within 5 s (repeat the request), or `not_computed`.",
@@ -116,18 +138,13 @@ class ModelsResponse(ListPage):
     models: list[ListedModel]
 
 
-async def model_statuses(
-    reads: ReadService, configs: Sequence[ModelConfig]
-) -> list[dict[str, Any]]:
-    """Return what `view=status` adds to each model, within the deadline."""
-    found = await statuses_with_evidence(reads, configs)
-    return [{name: each[name] for name in each if name != EVIDENCE} for each in found]
-
-
 async def statuses_with_evidence(
     reads: ReadService, configs: Sequence[ModelConfig]
 ) -> list[dict[str, Any]]:
-    """Return the same with `evidence`: the change statistic of the last cohorts, relative to the threshold (logarithms)."""
+    """Return what `view=status` adds to each model, within the deadline.
+
+    `evidence` is the change statistic of the last cohorts, relative to the threshold (logarithms).
+    """
     until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
     turns = asyncio.Semaphore(MAX_WAITING)
     with engine_errors():

@@ -43,11 +43,11 @@ from calibrant_server.service.http.parameters import (
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.fleet import indexed_statuses
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,
     ModelResponse,
     ModelsResponse,
-    model_statuses,
 )
 from calibrant_server.service.reads.model_settings import (
     Change,
@@ -103,8 +103,12 @@ async def list_models(
     page, following = page_of(configs, lambda each: [each.model], query)
     models = [shown(each, with_full_urls=_tells_receivers(caller)) for each in page]
     if query.view == "status":
-        statuses = await model_statuses(reads, page)
-        models = [model | status for model, status in zip(models, statuses, strict=True)]
+        statuses = await indexed_statuses(reads, page)
+        flags = await request.app.state.fleet.flags(caller.tenant, found, query.false_flags)
+        models = [
+            model | status | {"flagged": flags.get(config.key, [])}
+            for model, status, config in zip(models, statuses, page, strict=True)
+        ]
     return list_response(request, {"models": models}, following)
 
 

@@ -106,6 +106,23 @@ class FakeAlarms:
         return self.sent
 
 
+class FakeStatusIndex:
+    """Entries in a dict; the state of a model is its revision, or what `states` has."""
+
+    def __init__(self) -> None:
+        self.entries = {}
+        self.states = {}
+
+    async def read(self, configs):
+        return [(self._state(config), self.entries.get(config.key)) for config in configs]
+
+    async def write(self, entries):
+        self.entries |= {key: entry for key, (_, entry) in entries.items()}
+
+    def _state(self, config):
+        return self.states.get(config.key, f"{config.generation}|{config.revision}")
+
+
 class FakeMaps:
     """Frozen maps in dicts."""
 
@@ -326,6 +343,7 @@ class FakeInbox:
         self.tallies_by_model: dict[str, dict[str, int]] = {}
         self.is_full = False
         self.letters = FakeLetters()
+        self.statuses = FakeStatusIndex()
 
     def _stumble(self) -> None:
         if self.trouble:

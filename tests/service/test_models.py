@@ -46,7 +46,9 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
     }
     inbox.failing["temperature"] = ResultTimeoutError("late")
     [found] = (await client.get("/v1/models?view=status")).json()["models"]
+    assert found.pop("as_of")
     assert found == plain | {
+        "flagged": [],
         "status": "ok",
         "error": {"value": 0.5, "n": 3},
         "temperature": None,

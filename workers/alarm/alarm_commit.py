@@ -10,7 +10,7 @@ from typing import Any
 from calibrant_server.workers.alarm.active_map import InForce
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohort_results
-from calibrant_server.workers.alarm.cohorts import detector_name
+from calibrant_server.workers.alarm.cohorts import detector_name, rater_in
 from calibrant_server.workers.alarm.deliveries import RAISED, WAS_CLOSED, delivery_of
 from calibrant_server.workers.alarm.detectors import Detector, n_requested, requested
 from calibrant_server.workers.alarm.episodes import (
@@ -26,6 +26,8 @@ from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import LAST_CHANGE, MAP_IN_FORCE
 from calibrant_server.workers.store.registry import ModelConfig
+
+MAX_LOG = 1e6
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,12 @@ def summary_of(
         "sr_log10": None if state is None else log10_of(state.log_mixed_sr),
         "first_cohort": None if main is None else main.begun,
         "cohort": None if main is None else main.last,
+        # Bounded, because JSON has no infinity.
+        "log_evidence": {
+            name: min(max(detectors[name].log_evidence, -MAX_LOG), MAX_LOG)
+            for name in requested(detectors, settings)
+            if detectors[name].state is not None and rater_in(name) is None
+        },
         "scope": settings.scopes[0],
         "bins": [] if main is None else main.total.columns[:3].tolist(),
     }

@@ -50,6 +50,7 @@ from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live
+from calibrant_server.workers.store.status_index import StatusIndex
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
@@ -110,6 +111,7 @@ class Inbox:
         self.usage = TenantUsage(self.client, self.keys, self._retried)
         self.webhook_tests = WebhookTests(self.client, self.keys, self._retried)
         self.event_halves = EventHalves(self.client, self.keys, self._retried)
+        self.statuses = StatusIndex(self.client, self.keys, self._retried)
         self.letters = LetterBook(settings, self._retried)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)

@@ -227,6 +227,10 @@ class PartitionKeys:
         return f"{self.tag}:as"
 
     @cached_property
+    def statuses(self) -> str:
+        return f"{self.tag}:st"
+
+    @cached_property
     def deliveries(self) -> str:
         return f"{self.tag}:w"
 

@@ -10,6 +10,8 @@ from functools import cached_property
 from secrets import token_hex
 from typing import Any, Literal
 
+from cachetools import LRUCache
+
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.store.connection import AsyncScript, scripts
@@ -17,6 +19,7 @@ from calibrant_server.workers.store.keys import Keys, model_key
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
+MAX_PARSED = 20_000
 Mode = Literal["serve", "observe"]
 SERVE: Mode = "serve"
 OBSERVE: Mode = "observe"
@@ -120,6 +123,7 @@ class Registry:
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
+        self._parsed: LRUCache[bytes, ModelConfig] = LRUCache(MAX_PARSED)
         self._put = AsyncScript(client, scripts()["put_model"])
         self._delete = AsyncScript(client, scripts()["delete_model"])
         self._finish = AsyncScript(client, scripts()["finish_import"])
@@ -148,9 +152,23 @@ class Registry:
             for number in range(self._keys.partitions):
                 pipe.hgetall(self._keys.partition(number).models)
             partitions = await pipe.execute()
-        configs = [ModelConfig.from_json(text) for models in partitions for text in models.values()]
-        mine = (each for each in configs if each.tenant == tenant and each.importing is None)
-        return sorted(mine, key=lambda each: each.model)
+        beginning = model_key(tenant, "").encode()
+        mine = [
+            self._parsed_config(text)
+            for models in partitions
+            for name, text in models.items()
+            if name.startswith(beginning)
+        ]
+        return sorted(
+            (each for each in mine if each.importing is None), key=lambda each: each.model
+        )
+
+    def _parsed_config(self, text: bytes) -> ModelConfig:
+        """Parse a configuration once: a list of 10,000 models is read often and changes rarely."""
+        config = self._parsed.get(text)
+        if config is None:
+            config = self._parsed[text] = ModelConfig.from_json(text)
+        return config
 
     async def count(self, tenant: str) -> int:
         """Return the number of models of a tenant, of which only the names are read."""

@@ -1,0 +1,125 @@
+"""Overview of many models: statuses from the index, and slices that are flagged in the complete fleet.
+
+A page reads one entry of the index per model. It computes statuses that are missing or outdated, at most `MAX_COMPUTED`, the oldest
+first; the others are returned as indexed, with the time in `as_of`.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from math import log
+from typing import Any
+
+from cachetools import TTLCache
+
+from calibrant.drift.mapped_scores import OWN_SCORE
+from calibrant.drift.multiple_testing import flagged
+from calibrant_server.service.engine import engine_errors
+from calibrant_server.service.reads.model_list import EVIDENCE, NOT_READY, statuses_with_evidence
+from calibrant_server.service.reads.service import ReadService
+from calibrant_server.workers.alarm.cohorts import parts_of
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.status_index import IndexedStatus
+from calibrant_server.workers.store.windows import rfc3339
+
+# Statuses that one page may compute: three queries each, about a second of a worker together.
+MAX_COMPUTED = 50
+# The window of a status ends now, so an entry is outdated after this time even if the model has not changed.
+MAX_AGE_S = 3600.0
+# The evidence of 10,000 models with 20 slices is 20 MB, and changes when cohorts are sealed.
+FLEET_AGE_S = 15.0
+MAX_FLEETS = 100
+_LN10 = log(10.0)
+Flags = Mapping[str, list[dict[str, Any]]]
+
+
+async def indexed_statuses(
+    reads: ReadService, configs: Sequence[ModelConfig]
+) -> list[dict[str, Any]]:
+    """Return what `view=status` adds to each model."""
+    now = time.time()
+    with engine_errors():
+        found = await reads.inbox.statuses.read(configs)
+    known = {config.key: entry for config, (_, entry) in zip(configs, found, strict=True) if entry}
+    due = [
+        (config, state)
+        for config, (state, entry) in zip(configs, found, strict=True)
+        if entry is None or entry.state != state or not 0 <= now - entry.at_s < MAX_AGE_S
+    ]
+    due.sort(key=lambda each: known[each[0].key].at_s if each[0].key in known else 0.0)
+    known |= await _computed(reads, due[:MAX_COMPUTED], now)
+    return [_shown(known.get(config.key)) for config in configs]
+
+
+async def _computed(
+    reads: ReadService, due: Sequence[tuple[ModelConfig, str]], now: float
+) -> dict[str, IndexedStatus]:
+    """Compute statuses and write those that are complete into the index."""
+    found = await statuses_with_evidence(reads, [config for config, _ in due])
+    entries = {
+        config.key: (config, IndexedStatus(state, now, fields))
+        for (config, state), fields in zip(due, found, strict=True)
+    }
+    with engine_errors():
+        await reads.inbox.statuses.write(
+            {key: each for key, each in entries.items() if each[1].fields["reason"] != NOT_READY}
+        )
+    return {key: entry for key, (_, entry) in entries.items()}
+
+
+def _shown(entry: IndexedStatus | None) -> dict[str, Any]:
+    if entry is None:
+        missing = ("status", "error", "temperature", "map_version", "label_coverage", "last_seen")
+        return {**dict.fromkeys(missing), "reason": NOT_READY, "as_of": None}
+    fields = {name: value for name, value in entry.fields.items() if name != EVIDENCE}
+    return fields | {"as_of": rfc3339(datetime.fromtimestamp(entry.at_s, UTC))}
+
+
+class Fleet:
+    """Flags of each tenant's complete fleet, computed at most every `FLEET_AGE_S`."""
+
+    def __init__(self, reads: ReadService) -> None:
+        self._reads = reads
+        self._flags: TTLCache[tuple[str, float], Flags] = TTLCache(MAX_FLEETS, FLEET_AGE_S)
+
+    async def flags(self, tenant: str, configs: Sequence[ModelConfig], false_flags: float) -> Flags:
+        """Return the flagged detectors by `tenant/model`, most evidence first; models without any may be left out.
+
+        Parameters
+        ----------
+        configs : all models of the tenant, because the share of false flags is that of the complete fleet
+        false_flags : maximum expected share of false flags
+        """
+        known = self._flags.get((tenant, false_flags))
+        if known is None:
+            with engine_errors():
+                summaries = await self._reads.inbox.alarms.summaries()
+            known = await asyncio.to_thread(fleet_flags, summaries, configs, false_flags)
+            self._flags[tenant, false_flags] = known
+        return known
+
+
+def fleet_flags(
+    summaries: Mapping[str, Mapping[str, Any]], configs: Sequence[ModelConfig], false_flags: float
+) -> Flags:
+    """Return the detectors that e-BH flags among all detectors of these models."""
+    evidence = {
+        f"{config.key}\n{name}": value
+        for config in configs
+        if (summary := summaries.get(config.key)) is not None
+        and summary["generation"] == config.generation
+        for name, value in summary.get("log_evidence", {}).items()
+    }
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in flagged(evidence, false_flags) if evidence else []:
+        key, name = each.split("\n", 1)
+        scope, slice_ = parts_of(name)
+        found.setdefault(key, []).append(
+            {
+                "scope": None if scope == OWN_SCORE else scope,
+                "slice": slice_ or None,
+                "evidence_log10": evidence[each] / _LN10,
+            }
+        )
+    return found

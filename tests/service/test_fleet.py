@@ -1,0 +1,172 @@
+"""`GET /v1/models?view=status` over a fleet: what it computes, what it takes from the index, and what it flags."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from calibrant_server.service.reads.fleet import fleet_flags
+from calibrant_server.workers.store.registry import ModelConfig
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def models(client, registry, inbox):
+    """120 models, each with a status."""
+    for number in range(120):
+        await registry.put(ModelConfig("default", f"m{number:03d}", "binary", 2), None)
+    inbox.answers["drift"] = {"status": "ok"}
+    inbox.answers["metrics"] = {"metrics": {"ece": {"value": 0.5, "n": 3}}}
+    inbox.answers["temperature"] = {"temperature": 1.5}
+
+
+async def page(client, **query):
+    found = await client.get("/v1/models", params={"view": "status", "limit": 1000, **query})
+    assert found.status_code == 200, found.text
+    return found.json()["models"]
+
+
+def computed(inbox) -> int:
+    """Models that were queried since the last call; each by three queries."""
+    n = len(inbox.asked)
+    inbox.asked.clear()
+    assert n % 3 == 0
+    return n // 3
+
+
+async def test_a_page_computes_a_bounded_number_and_then_none(client, inbox, models):
+    for expected in (50, 50, 20, 0, 0):
+        rows = await page(client)
+        assert len(rows) == 120 and computed(inbox) == expected
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["error"]["value"] for row in rows} == {0.5}
+    assert all(row["as_of"] and row["reason"] is None for row in rows)
+
+
+async def test_models_without_an_entry_say_so(client, inbox, models):
+    rows = await page(client)
+    missing = [row for row in rows if row["as_of"] is None]
+    assert len(missing) == 70
+    assert {(row["status"], row["reason"]) for row in missing} == {(None, "not_ready")}
+
+
+async def test_a_changed_model_is_computed_again(client, inbox, models):
+    for _ in range(3):
+        await page(client)
+    computed(inbox)
+    inbox.answers["drift"] = {"status": "alarm"}
+    inbox.statuses.states["default/m007"] = "another"
+    rows = await page(client)
+    assert computed(inbox) == 1
+    assert [row["model"] for row in rows if row["status"] == "alarm"] == ["m007"]
+
+
+async def test_an_entry_is_outdated_after_an_hour_the_oldest_first(client, inbox, models):
+    for _ in range(3):
+        await page(client)
+    computed(inbox)
+    for number in range(60):
+        key = f"default/m{number:03d}"
+        old = inbox.statuses.entries[key]
+        inbox.statuses.entries[key] = replace(old, at_s=old.at_s - 3600 - number)
+    before = {row["model"]: row["as_of"] for row in await page(client)}
+    assert computed(inbox) == 50
+    after = {row["model"]: row["as_of"] for row in await page(client)}
+    # The first page took those that were 10 to 59 s older; the second the rest.
+    assert computed(inbox) == 10
+    assert {name for name in after if after[name] != before[name]} >= {
+        f"m{n:03d}" for n in range(9)
+    }
+
+
+async def test_a_status_that_is_not_ready_is_not_indexed(client, inbox, models):
+    from calibrant_server.workers.queries.ask import ResultTimeoutError
+
+    inbox.failing["temperature"] = ResultTimeoutError("late")
+    await page(client, limit=10)
+    assert not inbox.statuses.entries
+    del inbox.failing["temperature"]
+    await page(client, limit=10)
+    assert len(inbox.statuses.entries) == 10
+
+
+def naive(evidence: dict[tuple[str, str], float], share: float) -> set[tuple[str, str]]:
+    """e-BH from its definition: the largest k for which k e-values are at least m / (k share)."""
+    m = len(evidence)
+    best: set[tuple[str, str]] = set()
+    for k in range(1, m + 1):
+        enough = {name for name, log_e in evidence.items() if math.exp(log_e) >= m / (k * share)}
+        if len(enough) >= k:
+            best = set(sorted(enough, key=lambda name: (-evidence[name], name))[:k])
+    return best
+
+
+def config(name: str, generation: str = "g") -> ModelConfig:
+    return ModelConfig("t", name, "binary", 2, generation=generation)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_flags_of_the_fleet_equal_the_definition(seed, share):
+    rng = random.Random(seed)
+    configs = [config(f"m{number}") for number in range(30)]
+    names = ["score|", "score|site:A", "score|site:B"]
+    summaries = {
+        each.key: {
+            "generation": "g",
+            "log_evidence": {name: rng.gauss(2.0, 4.0) for name in rng.sample(names, 2)},
+        }
+        for each in configs
+    }
+    evidence = {
+        (key, name): value
+        for key, summary in summaries.items()
+        for name, value in summary["log_evidence"].items()
+    }
+    found = fleet_flags(summaries, configs, share)
+    pairs = {
+        (key, f"score|{each['slice'] or ''}") for key, several in found.items() for each in several
+    }
+    assert pairs == naive(evidence, share)
+    assert pairs, "the case flags nothing"
+
+
+def test_the_fleet_needs_more_evidence_than_one_model():
+    """One of 1,000 models with evidence of 100: alone it is flagged, in the fleet it is not."""
+    strong = {"generation": "g", "log_evidence": {"score|": math.log(100.0)}}
+    weak = {"generation": "g", "log_evidence": {"score|": 0.0}}
+    fleet_of_many = [config(f"m{number}") for number in range(1000)]
+    summaries = {each.key: weak for each in fleet_of_many} | {"t/m0": strong}
+    assert fleet_flags(summaries, fleet_of_many[:1], 0.05)["t/m0"]
+    assert not fleet_flags(summaries, fleet_of_many, 0.05)
+    many = summaries | {f"t/m{number}": strong for number in range(300)}
+    assert fleet_flags(many, fleet_of_many, 0.05)["t/m0"]
+
+
+def test_evidence_of_another_generation_does_not_count():
+    summaries = {"t/m": {"generation": "old", "log_evidence": {"score|": 50.0}}}
+    assert fleet_flags(summaries, [config("m")], 0.05) == {}
+
+
+async def test_a_key_of_few_models_sees_the_flags_of_the_complete_fleet(client, inbox, models):
+    configs = await inbox.registry.list("default")
+    inbox.alarms.told = {
+        each.key: {
+            "generation": each.generation,
+            "n_alarms": 0,
+            "log_evidence": {"score|": 9.0 if each.model == "m003" else 0.0},
+        }
+        for each in configs
+    }
+    rows = await page(client, limit=10)
+    assert [row["model"] for row in rows if row["flagged"]] == ["m003"]
+    assert rows[3]["flagged"] == [
+        {"scope": None, "slice": None, "evidence_log10": pytest.approx(9.0 / math.log(10))}
+    ]
+    rows = await page(client, limit=10, false_flags=0.001)
+    assert not any(row["flagged"] for row in rows)
+    assert (await client.get("/v1/models?view=status&false_flags=0")).status_code == 422
