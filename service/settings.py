@@ -59,6 +59,9 @@ class Settings(BaseSettings):
         description="Part of each shared bound that one of several tenants may use.",
     )
     tenant_models: int = Field(1000, ge=1, description="Models of a tenant.")
+    archive_bytes: int = Field(
+        64 * MIB, ge=0, description="Archived reports of a model, as stored; 0: none are archived."
+    )
     max_streams: int = Field(100, ge=0, description="Event streams open at one time.")
     metrics_models: int = Field(
         100, ge=0, description="Models of a tenant in /metrics/models, by name."

@@ -27,13 +27,31 @@ class ReportFigure:
 
     Attributes
     ----------
-    svg : element for the page, without script or link
+    size : width and height in inches
+    draw : draws it
     title, caption : shown with it; the caption is its text alternative
     """
 
-    svg: str
+    size: tuple[float, float]
+    draw: Callable[[Axes], None]
     title: str
     caption: str
+
+    @property
+    def svg(self) -> str:
+        """Element for the page, without script or link; text stays text."""
+        written = io.StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        _save(self, written, format="svg", metadata=nothing)
+        text = written.getvalue()
+        return _in_page(text[text.index("<svg") :])
+
+    @property
+    def png(self) -> bytes:
+        """Image for a document that cannot show SVG."""
+        written = io.BytesIO()
+        _save(self, written, format="png", dpi=160, metadata={"Software": None})
+        return written.getvalue()
 
 
 def figures(contents: ReportContents) -> list[ReportFigure]:
@@ -71,7 +89,7 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
         if each.get("null_q95") is not None:
             caption += f" (a calibrated model: at most {plain_number(each['null_q95'])} in 95 % of samples)"
         caption += "."
-    return ReportFigure(_svg((5.4, 5.2), draw), "Reliability", caption)
+    return ReportFigure((5.4, 5.2), draw, "Reliability", caption)
 
 
 def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
@@ -98,7 +116,7 @@ def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
         "model with the same predictions. A point inside or left of the orange range is no evidence of miscalibration."
     )
     size = (7.2, 1.0 + 0.34 * max(len(keys), 2))
-    return ReportFigure(_svg(size, draw), "Calibration errors", caption)
+    return ReportFigure(size, draw, "Calibration errors", caption)
 
 
 def _draw_error(ax: Axes, place: int, each: Mapping[str, Any]) -> None:
@@ -122,27 +140,20 @@ def _temperature(fitted: Mapping[str, Any]) -> ReportFigure:
         "Loss over the temperature that divides the logits. The minimum is the fitted temperature; "
         "above 1, the model is overconfident. Shaded: its interval."
     )
-    return ReportFigure(_svg((5.4, 3.8), draw), "Temperature", caption)
+    return ReportFigure((5.4, 3.8), draw, "Temperature", caption)
 
 
-def _svg(size: tuple[float, float], draw: Callable[[Axes], None]) -> str:
-    """Return a figure as an element of the page; text stays text."""
+def _save(drawn: ReportFigure, written: io.StringIO | io.BytesIO, **options: Any) -> None:
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    written = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "calibrant", "svg.fonttype": "none"}):
-        figure = Figure(figsize=size, layout="constrained", facecolor="white")
-        FigureCanvasSVG(figure)
+        figure = Figure(figsize=drawn.size, layout="constrained", facecolor="white")
         ax = figure.subplots()
         ax.spines[["top", "right"]].set_visible(False)
         ax.set_axisbelow(True)
-        draw(ax)
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(written, format="svg", metadata=nothing)
-    text = written.getvalue()
-    return _in_page(text[text.index("<svg") :])
+        drawn.draw(ax)
+        figure.savefig(written, **options)
 
 
 def _in_page(svg: str) -> str:

@@ -5,12 +5,12 @@
       401  KeyRequired, KeyUnknown
       403  ScopeMissing, KeysNotConfigured, KeyLimitedToModels
       404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, AlarmUnknown,
-           MapUnknown, KeyIdUnknown
+           MapUnknown, KeyIdUnknown, ReportUnknown
       405  MethodNotAllowed
       406  NotAcceptable
       408  BodyTooSlow
       409  BatchConflict, OffsetConflict, ModelConflict, BaselineConflict, ModelDeleted, ImportUnfinished, AlarmClosed, MapNotBetter, ObserveOnly,
-           MapsFull, WebhooksMissing, KeyConfigured
+           MapsFull, WebhooksMissing, KeyConfigured, ArchiveFull, ReportsArchived
       412  PreconditionFailed
       413  BodyTooLarge
       415  MediaTypeUnsupported, CodingUnsupported
@@ -296,6 +296,24 @@ class WebhooksMissing(Problem):
 
 class MapsFull(Problem):
     """The model has the maximum number of map versions; the service never deletes versions."""
+
+    status = 409
+
+
+class ReportUnknown(Problem):
+    """The model has no archived report with this number: list its reports."""
+
+    status = 404
+
+
+class ArchiveFull(Problem):
+    """The archive of the model is full: download its reports, or ask the operator to raise CALIBRANT_ARCHIVE_BYTES."""
+
+    status = 409
+
+
+class ReportsArchived(Problem):
+    """The model has archived reports, which its deletion would remove: download them, then delete it with `reports=delete`."""
 
     status = 409
 

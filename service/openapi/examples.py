@@ -24,6 +24,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slices": {"site": ["A", "B"]},
         "unit": "patient",
     },
+    "ArchivedParameters": {
+        "window": "P30D",
+        "tolerance": 0.05,
+        "note": "Quality committee, November",
+    },
     "EventBody": {
         "specversion": "1.0",
         "id": "5f0c",

@@ -43,6 +43,7 @@ from calibrant_server.service.http.parameters import (
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.archived_reports import DeletionQuery, reject_archived
 from calibrant_server.service.reads.fleet import indexed_statuses
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,
@@ -75,8 +76,7 @@ router = APIRouter(tags=["models"], default_response_class=Response)
 
 MAX_SETTINGS_OBJECTS = 100_000
 MAX_SETTINGS_BYTES = 1024 * 1024
-TYPICAL = "P90D"  # what the rate of labels is taken from
-DELAY_PATIENCE_S = 5.0
+TYPICAL, DELAY_PATIENCE_S = "P90D", 5.0  # what the rate of labels is taken from, and how long
 
 
 @router.get(
@@ -200,22 +200,24 @@ async def patch_model(
     "/v1/models/{model}",
     operation_id="deleteModel",
     status_code=204,
-    responses={204: {"description": "The model is deleted"}, **problems(412, 422)},
+    responses={204: {"description": "The model is deleted"}, **problems(409, 412, 422)},
 )
 async def delete_model(
     model: ModelId,
     request: Request,
     caller: Admin,
     connection: TheConnection,
+    query: Annotated[DeletionQuery, Query()],
     if_match: IfMatch = None,
 ) -> Response:
-    """Delete a model with all its data."""
+    """Delete a model with all its data. Archived reports are deleted only with `reports=delete`."""
     with engine_errors():
         config = await connection.registry.found(caller.tenant, model)
     if config is None:
         raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
     _check_preconditions(request, config)
     with engine_errors(), _revisions():
+        await reject_archived(connection.inbox.reports, config, query)
         await connection.registry.delete(config)
     return Response(status_code=204)
 

@@ -23,6 +23,7 @@ from calibrant_server.workers.store.registry import (
     ModelConfig,
     RevisionConflict,
 )
+from calibrant_server.workers.store.report_archive import NoSuchReport
 from calibrant_server.workers.store.tenant_usage import PartitionUsage
 from calibrant_server.workers.store.watermarks import Watermarks
 
@@ -121,6 +122,19 @@ class FakeStatusIndex:
 
     def _state(self, config):
         return self.states.get(config.key, f"{config.generation}|{config.revision}")
+
+
+class FakeReports:
+    """An archive that stays empty."""
+
+    async def count(self, config):
+        return 0
+
+    async def listed(self, config):
+        return []
+
+    async def summary(self, config, number):
+        raise NoSuchReport(number)
 
 
 class FakeMaps:
@@ -320,6 +334,7 @@ class FakeInbox:
     def __init__(self, registry: FakeRegistry) -> None:
         self.registry = registry
         self.maps = FakeMaps()
+        self.reports = FakeReports()
         self.access_keys = FakeAccessKeys()
         self.page_sessions = FakePageSessions()
         self.audit = FakeAudit()
@@ -336,7 +351,11 @@ class FakeInbox:
         self.asked: list[tuple] = []
         self.alarms = FakeAlarms()
         self.orders: list[tuple] = []
-        self.answers: dict[str, dict] = {"cases": {"cases": []}, "metrics": {"metrics": {}}}
+        self.answers: dict[str, dict] = {
+            "cases": {"cases": []},
+            "metrics": {"metrics": {}},
+            "window_pane": {"packed": None, "reason": "too_large", "n_bytes": 1},
+        }
         self.held: list[str] = []
         self.failing: dict[str, Exception] = {}
         self.waiting = (0, 0)

@@ -49,6 +49,7 @@ from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.status_index import StatusIndex
 from calibrant_server.workers.store.store_state import StoreState
@@ -104,6 +105,7 @@ class Inbox:
         self.keys = Keys(settings.namespace, settings.partitions)
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
+        self.reports = ReportArchive(self.client, self.keys)
         self.access_keys = AccessKeys(self.client, self.keys, self._retried)
         self.page_sessions = PageSessions(self.client, self.keys, self._retried)
         self.audit = AuditLog(self.client, self.keys, self._retried)

@@ -121,7 +121,10 @@ class PaneRemoval:
         ]
         left = [self._keys.versions(model, generation, slice_) for slice_ in slices]
         keys = self._keys
-        stored = (keys.slices, keys.marks, keys.baselines, keys.map_versions)
+        stored = (
+            *(keys.slices, keys.marks, keys.baselines, keys.map_versions),
+            keys.report_archive,
+        )
         left += [each(model, generation) for each in stored]
         left += remove_alarm(self._node, self._keys, self._fencing, model, generation)
         records = self._node.scan_iter(

@@ -1,0 +1,221 @@
+"""Archived reports: a page with the panes that it was computed from, stored once, beyond the retention of the model."""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from calibrant.quality_report import ReportContents
+from calibrant_server.service.http.errors import (
+    AnswerLate,
+    ArchiveFull,
+    BodyTooLarge,
+    ModelUnknown,
+    ReportsArchived,
+    ReportUnknown,
+)
+from calibrant_server.service.http.lists import ListPage
+from calibrant_server.service.reads.dependencies import ReadAccess
+from calibrant_server.service.reads.estimates import WindowShown
+from calibrant_server.service.reads.report_pages import PreparedReport, prepared
+from calibrant_server.service.reads.reports import SUBGROUP, ReportParameters
+from calibrant_server.service.reads.service import ReadQuery
+from calibrant_server.workers.queries.ask import QueryResult
+from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
+from calibrant_server.workers.store.frozen_maps import NoSuchModel
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.report_archive import (
+    MAX_REPORTS,
+    ArchiveIsFull,
+    NewReport,
+    NoSuchReport,
+    ReportArchive,
+)
+from calibrant_server.workers.store.windows import rfc3339
+
+Write = Callable[[ReportContents], tuple[bytes, bytes | None]]
+# State that changes between results and panes is read again.
+ATTEMPTS = 5
+MAX_NUMBER = 1_000_000
+ReportNumber = Annotated[int, Path(ge=1, le=MAX_NUMBER, description="Number of the report.")]
+
+
+class DeletionQuery(BaseModel):
+    """What is deleted with a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reports: Literal["delete"] | None = Field(
+        None, description="`delete`: also the archived reports. Default: a model with some is kept."
+    )
+
+
+class ArchivedParameters(ReportParameters):
+    """The report to archive: parameters of `GET report`, and a note."""
+
+    note: str | None = Field(None, max_length=2000, description="Why it is archived.")
+
+
+class ArchivedPane(BaseModel):
+    """A pane of a report: the merge of its window."""
+
+    slice: str = Field(description="Empty for all predictions.")
+    digest: str = Field(description="`Pane.digest()`: of what the pane contains.")
+    sha256: str = Field(description="Of its packed bytes.")
+    bytes: int
+
+
+class ArchivedReport(BaseModel):
+    """An archived report, without its page and its panes."""
+
+    report: int
+    model: str
+    created_at: str
+    created_by: str
+    note: str | None
+    window: WindowShown
+    slice: str | None
+    parameters: dict[str, Any]
+    state_version: str
+    sha256: str = Field(description="Of the page.")
+    pdf_sha256: str | None = Field(description="Of the PDF; null where the service writes none.")
+    panes: list[ArchivedPane]
+    stored_bytes: int
+
+
+class ReportsResponse(ListPage):
+    """A page of archived reports, oldest first."""
+
+    model: str
+    reports: list[ArchivedReport]
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Translate the errors of the archive."""
+    try:
+        yield
+    except NoSuchReport as error:
+        raise ReportUnknown(f"The model has no archived report {error.args[0]}.") from error
+    except NoSuchModel as error:
+        raise ModelUnknown() from error
+    except ArchiveIsFull as error:
+        raise ArchiveFull(
+            f"The archive of the model has {error.args[0]} bytes; at most {MAX_REPORTS} reports and CALIBRANT_ARCHIVE_BYTES fit. "
+            "Reports are never removed: ask the operator to raise the limit."
+        ) from error
+
+
+async def reject_archived(
+    archive: ReportArchive, config: ModelConfig, query: DeletionQuery
+) -> None:
+    """Reject the deletion of a model with archived reports that does not name them."""
+    n_reports = await archive.count(config)
+    if n_reports and query.reports is None:
+        raise ReportsArchived(
+            f"The model {config.model!r} has {n_reports} archived reports, which its deletion would remove. Download them, then "
+            "delete it with reports=delete."
+        )
+
+
+async def new_report(
+    read: ReadAccess, wanted: ArchivedParameters, by: str, write: Write
+) -> NewReport:
+    """Return the report of the current state, with the panes of that state.
+
+    Parameters
+    ----------
+    by : who archives it
+    write : returns the page and the PDF of contents
+
+    Raises
+    ------
+    AnswerLate
+        The state changes too often.
+    BodyTooLarge
+        A pane takes too many bytes.
+    """
+    report = await prepared(read, wanted)
+    for _ in range(ATTEMPTS):
+        results = await _results(read, report.queries)
+        panes = await _results(read, _pane_queries(report, wanted))
+        if _states(results, report) == _states(panes, report):
+            return await run_in_threadpool(
+                _archived, report, wanted, _parsed(results), _parsed(panes), by, write
+            )
+    raise AnswerLate()
+
+
+async def _results(read: ReadAccess, queries: dict[str, ReadQuery]) -> dict[str, QueryResult]:
+    found = await asyncio.gather(*(read.reads.result(each) for each in queries.values()))
+    return dict(zip(queries, found, strict=True))
+
+
+def _parsed(results: dict[str, QueryResult]) -> dict[str, Any]:
+    return {name: orjson.loads(each.body) for name, each in results.items()}
+
+
+def _pane_queries(report: PreparedReport, wanted: ArchivedParameters) -> dict[str, ReadQuery]:
+    """Return a query of the pane of the window, and of that of each subgroup, by slice."""
+    plain = replace(report.queries["metrics"], query=WindowPaneQuery(), shown=())
+    return {wanted.slice or "": plain} | {name: replace(plain, slice=name) for name in report.subgroups}  # fmt: skip
+
+
+def _states(results: dict[str, QueryResult], report: PreparedReport) -> list[str]:
+    """Return the state versions of the window and of each subgroup."""
+    first = results.get("metrics") or next(iter(results.values()))
+    named = [results.get(f"{SUBGROUP}{name}") or results[name] for name in report.subgroups]
+    return [each.state_version for each in (first, *named)]
+
+
+def _archived(
+    report: PreparedReport,
+    wanted: ArchivedParameters,
+    results: dict[str, Any],
+    panes: dict[str, Any],
+    by: str,
+    write: Write,
+) -> NewReport:
+    listed = [_pane(name, each) for name, each in panes.items()]
+    contents = report.contents(results)
+    digests = [(f"Pane of {each.slice or 'all predictions'}", each.digest) for each in listed]
+    contents = replace(contents, versions=[*contents.versions, *digests])
+    page, document = write(contents)
+    parameters = wanted.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"note"})
+    made_of = [results, parameters, wanted.note, report.map_etag, [each.digest for each in listed]]
+    identity = hashlib.blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16)
+    summary = {
+        "model": report.config.model,
+        "created_at": rfc3339(datetime.now(UTC)),
+        "created_by": by,
+        "note": wanted.note,
+        "window": results["metrics"]["window"],
+        "slice": wanted.slice,
+        "parameters": parameters,
+        "state_version": results["metrics"]["state_version"],
+        "sha256": hashlib.sha256(page).hexdigest(),
+        "pdf_sha256": None if document is None else hashlib.sha256(document).hexdigest(),
+        "panes": [each.model_dump() for each in listed],
+    }
+    packed = [{**each.model_dump(), "pane": panes[each.slice]["packed"]} for each in listed]
+    return NewReport(identity.hexdigest(), summary, page, orjson.dumps({"panes": packed}), document)
+
+
+def _pane(name: str, found: dict[str, Any]) -> ArchivedPane:
+    if found["packed"] is None:
+        raise BodyTooLarge(
+            f"The pane of {name or 'all predictions'} takes {found['n_bytes']} bytes; a report has panes of at most 8 MiB. Archive "
+            "a shorter window, or one slice."
+        )
+    packed = base64.b64decode(found["packed"])
+    digest = hashlib.sha256(packed).hexdigest()
+    return ArchivedPane(slice=name, digest=found["digest"], sha256=digest, bytes=len(packed))

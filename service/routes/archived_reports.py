@@ -1,0 +1,159 @@
+"""Archived reports of a model: written once with their panes, beyond the model's retention."""
+
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from calibrant.quality_report.pdf import writes_pdf
+from calibrant_server.service.engine import engine_errors, model_of
+from calibrant_server.service.figures.report import report_files
+from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.dependencies import (
+    Admin,
+    AppSettings,
+    Reader,
+    TheConnection,
+    TheIngestService,
+)
+from calibrant_server.service.http.errors import NotAcceptable
+from calibrant_server.service.http.lists import (
+    NOT_MODIFIED,
+    PAGE_HEADERS,
+    PageQuery,
+    list_response,
+    page_of,
+)
+from calibrant_server.service.http.parameters import (
+    IfNoneMatch,
+    ModelId,
+    entity_tags,
+    names,
+    negotiated,
+)
+from calibrant_server.service.openapi.schema import problems, success, takes
+from calibrant_server.service.reads.archived_reports import (
+    ArchivedParameters,
+    ArchivedReport,
+    ReportNumber,
+    ReportsResponse,
+    new_report,
+    report_errors,
+)
+from calibrant_server.service.reads.dependencies import ReadAccess
+from calibrant_server.service.reads.frozen_maps import document, valid, who_is
+
+router = APIRouter(tags=["metrics"], default_response_class=Response)
+HTML, PDF = "text/html", "application/pdf"
+PANES = "application/vnd.calibrant.panes+json"
+ONE = success(ArchivedReport, "The report: its summary, its page, a PDF, or its panes", ETag="A report never changes.")  # fmt: skip
+ONE["content"] |= {
+    HTML: {"schema": {"type": "string"}},
+    PDF: {"schema": {"type": "string", "contentMediaType": PDF}},
+    PANES: {"schema": {"type": "object"}},
+}
+
+
+@router.post(
+    "/v1/models/{model}/reports",
+    operation_id="createReport",
+    responses={
+        200: success(ArchivedReport, "The same report was archived before", Location="The report."),
+        201: success(ArchivedReport, "The report, archived", Location="The report."),
+        **problems(408, 409, 413, 415, 422),
+    },
+    openapi_extra=takes("The report to archive", json=ArchivedParameters),
+)
+async def create_report(
+    model: ModelId,
+    request: Request,
+    caller: Admin,
+    ingest: TheIngestService,
+    settings: AppSettings,
+    connection: TheConnection,
+) -> Response:
+    """Archive the report of a window immutably, with the panes that it was computed from.
+
+    Retention removes neither. The same report of the same state is archived once.
+    """
+    wanted = valid(ArchivedParameters, await document(request, ingest))
+    read = ReadAccess(model, request, caller)
+    made = await new_report(read, wanted, who_is(caller), report_files)
+    config = await read.config()
+    archive = connection.inbox.reports
+    with engine_errors(), report_errors():
+        number, is_new = await archive.add(config, made, settings.archive_bytes)
+        shown = await archive.summary(config, number)
+    location = {"Location": f"/v1/models/{model}/reports/{number}"}
+    return Response(orjson.dumps(shown), 201 if is_new else 200, location, JSON)
+
+
+@router.get(
+    "/v1/models/{model}/reports",
+    operation_id="listReports",
+    responses={
+        200: success(ReportsResponse, "A page of reports", **PAGE_HEADERS),
+        304: NOT_MODIFIED,
+        **problems(422),
+    },
+)
+async def list_reports(
+    model: ModelId,
+    request: Request,
+    caller: Reader,
+    query: Annotated[PageQuery, Query()],
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """List the archived reports of a model, oldest first."""
+    config = await model_of(connection, caller, model)
+    with engine_errors():
+        found = await connection.inbox.reports.listed(config)
+    page, following = page_of(found, lambda each: [each["report"]], query)
+    return list_response(request, {"model": model, "reports": page}, following)
+
+
+@router.get(
+    "/v1/models/{model}/reports/{report}",
+    operation_id="getArchivedReport",
+    responses={
+        200: ONE,
+        304: {"description": "The report is the one that If-None-Match names"},
+        **problems(406, 422),
+    },
+)
+async def get_archived_report(
+    model: ModelId,
+    report: ReportNumber,
+    request: Request,
+    caller: Reader,
+    connection: TheConnection,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Return an archived report by `Accept`: its summary, the page (HTML), a PDF, or its packed panes."""
+    media_type = negotiated(request, [JSON, HTML, PDF, PANES])
+    config = await model_of(connection, caller, model)
+    archive = connection.inbox.reports
+    with engine_errors(), report_errors():
+        shown = await archive.summary(config, report)
+        headers = {
+            "ETag": f'"{shown["sha256"][:32]}.{report}.{media_type.rpartition("/")[2]}"',
+            "Cache-Control": "private, max-age=3600",
+            "Vary": "Accept, Authorization",
+        }
+        if names(entity_tags(request, "if-none-match"), headers["ETag"]):
+            return Response(status_code=304, headers=headers)
+        if media_type == PDF and shown["pdf_sha256"] is None:
+            raise NotAcceptable(_no_pdf())
+        read = {HTML: archive.page, PDF: archive.pdf, PANES: archive.panes}.get(media_type)
+        body = orjson.dumps(shown) if read is None else await read(config, report)
+    return Response(body, 200, headers, media_type)
+
+
+def _no_pdf() -> str:
+    why = (
+        "it was archived before the service could write PDF files"
+        if writes_pdf()
+        else "the service needs the extra `pdf` (pip install 'calibrant[server,pdf]') when it is archived"
+    )
+    return f"Received Accept: {PDF}; this report has no PDF, because {why}. Accept text/html and print it."

@@ -1,0 +1,150 @@
+"""Archived reports through the complete service: the page of that state with its panes, beyond retention, and never changed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+import calibrant as cal
+from tests.end_to_end.deployment import Deployment
+from tests.waiting import eventually
+
+URL = "/v1/models/kept"
+START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=6)
+WINDOW = {"from": START.isoformat(), "to": (START + timedelta(hours=4)).isoformat()}
+HTML, PDF, PANES = "text/html", "application/pdf", "application/vnd.calibrant.panes+json"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    directory = tmp_path_factory.mktemp("archived")
+    with Deployment(directory, CALIBRANT_HOUSEKEEPING="0.5", CALIBRANT_ARCHIVE_BYTES="1500000") as found:  # fmt: skip
+        yield found
+
+
+def fill(service: Deployment, seed: int = 0) -> None:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(3), 240)
+    body = {
+        "probabilities": p.tolist(),
+        "labels": [int(rng.choice(3, p=row)) for row in p],
+        "slices": {"site": ["AB"[i % 2] for i in range(240)]},
+        "event_times": [(START + timedelta(hours=i % 4)).isoformat() for i in range(240)],
+    }
+    service.post(f"{URL}/predictions", body)
+
+
+@pytest.fixture(scope="module")
+def report(service: Deployment) -> dict[str, Any]:
+    settings = {"task": "multiclass", "classes": 3, "slices": {"site": ["A", "B"]}}
+    assert service.client.put(URL, json=settings).status_code == 201
+    fill(service)
+    body = WINDOW | {"tolerance": 0.05, "note": "for the <b>committee</b>"}
+    made = service.client.post(f"{URL}/reports", json=body)
+    assert made.status_code == 201, made.text
+    assert made.headers["location"] == f"{URL}/reports/1"
+    again = service.client.post(f"{URL}/reports", json=body)
+    assert (again.status_code, again.json()) == (200, made.json())
+    found: dict[str, Any] = made.json()
+    return found
+
+
+def fetch(service: Deployment, media_type: str, status: int = 200) -> bytes:
+    response = service.client.get(f"{URL}/reports/1", headers={"Accept": media_type})
+    assert response.status_code == status, response.text
+    return response.content
+
+
+def test_page_pdf_and_panes_have_the_digests_of_the_list(
+    service: Deployment, report: dict[str, Any]
+) -> None:
+    listed = service.get(f"{URL}/reports")["reports"]
+    assert listed == [report] and json.loads(fetch(service, "application/json")) == report
+    page = fetch(service, HTML)
+    assert hashlib.sha256(page).hexdigest() == report["sha256"]
+    pdf = fetch(service, PDF)
+    assert pdf.startswith(b"%PDF-") and hashlib.sha256(pdf).hexdigest() == report["pdf_sha256"]
+    panes = json.loads(fetch(service, PANES))["panes"]
+    assert [each["slice"] for each in panes] == ["", "site:A", "site:B"]
+    for each, summary in zip(panes, report["panes"], strict=True):
+        packed = base64.b64decode(each.pop("pane"))
+        assert each == summary
+        assert hashlib.sha256(packed).hexdigest() == each["sha256"]
+        assert cal.Pane.from_bytes(packed).digest() == each["digest"]
+        assert each["digest"] in page.decode()
+    assert report["created_by"] and report["parameters"]["tolerance"] == 0.05
+
+
+def test_its_numbers_are_computed_again_from_its_panes(
+    service: Deployment, report: dict[str, Any]
+) -> None:
+    pane = cal.Pane.from_bytes(base64.b64decode(json.loads(fetch(service, PANES))["panes"][0]["pane"]))  # fmt: skip
+    found = pane.evaluate(["ece", "brier"])
+    text = " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", fetch(service, HTML).decode(), flags=re.DOTALL).split())  # fmt: skip
+    assert f"Expected calibration error is {found['ece'].value:.3f}" in text
+    served = service.get(f"{URL}/metrics", metrics="ece,brier", **WINDOW)["metrics"]
+    for slug in ("ece", "brier"):
+        assert served[slug]["value"] == pytest.approx(found[slug].value, abs=1e-12)
+
+
+def test_later_data_retention_and_deletion_do_not_change_it(
+    service: Deployment, report: dict[str, Any]
+) -> None:
+    before = {media: fetch(service, media) for media in (HTML, PDF, PANES)}
+    fill(service, seed=1)
+    body = WINDOW | {"tolerance": 0.05}
+    second = service.client.post(f"{URL}/reports", json=body)
+    assert second.status_code == 201 and second.json()["report"] == 2
+    assert second.json()["panes"][0]["digest"] != report["panes"][0]["digest"]
+    # Nothing of the window is retained any longer.
+    patched = service.client.patch(URL, json={"retention": "PT1H"}, headers={"If-Match": "*"})
+    assert patched.status_code == 200, patched.text
+    eventually(lambda: service.get(f"{URL}/metrics", **WINDOW)["n_predictions"] == 0)
+    assert {media: fetch(service, media) for media in before} == before
+    rejected = service.client.delete(URL)
+    assert (rejected.status_code, rejected.json()["type"]) == (409, "/v1/problems/reports-archived")
+    assert "2 archived reports" in rejected.json()["detail"]
+    for method in ("PUT", "PATCH", "DELETE"):
+        changed = service.client.request(method, f"{URL}/reports/1")
+        assert changed.status_code == 405
+
+
+def test_an_unchanged_report_is_not_sent_again(service: Deployment, report: dict[str, Any]) -> None:
+    tags = set()
+    for media in (HTML, PDF, PANES, "application/json"):
+        first = service.client.get(f"{URL}/reports/1", headers={"Accept": media})
+        tags.add(first.headers["etag"])
+        again = {"Accept": media, "If-None-Match": first.headers["etag"]}
+        assert service.client.get(f"{URL}/reports/1", headers=again).status_code == 304
+    assert len(tags) == 4
+    missing = service.client.get(f"{URL}/reports/99")
+    assert (missing.status_code, missing.json()["type"]) == (404, "/v1/problems/report-unknown")
+
+
+def test_the_archive_is_bounded_and_goes_with_the_model(
+    service: Deployment, report: dict[str, Any]
+) -> None:
+    def one_more(number: int) -> int:
+        body = {"window": "P1D", "note": f"number {number}"}
+        response = service.client.post(f"{URL}/reports", json=body)
+        if response.status_code == 409:
+            assert response.json()["type"] == "/v1/problems/archive-full"
+        return response.status_code
+
+    statuses = [one_more(0)]
+    while statuses[-1] == 201:
+        statuses.append(one_more(len(statuses)))
+    assert statuses[0] == 201 and statuses[-1] == 409, statuses
+    total = sum(each["stored_bytes"] for each in service.get(f"{URL}/reports")["reports"])
+    assert total <= 1_500_000
+    assert service.client.delete(URL, params={"reports": "delete"}).status_code == 204
+    assert service.client.put(URL, json={"task": "binary"}).status_code == 201
+    assert service.get(f"{URL}/reports")["reports"] == []

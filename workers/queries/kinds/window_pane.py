@@ -1,0 +1,29 @@
+"""The merged pane of a window, packed, with its digest: from it the same numbers can be computed later."""
+
+from __future__ import annotations
+
+import base64
+from typing import ClassVar
+
+from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.query import Query
+
+MAX_BYTES = 8 * 1024 * 1024
+
+
+class WindowPaneQuery(Query):
+    """A query without parameters."""
+
+    kind: ClassVar[str] = "window_pane"
+
+
+def compute(query: WindowPaneQuery, inputs: Inputs) -> Result:
+    """The pane as `calibrant.Pane.from_bytes` reads it; none if it takes more than `MAX_BYTES`."""
+    pane = inputs.pane
+    packed = pane.pack()
+    if len(packed) > MAX_BYTES:
+        return {"packed": None, "reason": "too_large", "n_bytes": len(packed)}
+    return {"packed": base64.b64encode(packed).decode(), "digest": pane.digest()}
+
+
+KIND = ResultKind(WindowPaneQuery, compute)

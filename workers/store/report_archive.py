@@ -1,0 +1,128 @@
+"""Archived reports of a model: pages with the panes that they were computed from. A report is written once and never changes.
+
+Retention does not remove them; deleting the model does. Pages and panes are stored compressed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import zstandard
+
+from calibrant_server.workers.store.connection import AsyncScript, scripts
+from calibrant_server.workers.store.frozen_maps import NoSuchModel
+from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.registry import ModelConfig
+
+MAX_REPORTS = 500
+_MADE, _KNOWN, _FULL = 1, 2, 3
+_LEVEL = 9
+
+
+class NoSuchReport(LookupError):
+    """The model has no report with this number, or not in this form."""
+
+
+class ArchiveIsFull(RuntimeError):
+    """The archive has the maximum number of reports or of bytes."""
+
+
+@dataclass(frozen=True)
+class NewReport:
+    """A report to archive.
+
+    Attributes
+    ----------
+    identity : the same for a repeat of the same report
+    summary : JSON, as lists show it
+    page : HTML
+    panes : JSON, the panes with their digests
+    pdf : None if it could not be written
+    """
+
+    identity: str
+    summary: dict[str, Any]
+    page: bytes
+    panes: bytes
+    pdf: bytes | None = None
+
+
+class ReportArchive:
+    """The archives of a store, for the event loop."""
+
+    def __init__(self, client: Any, keys: Keys):
+        self._client, self._keys = client, keys
+        self._add = AsyncScript(client, scripts()["add_report"])
+
+    async def add(self, config: ModelConfig, report: NewReport, max_bytes: int) -> tuple[int, bool]:
+        """Archive a report; return its number and whether it is new.
+
+        Raises
+        ------
+        NoSuchModel, ArchiveIsFull
+        """
+        packed = zstandard.ZstdCompressor(level=_LEVEL)
+        page, panes = packed.compress(report.page), packed.compress(report.panes)
+        pdf = report.pdf or b""
+        n_bytes = len(page) + len(panes) + len(pdf)
+        summary = json.dumps({**report.summary, "stored_bytes": n_bytes}).encode()
+        status, *number = await self._add(
+            keys=[self._keys.of_model(config.key).models, self._name(config)],
+            args=[
+                config.key, config.generation, report.identity, MAX_REPORTS, max_bytes, n_bytes + len(summary),
+                summary, page, panes, pdf,
+            ],
+        )  # fmt: skip
+        if status == _FULL:
+            raise ArchiveIsFull(int(number[0]))
+        if status not in (_MADE, _KNOWN):
+            raise NoSuchModel(config.key)
+        return int(number[0]), status == _MADE
+
+    async def count(self, config: ModelConfig) -> int:
+        """Return the number of archived reports."""
+        return int(await self._client.hget(self._name(config), "n") or 0)
+
+    async def listed(self, config: ModelConfig) -> list[dict[str, Any]]:
+        """Return the summaries of all reports, oldest first."""
+        n = await self.count(config)
+        if not n:
+            return []
+        found = await self._client.hmget(self._name(config), [f"s{i}" for i in range(1, n + 1)])
+        return [{"report": i, **json.loads(text)} for i, text in enumerate(found, 1) if text]
+
+    async def summary(self, config: ModelConfig, number: int) -> dict[str, Any]:
+        """Return what lists show of a report.
+
+        Raises
+        ------
+        NoSuchReport
+        """
+        return {"report": number, **json.loads(await self._field(config, f"s{number}", number))}
+
+    async def page(self, config: ModelConfig, number: int) -> bytes:
+        """Return a report as HTML; errors as `summary`."""
+        return _unpacked(await self._field(config, f"h{number}", number))
+
+    async def panes(self, config: ModelConfig, number: int) -> bytes:
+        """Return the panes of a report as JSON; errors as `summary`."""
+        return _unpacked(await self._field(config, f"p{number}", number))
+
+    async def pdf(self, config: ModelConfig, number: int) -> bytes:
+        """Return a report as PDF, where one was written; errors as `summary`."""
+        return await self._field(config, f"d{number}", number)
+
+    async def _field(self, config: ModelConfig, field: str, number: int) -> bytes:
+        found: bytes | None = await self._client.hget(self._name(config), field)
+        if found is None:
+            raise NoSuchReport(number)
+        return found
+
+    def _name(self, config: ModelConfig) -> str:
+        return self._keys.of_model(config.key).report_archive(config.key, config.generation)
+
+
+def _unpacked(data: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(data)
