@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant.input.number_text import number_of
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.errors import escaped
 from calibrant_server.service.ingest.parsed_batch import PLURAL, ParsedBatch, quoted, some_of
@@ -205,7 +206,7 @@ def _is_missing(value: Any) -> bool:
 def _numbers(name: str, column: Sequence[Any], plural: str, place: _Places) -> NDArray[np.float64]:
     """Return a column as float64; a text that is no number is a violation."""
     try:
-        found = np.array([float(each) for each in column], np.float64)
+        found = np.array([_float(each) for each in column], np.float64)
     except (TypeError, ValueError):
         rows = [row for row, each in enumerate(column) if not _is_number(each)]
         detail = f"Received {str(column[rows[0]])[:60]!r}; expected a number. Correct the value."
@@ -214,9 +215,13 @@ def _numbers(name: str, column: Sequence[Any], plural: str, place: _Places) -> N
     return found
 
 
+def _float(value: Any) -> float:
+    return number_of(value) if isinstance(value, str) else float(value)
+
+
 def _is_number(value: Any) -> bool:
     try:
-        float(value)
+        _float(value)
     except (TypeError, ValueError):
         return False
     return True
@@ -265,7 +270,7 @@ def _labels(
 
 def _class_index(text: Any) -> int | None:
     try:
-        value = float(text)
+        value = _float(text)
     except (TypeError, ValueError):
         return None
     return int(value) if value.is_integer() else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+from tokenize import TokenError
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,6 +23,8 @@ from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 NAMES = ("probabilities", "logits", "confidences", "labels", "label_counts", "weights", "units", "cases", "ids")  # fmt: skip
 DEFAULT_NAMES = ("probabilities", "labels")
 _TEXTS, _MATRICES = ("units", "cases", "ids"), ("probabilities", "logits", "label_counts")
+# NumPy parses the literal; of a long or deep one Python's parser and tokenizer raise errors of their own.
+_NO_HEADER = (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError)
 _READERS: Any = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -80,7 +83,7 @@ def _array(data: bytes, at: int, name: str, max_rows: int) -> tuple[NDArray[Any]
     file = io.BytesIO(memoryview(data)[at : at + npy.MAGIC_LEN + 4 + 2 * 10_000])
     try:
         shape, is_fortran, dtype = _READERS[npy.read_magic(file)](file)
-    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
+    except _NO_HEADER as error:
         detail = f"Received bytes without a header of NumPy's format 1.0 or 2.0 ({str(error)[:120]}); expected an array of `numpy.save`."
         raise CalibrationInputError.at(f"/{name}", "npy", detail) from error
     if dtype.kind not in "fiub" or dtype.fields is not None:

@@ -201,6 +201,9 @@ def broken(column: str, value, row: int = 4) -> pd.DataFrame:
     ("data", "media_type", "pointer", "rule"),
     [
         (csv_of(broken("p1", "x")), bodies.CSV, "/6/p1", "number"),
+        (csv_of(broken("p1", "0_1")), bodies.CSV, "/6/p1", "number"),
+        (csv_of(broken("label", "1_0")), bodies.CSV, "/6/label", "class"),
+        (csv_of(broken("label", "\u0661")), bodies.CSV, "/6/label", "class"),
         (csv_of(broken("p1", "1.5")), bodies.CSV, "/6/probability", "range"),
         (csv_of(broken("label", "cat")), bodies.CSV, "/6/label", "class"),
         (csv_of(broken("label", "7")), bodies.CSV, "/6/label", "class_range"),
@@ -221,6 +224,9 @@ def broken(column: str, value, row: int = 4) -> pd.DataFrame:
         (npy(np.array([{}], object), LABELS, allow_pickle=True), bodies.NPY, "/probabilities", "dtype"),
         (npy(np.zeros(3, [("a", "f8")]), LABELS), bodies.NPY, "/probabilities", "dtype"),
         (b"x" * 40, bodies.NPY, "/probabilities", "npy"),
+        (b"\x93NUMPY\x01\x00\x28\x23" + b"(" * 9000, bodies.NPY, "/probabilities", "npy"),
+        (b"\x93NUMPY\x01\x00\x28\x23" + b"'" * 9000, bodies.NPY, "/probabilities", "npy"),
+        (b"\x93NUMPY\x01\x00\x28\x23" + b"-" * 9000, bodies.NPY, "/probabilities", "npy"),
     ],
 )  # fmt: skip
 async def test_an_error_names_column_row_and_rule(client, data, media_type, pointer, rule):

@@ -9,6 +9,7 @@ import numpy as np
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import listed
 from calibrant.cli.input_files.tables import Table
+from calibrant.input.number_text import number_of
 
 
 def class_indices(
@@ -47,7 +48,7 @@ def _class_index(
     if text in places:
         return places[text]
     try:
-        value = float(text)
+        value = number_of(text)
     except ValueError:
         value = float("nan")
     if value.is_integer():

@@ -11,6 +11,7 @@ import numpy as np
 
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.tables import MISSING, Floats
+from calibrant.input.number_text import number_of
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 # Rows that are converted at once.
@@ -60,7 +61,7 @@ class TextTable:
 
     def _converted(self, chunk: list[tuple[int, list[str]]], places: list[int], row: int) -> Floats:
         try:
-            found = [[float(cells[place]) for place in places] for _, cells in chunk]
+            found = [[number_of(cells[place]) for place in places] for _, cells in chunk]
         except ValueError:
             raise self._first_error(chunk, places, row) from None
         return np.array(found, np.float64).reshape(len(chunk), len(places))
@@ -118,7 +119,7 @@ class TextTable:
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        number_of(cell)
     except ValueError:
         return False
     return True
