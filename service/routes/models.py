@@ -24,7 +24,6 @@ from calibrant_server.service.http.errors import (
     ModelUnknown,
     PreconditionFailed,
     PreconditionRequired,
-    Problem,
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (
@@ -40,6 +39,7 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
