@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.accumulators.squaring import N_BETAS, even_steps, powers, squarings
+from calibrant.accumulators.beta_grid import N_BETAS
+from calibrant.accumulators.squaring import even_steps, powers, squarings
 
 ALL, MAJORITY, SINGLE = 0, 1, 2
 Floats = NDArray[np.float64]

@@ -7,12 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-STEPS_PER_OCTAVE = 2
-OCTAVES = 5
-BETAS = 2.0 ** (
-    np.arange(-OCTAVES * STEPS_PER_OCTAVE, OCTAVES * STEPS_PER_OCTAVE + 1) / STEPS_PER_OCTAVE
-)
-N_BETAS = len(BETAS)
+from calibrant.accumulators.beta_grid import BETAS, STEPS_PER_OCTAVE
+
 Floats = NDArray[np.float64]
 
 

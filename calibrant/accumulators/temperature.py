@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
+from calibrant.accumulators.beta_grid import BETAS, N_BETAS, OCTAVES, STEPS_PER_OCTAVE
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import (
     LOGIT_SPAN,
@@ -25,7 +26,6 @@ from calibrant.accumulators.ranges import (
     within,
 )
 from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
-from calibrant.accumulators.squaring import BETAS, N_BETAS, OCTAVES, STEPS_PER_OCTAVE
 from calibrant.accumulators.tempering import Ratings, TemperedRows
 from calibrant.core.batch_sums import Filling
 from calibrant.core.grid import derived_bin, equal_width_bin

@@ -14,15 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.accumulators.beta_grid import BETAS, N_BETAS, STEPS_PER_OCTAVE
 from calibrant.accumulators.rating_lanes import ALL, MAJORITY, SINGLE, Lane, Policies
-from calibrant.accumulators.squaring import (
-    BETAS,
-    N_BETAS,
-    STEPS_PER_OCTAVE,
-    even_steps,
-    powers,
-    squarings,
-)
+from calibrant.accumulators.squaring import even_steps, powers, squarings
 from calibrant.core.batch_sums import Filling
 from calibrant.core.logits import relative_logits
 

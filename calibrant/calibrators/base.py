@@ -16,7 +16,6 @@ from calibrant.core.cells import Cells
 from calibrant.core.view import View
 
 Floats = NDArray[np.float64]
-CLIP = 1e-12
 REASONS = {
     "no_labels": "no labelled prediction has weight here",
     "one_class": "all ratings agree, so there is nothing to fit against",
@@ -110,28 +109,6 @@ class MapMethod:
         with np.errstate(divide="ignore"):
             logits = np.column_stack([np.log1p(-score), np.log(score)])
         return np.asarray(self.at_rows(parameters, logits)[:, 1])
-
-
-def log_odds(score: Floats, clip: float = CLIP) -> Floats:
-    """Return ln p - ln(1 - p) of scores clipped to [clip, 1 - clip]."""
-    clipped = np.clip(score, clip, 1.0 - clip)
-    return np.asarray(np.log(clipped) - np.log1p(-clipped))
-
-
-def logistic(value: Floats) -> Floats:
-    """Return 1 / (1 + exp(-value)), exact in both tails."""
-    small = np.exp(-np.abs(value))
-    return np.asarray(np.where(value >= 0, 1.0, small) / (1.0 + small))
-
-
-def why_no_fit(cells: Cells) -> str | None:
-    """Return the reason why no curve can be fitted to these cells; None if one can."""
-    weight, correct = float(cells.weight.sum()), float(cells.correct.sum())
-    if not weight > 0.0:
-        return "no_labels"
-    if correct <= 1e-12 * weight or correct >= weight * (1.0 - 1e-12):
-        return "one_class"
-    return None
 
 
 def digest(result: Mapping[str, Any]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, FitResult, Floats, MapMethod, Options, logistic
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.cell_fits import CLIP, logistic
 from calibrant.calibrators.logistic import (
     LogisticFit,
     cell_error,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.base import CLIP, FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import CLIP, FitResult, Floats
+from calibrant.calibrators.base import FitResult, Floats
+from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.form import LinearForm
 from calibrant.calibrators.rows import (
     MIN_UNITS,

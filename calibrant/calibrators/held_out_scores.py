@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import Floats, MapMethod, Options, why_no_fit
+from calibrant.calibrators.base import Floats, MapMethod, Options
+from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.calibrators.from_rows import rows_of
 from calibrant.calibrators.map_losses import difference, losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, event_losses, mean_by_unit

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options, why_no_fit
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.binned import bin_of, binned
+from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.core.cells import Cells
 from calibrant.core.view import View
 

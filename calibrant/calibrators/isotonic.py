@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options, why_no_fit
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.core.cells import Cells
 
 

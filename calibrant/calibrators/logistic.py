@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.base import Floats, log_odds, why_no_fit
-from calibrant.calibrators.base import logistic as sigmoid
+from calibrant.calibrators.base import Floats
+from calibrant.calibrators.cell_fits import log_odds, why_no_fit
+from calibrant.calibrators.cell_fits import logistic as sigmoid
 from calibrant.core.cells import Cells
 
 MAX_STEPS = 100

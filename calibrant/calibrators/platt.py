@@ -7,15 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.calibrators.base import (
-    CLIP,
-    FitResult,
-    Floats,
-    MapMethod,
-    Options,
-    log_odds,
-    logistic,
-)
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.cell_fits import CLIP, log_odds, logistic
 from calibrant.calibrators.logistic import cell_error, fit_diagnostics, fit_logistic, why_no_curve
 from calibrant.core.cells import Cells
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from calibrant.accumulators.temperature import BETAS
-from calibrant.calibrators.base import CLIP, Floats
+from calibrant.calibrators.base import Floats
+from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.form import LinearForm, linear, probabilities_of
 from calibrant.calibrators.from_rows import clipped
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options, why_no_fit
+from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
+from calibrant.calibrators.cell_fits import why_no_fit
 from calibrant.calibrators.map_losses import own_scores
 from calibrant.calibrators.shrinkage import MIN_CLASS_UNITS, UNITS_A_PARAMETER
 from calibrant.core.cells import Cells, Ints

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibrators.base import CLIP
+from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.rows import log_probabilities
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import Filling

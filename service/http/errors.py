@@ -2,7 +2,6 @@
 
     Problem
       400  MalformedBody, MalformedRequest
-      401  KeyRequired, KeyUnknown
       403  ScopeMissing, KeysNotConfigured, KeyLimitedToModels
       404  PathUnknown, ModelUnknown, BatchUnknown, BaselineUnknown, DeadLetterUnknown, AlarmUnknown,
            MapUnknown, KeyIdUnknown, ReportUnknown
@@ -17,6 +16,8 @@
       422  InvalidInput, InvalidQuery, InvalidName
       428  PreconditionRequired
       500  InternalError, PaneDamaged
+      KeyProblem
+        401  KeyRequired, KeyUnknown
       RetryLater
         429  BacklogFull, IdsFull, RecordsFull, QuotaFull, RateExceeded
         503  Saturated, StoreUnavailable, AnswerLate
@@ -26,83 +27,12 @@ where they are detected. `service/http/problem_responses.py` is the one place th
 `application/problem+json` (RFC 9457).
 """
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
 from calibrant.core.errors import Violation
-
-# The same request, sent again, may succeed without a change by the client.
-RETRYABLE = frozenset({408, 429, 503})
-
-PROBLEMS: dict[str, type["Problem"]] = {}
-
-
-def escaped(part: object) -> str:
-    """Return a part of a JSON Pointer (RFC 6901)."""
-    return str(part).replace("~", "~0").replace("/", "~1")
-
-
-def _words(name: str) -> list[str]:
-    return re.findall(r"[A-Z][a-z]*", name)
-
-
-class Problem(Exception):
-    """Base of all problems."""
-
-    status: ClassVar[int] = 500
-    slug: ClassVar[str] = "problem"
-    title: ClassVar[str] = "Problem"
-
-    def __init_subclass__(cls, *, family: bool = False) -> None:
-        if family:
-            return
-        words = _words(cls.__name__)
-        cls.slug = "-".join(words).lower()
-        cls.title = " ".join(words).capitalize()
-        PROBLEMS[cls.slug] = cls
-
-    def __init__(
-        self,
-        detail: str | None = None,
-        *,
-        errors: Iterable[Violation] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.detail = detail or self.message()
-        self.errors = list(errors)
-        self.headers = dict(headers or {})
-        super().__init__(self.detail)
-
-    @classmethod
-    def message(cls) -> str:
-        """Return the docstring on one line: what the problem means and what to do."""
-        return " ".join((cls.__doc__ or "").split())
-
-    def body(self, instance: str, request_id: str | None = None) -> dict[str, Any]:
-        """Return the members of the problem document for the request at `instance`."""
-        return {
-            "type": f"/v1/problems/{self.slug}",
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail,
-            "instance": instance,
-            "request_id": request_id,
-            "retryable": self.status in RETRYABLE,
-            "errors": [
-                {"pointer": e.pointer, "rule": e.rule, "detail": e.detail} for e in self.errors
-            ],
-        }
-
-
-class RetryLater(Problem, family=True):
-    """The request was not handled; the header Retry-After gives the time to wait before sending it again."""
-
-    status = 503
-
-    def __init__(self, detail: str | None = None, *, retry_after_s: float = 1.0) -> None:
-        self.retry_after_s = max(1, int(-(-retry_after_s // 1)))
-        super().__init__(detail, headers={"Retry-After": str(self.retry_after_s)})
+from calibrant_server.service.http.problem import PROBLEMS as PROBLEMS
+from calibrant_server.service.http.problem import KeyProblem, Problem, RetryLater
 
 
 class MalformedBody(Problem):
@@ -117,23 +47,14 @@ class MalformedRequest(Problem):
     status = 400
 
 
-class KeyRequired(Problem):
+class KeyRequired(KeyProblem):
     """This service requires a key: send the header `Authorization: Bearer <key>`."""
 
-    status = 401
 
-    def __init__(self, detail: str | None = None) -> None:
-        super().__init__(detail, headers={"WWW-Authenticate": 'Bearer realm="calibrant"'})
-
-
-class KeyUnknown(Problem):
+class KeyUnknown(KeyProblem):
     """The key in the header Authorization is unknown: send a key that this service has configured."""
 
-    status = 401
-
-    def __init__(self, detail: str | None = None) -> None:
-        challenge = 'Bearer realm="calibrant", error="invalid_token"'
-        super().__init__(detail, headers={"WWW-Authenticate": challenge})
+    challenge = 'Bearer realm="calibrant", error="invalid_token"'
 
 
 class ScopeMissing(Problem):

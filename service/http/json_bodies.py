@@ -13,7 +13,8 @@ import numpy as np
 import orjson
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody, escaped
+from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
+from calibrant_server.service.http.problem import escaped
 
 POSITION = re.compile(r": line (\d+) column (\d+) \(char \d+\)$")
 # No document of the API is nested deeper than 8. What follows may recurse: it never meets a deeper value.

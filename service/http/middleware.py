@@ -26,12 +26,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.errors import (
-    InternalError,
-    InvalidName,
-    Problem,
-    StoreUnavailable,
-)
+from calibrant_server.service.http.errors import InternalError, InvalidName, StoreUnavailable
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.prometheus import ServiceMetrics
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.service.security.audit_record import record

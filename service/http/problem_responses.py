@@ -18,9 +18,8 @@ from calibrant_server.service.http.errors import (
     MalformedRequest,
     MethodNotAllowed,
     PathUnknown,
-    Problem,
-    escaped,
 )
+from calibrant_server.service.http.problem import Problem, escaped
 
 PROBLEM_JSON = "application/problem+json"
 CLIENT_LEFT = 499  # as nginx counts requests of clients that disconnect

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.number_text import number_of
 from calibrant.input.value_checks import MAX_VIOLATIONS
-from calibrant_server.service.http.errors import escaped
+from calibrant_server.service.http.problem import escaped
 from calibrant_server.service.ingest.parsed_batch import PLURAL, ParsedBatch, quoted, some_of
 
 RATING, IGNORE = "rating", "ignore"

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.input.value_checks import MAX_VIOLATIONS
-from calibrant_server.service.http.errors import escaped
+from calibrant_server.service.http.problem import escaped
 from calibrant_server.service.ingest.offsets import OFFSET_FIELDS
 from calibrant_server.workers.ingest.entries import Places, SourceOffsets
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.kernel import json_columns
-from calibrant_server.service.http.errors import Problem
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.problem import Problem
 
 
 def read_document(data: bytes, max_objects: int, max_rows: int) -> Any:

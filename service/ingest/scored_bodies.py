@@ -13,8 +13,8 @@ from typing import Any
 from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow_column import Column
 from calibrant_server.service.http.bodies import ARROW, CSV, NPY, PARQUET, Body, decoded_limit
-from calibrant_server.service.http.errors import Problem
 from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.arrow_stream import read_arrow, read_parquet
 from calibrant_server.service.ingest.columns import COLUMNS, arrow_batch, read_columns
 from calibrant_server.service.ingest.csv_table import read_csv

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from html import escape
 
-from calibrant_server.service.http.errors import Problem
+from calibrant_server.service.http.problem import Problem
 
 FRAME = """<!doctype html>
 <html lang="en">

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.service.http.errors import Problem
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.problem_responses import problem_of
 from calibrant_server.service.pages import help_site, numbers
 from calibrant_server.service.pages.visitors import (

@@ -21,8 +21,9 @@ from pydantic_core import PydanticCustomError
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.metrics import METRICS, OPTIONS
 from calibrant.metrics.requests import options_of
-from calibrant_server.service.http.errors import InvalidQuery, escaped
+from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.http.parameters import PATTERN
+from calibrant_server.service.http.problem import escaped
 from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.store.durations import parse_duration

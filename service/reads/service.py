@@ -26,10 +26,11 @@ from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import Other, QueryResult
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import joined
-from calibrant_server.workers.store import windows
+from calibrant_server.workers.store import window_requests
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.windows import Window
 
 JSON = "application/json"
 # Pause between two checks of a waiting read: each costs one round trip to the store; a commit takes longer.
@@ -100,7 +101,7 @@ class ValidatedQueries:
 class _Current(NamedTuple):
     """What a response depends on now: window, name of the state, ETag, and the other side of a comparison."""
 
-    window: windows.Window
+    window: Window
     version: str
     etag: str
     other: Other | None
@@ -224,7 +225,7 @@ class ReadService:
         request.scope["route"] = validated.route
         return Response(status_code=304, headers={**HEADERS, "ETag": etag})
 
-    async def window(self, read_query: ReadQuery) -> windows.Window:
+    async def window(self, read_query: ReadQuery) -> Window:
         """Return the panes that the query covers now."""
         if read_query.view.slice is not None:
             await self._reject_undeclared(read_query.config, read_query.view.slice)
@@ -240,7 +241,7 @@ class ReadService:
     async def _result(
         self,
         read_query: ReadQuery,
-        window: windows.Window,
+        window: Window,
         other: Other | None,
         version: str | None = None,
     ) -> QueryResult:
@@ -256,7 +257,7 @@ class ReadService:
         except CalibrationInputError as error:
             raise invalid_query(error) from error
 
-    async def _other(self, read_query: ReadQuery, window: windows.Window) -> Other | None:
+    async def _other(self, read_query: ReadQuery, window: Window) -> Other | None:
         if read_query.comparison is None:
             return None
         has_start = read_query.view.from_ is not None or read_query.view.window is not None
@@ -306,9 +307,7 @@ class ReadService:
         return _Current(window, version, etag_of(read_query, media_type, window, version), other)
 
 
-def etag_of(
-    read_query: ReadQuery, media_type: str, window: windows.Window, state_version: str
-) -> str:
+def etag_of(read_query: ReadQuery, media_type: str, window: Window, state_version: str) -> str:
     """Return the strong ETag of a response: a digest of everything that it depends on."""
     config, comparison = read_query.config, read_query.comparison
     parts = [
@@ -327,7 +326,7 @@ def etag_of(
     return f'"{hashlib.blake2b(made_of, digest_size=16).hexdigest()}"'
 
 
-def resolved(read_query: ReadQuery, marks: Watermarks) -> windows.Window:
+def resolved(read_query: ReadQuery, marks: Watermarks) -> Window:
     """Return the panes that the query covers: on the clock of sealed cohorts, now is the end of the last one."""
     view, to = read_query.view, read_query.view.to
     if view.on_clock == "sealed":
@@ -337,7 +336,7 @@ def resolved(read_query: ReadQuery, marks: Watermarks) -> windows.Window:
         if to is None and marks.sealed_to:
             to = datetime.fromtimestamp(marks.sealed_to, UTC)
     try:
-        window = windows.resolve(
+        window = window_requests.resolve(
             from_=view.from_,
             to=to,
             window=view.window,

@@ -17,14 +17,9 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.bodies import Body, read_body
 from calibrant_server.service.http.dependencies import TheIngestService
-from calibrant_server.service.http.errors import (
-    BacklogFull,
-    BodyTooLarge,
-    ModelUnknown,
-    Problem,
-    RetryLater,
-)
+from calibrant_server.service.http.errors import BacklogFull, BodyTooLarge, ModelUnknown
 from calibrant_server.service.http.parameters import Name, check_name
+from calibrant_server.service.http.problem import Problem, RetryLater
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.http.threads import aside
 from calibrant_server.service.ingest.cloudevents import FEEDBACK, RESPONSE, Event, read_event

@@ -24,7 +24,6 @@ from calibrant_server.service.http.errors import (
     ModelUnknown,
     PreconditionFailed,
     PreconditionRequired,
-    Problem,
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.lists import (
@@ -40,26 +39,26 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.archived_reports import DeletionQuery, reject_archived
 from calibrant_server.service.reads.fleet import indexed_statuses
+from calibrant_server.service.reads.model_documents import (
+    Change,
+    change_of,
+    changes_between,
+    declared,
+    patched,
+    shown,
+)
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,
     ModelResponse,
     ModelsResponse,
 )
-from calibrant_server.service.reads.model_settings import (
-    Change,
-    ModelSettings,
-    change_of,
-    changes_between,
-    declared,
-    patched,
-    settings_of,
-    shown,
-)
+from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.ingest.inbox import StoreUnavailable
@@ -70,7 +69,7 @@ from calibrant_server.workers.queries.ask import (
 )
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery
 from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
-from calibrant_server.workers.store.windows import resolve
+from calibrant_server.workers.store.window_requests import resolve
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 

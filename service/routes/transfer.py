@@ -24,13 +24,13 @@ from calibrant_server.service.http.errors import (
     ImportUnfinished,
     ModelConflict,
     ModelDeleted,
-    Problem,
 )
 from calibrant_server.service.http.parameters import ModelId
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.service import IngestService, digest_of
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.exports import ExportLine
-from calibrant_server.service.reads.model_settings import redeclared
+from calibrant_server.service.reads.model_documents import redeclared
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
 from calibrant_server.workers.ingest.inbox import IngestBatch, ModelGone, Receipt
 from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL

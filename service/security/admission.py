@@ -11,13 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant_server.service.http.errors import (
-    BacklogFull,
-    IdsFull,
-    RetryLater,
-    Saturated,
-    StoreUnavailable,
-)
+from calibrant_server.service.http.errors import BacklogFull, IdsFull, Saturated, StoreUnavailable
+from calibrant_server.service.http.problem import RetryLater
 
 EVERYONE = ""
 BELIEVED_S = 2.0

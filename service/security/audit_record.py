@@ -10,7 +10,8 @@ from logging import getLogger
 from starlette.types import Scope
 
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.errors import Problem, StoreUnavailable
+from calibrant_server.service.http.errors import StoreUnavailable
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.security.audit import Audit
 
 UNRECORDED = "The change was made, but the store could not record it in the audit log. Read it again before you repeat it."

@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from calibrant_server.service.http import errors
-from calibrant_server.service.http.errors import PROBLEMS, RetryLater, Saturated
+from calibrant_server.service.http.errors import PROBLEMS, Saturated
+from calibrant_server.service.http.problem import KeyProblem, Problem, RetryLater
 from calibrant_server.service.security import admission
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import Key, Keyring
@@ -33,20 +34,20 @@ async def test_other_methods(client):
 
 
 def test_the_drawn_family_is_the_registry():
-    drawn: dict[tuple[bool, int], set[str]] = {}
+    drawn: dict[tuple[str, int], set[str]] = {}
     block = errors.__doc__.split("\n\n")[1]
-    assert block.split()[0] == "Problem" and "RetryLater" in block
-    key = (False, 0)
-    for word in re.findall(r"\w+", block)[1:]:
-        if word == "RetryLater":
-            key = (True, 0)
+    families = {each.__name__: each for each in (Problem, KeyProblem, RetryLater)}
+    for word in re.findall(r"\w+", block):
+        if word in families:
+            family = word
         elif word.isdecimal():
-            key = (key[0], int(word))
+            status = int(word)
         else:
-            drawn.setdefault(key, set()).add(word)
-    found: dict[tuple[bool, int], set[str]] = {}
+            drawn.setdefault((family, status), set()).add(word)
+    found: dict[tuple[str, int], set[str]] = {}
     for each in PROBLEMS.values():
-        found.setdefault((issubclass(each, RetryLater), each.status), set()).add(each.__name__)
+        bases = [name for name, base in families.items() if issubclass(each, base)]
+        found.setdefault((bases[-1], each.status), set()).add(each.__name__)
     assert drawn == found
 
 

@@ -1,0 +1,200 @@
+"""Settings of a model as documents: to and from the configuration in the registry, changes, and merge patches."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from calibrant.core.errors import CalibrationInputError
+from calibrant_server.service.http.problem_responses import invalid_input
+from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
+from calibrant_server.service.reads.durations import duration_of
+from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
+from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.store.durations import parse_duration
+from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.windows import rfc3339
+
+GENERATION = re.compile(r"[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class Change:
+    """The configuration for the registry, and the receivers whose new secrets are returned once."""
+
+    config: ModelConfig
+    disclosed: frozenset[str]
+
+
+def change_of(
+    settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
+) -> Change:
+    """Return a model's configuration for the registry."""
+    config = config_of(settings, caller, model)
+    try:
+        alarm = stored_alarm(settings.alarm, config, current)
+    except CalibrationInputError as error:
+        raise invalid_input(error.violations) from error
+    return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
+
+
+def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:
+    """Return a model's configuration as declared, without its alarm."""
+
+    def seconds(text: str | None) -> int | None:
+        return None if text is None else int(parse_duration(text))
+
+    config = ModelConfig(
+        tenant=caller.tenant,
+        model=model,
+        task=settings.task,
+        n_classes=2 if settings.n_classes is None else settings.n_classes,
+        classes=settings.classes if isinstance(settings.classes, list) else None,
+        grid=settings.grid,
+        pane_s=int(parse_duration(settings.pane)),
+        retention_s=seconds(settings.retention),
+        label_horizon_s=seconds(settings.label_horizon),
+        slices=settings.slices,
+        unit=settings.unit,
+        listed_classes=settings.listed_classes,
+        composites=_composites(settings),
+        cloudevents=None if settings.cloudevents is None else settings.cloudevents.model_dump(),
+        mode=settings.mode,
+    )
+    config.spec()  # raises if no panes can be made of this
+    return config
+
+
+def _composites(settings: ModelSettings) -> dict[str, list[int]] | None:
+    """Return the composites by class index, or raise for a class name that is not declared."""
+    if not settings.composites:
+        return None
+    names = settings.classes if isinstance(settings.classes, list) else []
+    found: dict[str, list[int]] = {}
+    for composite, members in settings.composites.items():
+        for i, member in enumerate(members):
+            if isinstance(member, str) and member not in names:
+                detail = f"Received class {member[:60]!r}; expected a declared class or its index."
+                raise CalibrationInputError.at(
+                    f"/composites/{composite}/{i}", "unknown_class", detail
+                )
+        found[composite] = [names.index(k) if isinstance(k, str) else k for k in members]
+    return found
+
+
+def declared(config: ModelConfig) -> dict[str, Any]:
+    """Return the settings document that declares `config`."""
+
+    def text(seconds: int | None) -> str | None:
+        return None if seconds is None else duration_of(seconds)
+
+    return {
+        "task": config.task,
+        "classes": config.classes or config.n_classes,
+        "grid": config.grid,
+        "pane": duration_of(config.pane_s),
+        "retention": text(config.retention_s),
+        "label_horizon": text(config.label_horizon_s),
+        "slices": config.slices,
+        "unit": config.unit,
+        "listed_classes": config.listed_classes,
+        "composites": config.composites,
+        "alarm": _named_classes(config),
+        "cloudevents": config.cloudevents,
+        "mode": config.mode,
+    }
+
+
+MAX_CHANGE_CHARACTERS = 2000
+
+
+def changes_between(current: ModelConfig, wanted: ModelConfig) -> dict[str, Any]:
+    """Return each setting that differs, as `from` and `to`; settings of the alarm by name, without secrets and paths of URLs.
+
+    A value that is too long for the audit log is left out.
+    """
+    before, after = _flat(current), _flat(wanted)
+    changed = {}
+    for name in sorted(before.keys() | after.keys()):
+        pair = {"from": before.get(name), "to": after.get(name)}
+        if pair["from"] != pair["to"]:
+            short = len(orjson.dumps(pair)) <= MAX_CHANGE_CHARACTERS
+            changed[name] = pair if short else {"from": None, "to": None, "reason": "too long"}
+    return changed
+
+
+def _flat(config: ModelConfig) -> dict[str, Any]:
+    settings = declared(config)
+    alarm = hidden(settings.pop("alarm"), with_full_urls=False)
+    return settings | {f"alarm.{name}": value for name, value in alarm.items()}
+
+
+def _named_classes(config: ModelConfig) -> dict[str, Any]:
+    """Return the alarm's settings with the declared class names."""
+    bets = config.alarm.get("bets")
+    if not isinstance(bets, list) or not config.classes:
+        return config.alarm
+    return {**config.alarm, "bets": [config.classes[index] for index in bets]}
+
+
+def shown(
+    config: ModelConfig, disclosed: frozenset[str] = frozenset(), with_full_urls: bool = True
+) -> dict[str, Any]:
+    """Return a model for a response: secrets hidden, except of receivers in `disclosed`; URLs in full or by host."""
+    document = declared(config)
+    return {
+        "model": config.model,
+        **document,
+        "alarm": hidden(document["alarm"], disclosed, with_full_urls),
+        "classes": config.classes,
+        "n_classes": config.n_classes,
+        "revision": config.revision,
+        "created_at": rfc3339(config.created_at) if config.created_at else None,
+    }
+
+
+def redeclared(config: ModelConfig) -> ModelConfig:
+    """Return an imported configuration; reject settings that violate the rules of declared models.
+
+    Raises
+    ------
+    InvalidInput, CalibrationInputError, ValueError, TypeError
+        A rule is violated; or generation and revision, which name the state, are not values of a registry.
+    """
+    if not GENERATION.fullmatch(config.generation):
+        raise ValueError("generation is twelve hexadecimal digits")
+    if type(config.revision) is not int or not 1 <= config.revision < 2**31:
+        raise ValueError("revision is a number from 1")
+    settings = settings_of(declared(config))
+    made = config_of(settings, Caller(config.tenant, frozenset()), config.model)
+    names = (
+        "task",
+        "n_classes",
+        "classes",
+        "grid",
+        "pane_s",
+        "retention_s",
+        "label_horizon_s",
+        "slices",
+        "unit",
+        "cloudevents",
+        "mode",
+    )
+    checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
+    return replace(config, **checked, alarm=stored_alarm(settings.alarm, made, None))
+
+
+def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """Return `document` after a merge patch: null removes a member, an object is merged into its member."""
+    merged = dict(document)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, dict) and isinstance(merged.get(name), dict):
+            merged[name] = patched(merged[name], value)
+        else:
+            merged[name] = value
+    return merged
