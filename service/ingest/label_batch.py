@@ -8,7 +8,7 @@ from calibrant_server.service.http.bodies import ARROW, NDJSON, Body
 from calibrant_server.service.http.errors import BodyTooLarge, ModelUnknown
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.ingest.arrow_stream import read_arrow_lists
-from calibrant_server.service.ingest.model_rules import reject_too_many
+from calibrant_server.service.ingest.model_rules import MAX_ROWS_BY_ID, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import (
     ParsedBatch,
     batch_id_of,
@@ -34,7 +34,7 @@ PLURAL = {singular: plural for plural, singular in SINGULAR.items()} | {
 def load_labels(body: Body, context: IngestContext) -> IngestBatch:
     """Return the labels that a body holds, or raise every rule that they break."""
     config = _known(context)
-    posted = read_label_columns(body, context.settings.max_rows)
+    posted = read_label_columns(body, min(context.settings.max_rows, MAX_ROWS_BY_ID))
     try:
         checked = read_labels(posted.columns, config.n_classes, config.classes, context.partial)
     except CalibrationInputError as error:

@@ -12,6 +12,7 @@ from calibrant.core.batch import Batch, Checked
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.routing import MICROSECONDS, pane_start
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
+from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, some_of
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -23,6 +24,8 @@ PIXELS = (
 )
 # Rows of a partial batch that may be rejected: their errors are listed in the response, and stay readable.
 MAX_ROW_ERRORS = 1000
+# Rows with ids of one batch: the partition joins them with what it retains, some 20 µs each, while its other batches wait.
+MAX_ROWS_BY_ID = 50_000
 MAX_COUNTED = 100  # multiple of the limit of panes at which counting them stops
 
 
@@ -39,6 +42,16 @@ def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool
         return Batch.from_columns(posted.columns, partial=partial, **expected)
     except CalibrationInputError as error:
         raise error.each(posted.place) from error
+
+
+def reject_many_ids(posted: ParsedBatch) -> None:
+    """Reject a batch with more rows by id than are joined at once."""
+    ids = posted.columns.get("ids")
+    n = 0 if ids is None or not hasattr(ids, "__len__") else len(ids)
+    if n > MAX_ROWS_BY_ID:
+        raise BodyTooLarge(
+            f"Received {n} rows with ids; expected at most {MAX_ROWS_BY_ID}. Send several batches."
+        )
 
 
 def reject_too_many(n_accepted: int, violations: list[Violation], n_rejected: int) -> None:

@@ -6,6 +6,7 @@ from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.ingest.model_rules import (
     check_panes,
     checked_batch,
+    reject_many_ids,
     reject_too_many,
     rows_of_model,
 )
@@ -18,7 +19,14 @@ from calibrant_server.workers.store.registry import ModelConfig
 def prediction_batch(
     posted: ParsedBatch, context: IngestContext, offsets: SourceOffsets | None = None
 ) -> IngestBatch:
-    """Return the batch of some columns, or raise every violation."""
+    """Return the batch of some columns, or raise every violation.
+
+    Raises
+    ------
+    BodyTooLarge
+        More rows with ids than one batch may have.
+    """
+    reject_many_ids(posted)
     checked = checked_batch(posted, context.config, context.partial)
     checked = reject_unlabelled(checked, posted, context.partial)
     if context.config is not None:

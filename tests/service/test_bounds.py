@@ -2,18 +2,22 @@
 
 import base64
 import gzip
+import io
 import threading
 import time
 import tracemalloc
 
 import numpy as np
 import orjson
+import pyarrow as pa
 import pytest
 
 from calibrant.core import packing
 from calibrant.core.pane import Pane
 from calibrant.core.pane_envelope import PaneEnvelope
 from calibrant.core.spec import PaneSpec
+from calibrant_server.service.http.bodies import ARROW
+from calibrant_server.service.ingest import label_batch, model_rules
 from calibrant_server.service.ingest.packed import MAX_PACKED
 from tests.service.conftest import problem
 
@@ -275,3 +279,26 @@ async def test_slices_of_settings_are_counted_before_each_is_checked(client, sli
         tracemalloc.stop()
     problem(answer, 422, "invalid-input")
     assert peak < 25e6 and len(answer.content) < 1500
+
+
+async def test_rows_with_ids_of_one_batch_are_bounded(client, inbox, monkeypatch):
+    """The partition joins them with what it retains, while its other batches wait."""
+    monkeypatch.setattr(model_rules, "MAX_ROWS_BY_ID", 3)
+    monkeypatch.setattr(label_batch, "MAX_ROWS_BY_ID", 3)
+    for n in (3, 4):
+        ids = [f"i{i}" for i in range(n)]
+        rows = {"probabilities": [[0.5, 0.3, 0.2]] * n, "ids": ids}
+        table = pa.table({"ids": ids, "probabilities": pa.array(rows["probabilities"])})
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        answers = [
+            await client.post(URL, json=rows),
+            await client.post(URL, content=sink.getvalue(), headers={"Content-Type": ARROW}),
+            await client.post(f"{MODEL}/labels", json={"ids": ids, "labels": [0] * n}),
+        ]
+        for answer in answers:
+            if n == 3:
+                assert answer.status_code == 202, answer.text
+            else:
+                assert "at most 3" in problem(answer, 413, "body-too-large")["detail"]
