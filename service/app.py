@@ -33,6 +33,7 @@ from calibrant_server.service.security.admission import Admission, ServedRequest
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.security.keys import Keyring
+from calibrant_server.service.security.proxy_sign_in import proxy_sign_in
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.store_wait import joined
@@ -85,6 +86,7 @@ def create_app(
     app.state.waits_for_store = False
     app.state.start_error = None
     app.state.keyring = load_keyring(settings)
+    app.state.proxy = proxy_sign_in(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
     app.state.served = ServedRequests(
         max(1, int(SERVED_SHARE * connection_limit(settings.processes)))

@@ -12,6 +12,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import uvicorn
 from pydantic import ValidationError
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import engine_settings
@@ -29,6 +31,11 @@ from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import Processes, divides_connections, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
+from calibrant_server.service.security.proxy_sign_in import (
+    PEER,
+    ProxySettingsError,
+    proxy_sign_in,
+)
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import (
     CannotListen,
@@ -54,9 +61,16 @@ def main() -> None:
     try:
         settings = Settings()
         engine_settings(settings)
-        open_to_others = load_keyring(settings).is_open and not is_loopback(settings.host)
-    except (ValidationError, SettingsError, KeysUnreadable) as error:
+        is_open = load_keyring(settings).is_open
+        named_by_proxy = proxy_sign_in(settings) is not None
+    except (ValidationError, SettingsError, KeysUnreadable, ProxySettingsError) as error:
         sys.exit(f"calibrant: {sentence(error)}")
+    if is_open and (named_by_proxy or settings.second_person):
+        sys.exit(
+            "calibrant: CALIBRANT_PROXY_ADDRESSES and CALIBRANT_SECOND_PERSON tell people apart, but no keys are configured, so every "
+            "request is accepted. Set CALIBRANT_KEYS_FILE (with CALIBRANT_CREATE_KEY=true a first key is made) or CALIBRANT_KEYS."
+        )
+    open_to_others = is_open and not is_loopback(settings.host)
     if open_to_others:
         sys.exit(
             f"calibrant: no keys are configured, so the service does not listen on {settings.host}.\n"
@@ -99,7 +113,8 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
             server.should_exit |= os.getppid() != parent
 
     config = uvicorn.Config(
-        app,
+        with_peer(app),
+        proxy_headers=False,
         http=protocol_in(Room(connection_limit(settings.processes))),
         ws="none",
         access_log=False,
@@ -119,6 +134,21 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
         print(f"calibrant: {sentence(app.state.start_error)}", file=sys.stderr)
     if not server.started or app.state.start_error is not None:
         sys.exit(EXIT_NOT_STARTED)
+
+
+def with_peer(app: ASGIApp) -> ASGIApp:
+    """Return the app with uvicorn's forwarded addresses, which remembers the address of the connection itself.
+
+    The addresses of headers are for the log; only the connection's own shows that a request comes from a trusted proxy.
+    """
+    forwarded = ProxyHeadersMiddleware(app, os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"))  # type: ignore[arg-type]
+
+    async def outermost(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope[PEER] = scope["client"]
+        await forwarded(scope, receive, send)  # type: ignore[arg-type]
+
+    return outermost
 
 
 def serve_together(settings: Settings, bound: list[socket.socket]) -> int:

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from calibrant_server.workers.store.registry import SERVE, Mode
 
 MIB = 1024 * 1024
+HEADER = r"^[A-Za-z0-9-]{1,100}$"
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
@@ -37,6 +38,27 @@ class Settings(BaseSettings):
     keys: str | None = Field(None, description="The keys document as JSON, instead of a file.")
     keys_file: Path | None = Field(None, description="File that holds the keys document.")
     create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
+
+    proxy_addresses: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="Addresses of proxies that sign people in, with commas between."
+    )
+    proxy_user_header: str = Field(
+        "X-Forwarded-User",
+        pattern=HEADER,
+        description="Header in which the proxy names the person.",
+    )
+    proxy_roles_header: str = Field(
+        "X-Forwarded-Groups",
+        pattern=HEADER,
+        description="Header with the person's roles, with commas between.",
+    )
+    proxy_roles: str | None = Field(
+        None, description="Scopes by role as JSON: see Sign-in through a proxy."
+    )
+    proxy_tenant: str = Field("default", description="Tenant of the people whom a proxy names.")
+    second_person: bool = Field(
+        False, description="A promotion takes effect once another person requests it too."
+    )
 
     create_models: bool = Field(True, description="A first batch creates an unknown model.")
     mode: Mode = Field(
@@ -83,6 +105,12 @@ class Settings(BaseSettings):
             "max_streams": -(-self.max_streams // n),
         }
         return self.model_copy(update=parts)
+
+    @field_validator("proxy_addresses", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        found = value.split(",") if isinstance(value, str) else value or ()
+        return tuple(filter(None, (str(each).strip() for each in found)))
 
     @field_validator("allowed_origins", mode="before")
     @classmethod

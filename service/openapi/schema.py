@@ -221,6 +221,11 @@ def _add_examples(operation: dict[str, Any], shared: dict[str, Any]) -> None:
     name = operation["operationId"]
     if name in RESPONSE_EXAMPLES:
         media, value = RESPONSE_EXAMPLES[name]
-        for status, response in operation["responses"].items():
-            if status.startswith("2") and media in response.get("content", {}):
-                response["content"][media]["examples"] = reference_to(name, value)
+        found = [
+            response["content"][media]
+            for status, response in operation["responses"].items()
+            if status.startswith("2") and media in response.get("content", {})
+        ]
+        for content in found:
+            if content.get("schema") == found[0].get("schema"):
+                content["examples"] = reference_to(name, value)

@@ -19,7 +19,13 @@ from calibrant_server.service.http.bodies import read_body
 from calibrant_server.service.http.errors import KeyUnknown, MalformedBody
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.pages.api import Api
-from calibrant_server.service.security.keys import Caller, Keyring, caller_of, spend_request
+from calibrant_server.service.security.keys import (
+    Caller,
+    Keyring,
+    caller_of,
+    named_by_proxy,
+    spend_request,
+)
 from calibrant_server.workers.store.page_sessions import SESSION_S
 
 COOKIE = "calibrant_session"
@@ -72,7 +78,8 @@ class Visitor:
     def token(self) -> str:
         """Return the token that forms of this visitor carry."""
         secret = self.session or _PROCESS_SECRET
-        return hmac.new(secret.encode(), b"form", hashlib.sha256).hexdigest()
+        about = f"form{self.caller.key_id}".encode()
+        return hmac.new(secret.encode(), about, hashlib.sha256).hexdigest()
 
 
 async def visitor_of(request: Request) -> Visitor:
@@ -86,6 +93,9 @@ async def visitor_of(request: Request) -> Visitor:
     keyring: Keyring = request.app.state.keyring
     if keyring.is_open:
         visitor = Visitor(request, caller_of(request))
+    elif COOKIE not in request.cookies and (person := named_by_proxy(request)) is not None:
+        spend_request(request, person)
+        visitor = Visitor(request, person)
     else:
         session = request.cookies.get(COOKIE, "")
         visitor = Visitor(request, await _caller(request, keyring, session), session)

@@ -86,6 +86,7 @@ class AlarmResponse(BaseModel):
         description="Null if it was not acknowledged, or closed by a version that did not store the time."
     )
     acknowledged_by: str | None
+    acknowledged_role: str | None = Field(None, description="Role of that person, if known.")
     note: str | None
     closed_because: str | None
 
@@ -119,7 +120,7 @@ class Acknowledgement(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    note: str | None = Field(None, max_length=2000)
+    note: str | None = Field(None, max_length=2000, description="The reason.")
 
 
 @router.get(
@@ -263,7 +264,7 @@ async def acknowledge_alarm(
             config = await connection.registry.get(caller.tenant, episode.model)
             if config is None or config.generation != episode.generation:
                 raise AlarmClosed()
-            order = acknowledgement(alarm, who_is(caller), said.note)
+            order = acknowledgement(alarm, who_is(caller), said.note, caller.role or None)
             await connection.inbox.order(config, order)
     while _waits(episode) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)

@@ -33,10 +33,11 @@ Auditor = Annotated[Caller, Depends(needs("admin", every_model=True))]
 
 
 class AuditKey(BaseModel):
-    """The key that made a change."""
+    """The key, or the person whom a proxy named, that made a change."""
 
     id: str
     name: str
+    role: str | None = None
 
 
 class AuditEntry(BaseModel):

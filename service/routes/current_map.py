@@ -48,7 +48,16 @@ from calibrant_server.service.reads.frozen_maps import (
 )
 from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import ClockQuery
+from calibrant_server.service.reads.second_person import (
+    WaitingPromotion,
+    first_person,
+    is_confirmed,
+    pending_of,
+    request_of,
+    shown,
+)
 from calibrant_server.service.reads.service import ReadQuery, ReadService
+from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
@@ -126,6 +135,7 @@ async def get_current_map(
     operation_id="promoteMap",
     responses={
         200: success(CurrentMapResponse, "The current map", ETag="Changes with each promotion."),
+        202: success(WaitingPromotion, "Requested; another person must request it too"),
         **problems(408, 409, 412, 413, 415, 422, 428),
     },
     openapi_extra=takes("The version and the reason", json=Promotion),
@@ -141,7 +151,11 @@ async def promote_map(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Make a version the current map; the same call returns to an earlier one."""
+    """Make a version the current map; the same call returns to an earlier one.
+
+    Where the service requires a second person, the first request is 202. The same request by another person within seven
+    days makes it effective.
+    """
     wanted = valid(Promotion, await document(request, ingest))
     config = await model_of(connection, caller, model)
     reject_observed(settings, config)
@@ -155,21 +169,43 @@ async def promote_map(
         evidence = await _evidence(reads, config, before, version)
         if not evidence["beats"] and not wanted.override:
             raise _not_better(wanted, before, evidence)
+        follows, first = 0 if now is None else now.promotion, {}
+        if settings.second_person:
+            pending = pending_of(await connection.inbox.maps.pending(config), follows)
+            if pending is None or not is_confirmed(
+                pending, caller, wanted.version, wanted.override
+            ):
+                return await _requested(connection, config, caller, wanted, follows)
+            first = first_person(pending)
         record = {
             "version": wanted.version,
             "previous": None if before is None else before["version"],
             "promoted_at": rfc3339(datetime.now(UTC)),
             "promoted_by": who_is(caller),
+            "promoted_role": caller.role or None,
             "reason": wanted.reason,
             "override": wanted.override,
             "evidence": evidence,
             "warnings": await _warnings(connection, config, version),
+            **first,
         }
-        promotion = 1 if now is None else now.promotion + 1
+        promotion = follows + 1
         body = {**version, "promotion": {"promotion": promotion, **record}}
         new = CurrentMap(config.generation, promotion, orjson.dumps(body))
         await connection.inbox.maps.promote(config, wanted.version, new, orjson.dumps(record))
     return _current(new)
+
+
+async def _requested(
+    connection: Connection, config: ModelConfig, caller: Caller, wanted: Promotion, follows: int
+) -> Response:
+    """Store the request of the first person."""
+    made = request_of(
+        caller, who_is(caller), wanted.version, follows, wanted.reason, wanted.override
+    )
+    await connection.inbox.maps.request(config, orjson.dumps(made))
+    body = {"model": config.model, "pending": shown(made)}
+    return Response(orjson.dumps(body), 202, {"Cache-Control": "no-store"}, JSON)
 
 
 def _current(current: CurrentMap) -> Response:

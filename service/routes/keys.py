@@ -64,6 +64,9 @@ class NewKey(BaseModel):
         max_length=100,
         description="Ids of the models that the key covers; `*` at the end covers every id that begins so. Default: all.",
     )
+    role: str = Field(
+        "", max_length=200, description="Role of the person who has the key; recorded with changes."
+    )
     expires_at: AwareDatetime | None = Field(
         None, description="Time from which the key is rejected. Default: never."
     )
@@ -74,6 +77,7 @@ class KeyResponse(BaseModel):
 
     id: str
     name: str
+    role: str = ""
     scopes: list[Scope]
     models: list[str] | None = Field(description="Null: all models of the tenant.")
     expires_at: str | None
@@ -171,6 +175,7 @@ async def create_key(
         expires_at=wanted.expires_at,
         created_at=now,
         created_by=caller.key_id,
+        role=wanted.role,
     )
     try:
         with engine_errors():

@@ -13,10 +13,16 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import StoreUnavailable
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.security.audit import Audit
+from calibrant_server.service.security.keys import Caller
 
 UNRECORDED = "The change was made, but the store could not record it in the audit log. Read it again before you repeat it."
 
 log = getLogger("service.audit")
+
+
+def _who(caller: Caller) -> dict[str, str]:
+    found = {"id": caller.key_id, "name": caller.name}
+    return {**found, "role": caller.role} if caller.role else found
 
 
 async def record(scope: Scope, status: int) -> Problem | None:
@@ -30,7 +36,7 @@ async def record(scope: Scope, status: int) -> Problem | None:
         "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "action": scope["route"].operation_id,
         "subject": dict(scope["path_params"]),
-        "key": {"id": caller.key_id, "name": caller.name} if caller.key_id else None,
+        "key": _who(caller) if caller.key_id else None,
         "client": scope["client"][0] if scope.get("client") else None,
         "request_id": scope.get("request_id"),
         "status": status,

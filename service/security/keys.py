@@ -55,6 +55,7 @@ class Key(BaseModel):
     expires_at: AwareDatetime | None = None
     created_at: AwareDatetime | None = None
     created_by: str | None = None
+    role: str = Field("", max_length=200)
 
     @property
     def id(self) -> str:
@@ -68,13 +69,20 @@ class Key(BaseModel):
 
 @dataclass(frozen=True)
 class Caller:
-    """Whose models a request may see, and what it may do with them."""
+    """Whose models a request may see, and what it may do with them.
+
+    Attributes
+    ----------
+    name, role : of the person, or of the key
+    key_id : identity: of the key, or of the person whom a proxy names
+    """
 
     tenant: str
     scopes: frozenset[str]
     name: str = ""
     key_id: str = ""
     models: tuple[str, ...] | None = None
+    role: str = ""
 
     def may_use(self, model: str) -> bool:
         """Return whether the key covers a model; a pattern ends in `*`."""
@@ -157,7 +165,7 @@ class Keyring:
 
 
 def _caller(key: Key) -> Caller:
-    return Caller(key.tenant, frozenset(key.scopes), key.name, key.id, key.models)
+    return Caller(key.tenant, frozenset(key.scopes), key.name, key.id, key.models, key.role)
 
 
 def is_loopback(host: str) -> bool:
@@ -179,7 +187,7 @@ def caller_of(request: Request) -> Caller:
         _only_from_this_machine(request)
         return OPEN_CALLER
     signed_in: Caller | None = request.scope.get(SIGNED_IN)
-    caller = signed_in or _bearer(request, keyring)
+    caller = signed_in or named_by_proxy(request) or _bearer(request, keyring)
     spend_request(request, caller)
     return caller
 
@@ -195,6 +203,15 @@ def spend_request(request: Request, caller: Caller) -> None:
         rates: Rates = request.app.state.rates
         request.scope["rate_policy"] = rates.policy()
         request.scope["rate_limit"] = rates.spend(caller.tenant, caller.key_id)
+
+
+def named_by_proxy(request: Request) -> Caller | None:
+    """Return the person whom a trusted proxy names; a request with a key is that key's."""
+    proxy = getattr(request.app.state, "proxy", None)
+    if proxy is None or "authorization" in request.headers:
+        return None
+    found: Caller | None = proxy.caller(request)
+    return found
 
 
 def _bearer(request: Request, keyring: Keyring) -> Caller:

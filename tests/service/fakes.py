@@ -145,10 +145,17 @@ class FakeMaps:
         self.summaries: dict[str, list[dict]] = {}
         self.identities: dict[tuple[str, str], int] = {}
         self.currents: dict[str, CurrentMap] = {}
+        self.requests: dict[str, bytes] = {}
         self.records: dict[str, list[dict]] = {}
 
     async def current(self, model):
         return self.currents.get(model)
+
+    async def pending(self, config):
+        return self.requests.get(config.key)
+
+    async def request(self, config, pending):
+        self.requests[config.key] = pending
 
     async def version(self, config, number):
         if (config.key, number) not in self.versions:

@@ -218,7 +218,7 @@ def test_a_second_change_behind_an_alarm_has_its_effect(sealing):
 def test_acknowledging_restarts_monitoring_and_promotion_closes(sealing):
     rng = np.random.default_rng(5)
     day, raised = sealing.until_alarm(rng)
-    sealing.order(acknowledgement(raised.id, "ann", "known: new scanner"))
+    sealing.order(acknowledgement(raised.id, "ann", "known: new scanner", "physicist"))
     [episode] = sealing.episodes()
     assert (episode.status, episode.acknowledged_by, episode.note) == (
         ACKNOWLEDGED,
@@ -231,6 +231,7 @@ def test_acknowledging_restarts_monitoring_and_promotion_closes(sealing):
     before = sealing.raw()
     sealing.order(acknowledgement(raised.id, "bob", None))
     assert sealing.raw() == before and sealing.episodes()[0].acknowledged_by == "ann"
+    assert sealing.episodes()[0].acknowledged_role == "physicist"
     again, second = sealing.until_alarm(rng, day + 1)
     by_id = {each.id: each for each in sealing.episodes()}
     assert by_id[raised.id].status == CLOSED and by_id[second.id].status == OPEN

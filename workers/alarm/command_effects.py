@@ -22,7 +22,9 @@ from calibrant_server.workers.alarm.episodes import OPEN
 MAX_DELIVERIES = 200
 
 
-def acknowledge_alarm(writing: Writing, alarm_id: str, by: str, note: str | None) -> None:
+def acknowledge_alarm(
+    writing: Writing, alarm_id: str, by: str, note: str | None, role: str | None = None
+) -> None:
     """Acknowledge an alarm: its detector's change statistic is reset. An alarm that is not open does not change."""
     episode = writing.alarm_state.episode(alarm_id)
     if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
@@ -32,7 +34,7 @@ def acknowledge_alarm(writing: Writing, alarm_id: str, by: str, note: str | None
     if detector is not None and detector.state is not None and detector.episode == alarm_id:
         writing.detectors({name: replace(detector, state=acknowledge(detector.state))})
     number = writing.alarm_state.next_number()
-    writing.episode(episode.acknowledged(by, note, writing.now_s, number), WAS_ACKNOWLEDGED)
+    writing.episode(episode.acknowledged(by, note, writing.now_s, number, role), WAS_ACKNOWLEDGED)
 
 
 def promote_detectors(writing: Writing, in_force: InForce) -> None:

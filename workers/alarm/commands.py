@@ -27,9 +27,11 @@ from calibrant_server.workers.store.registry import read_configs
 ACKNOWLEDGE, PROMOTE, TEST, ATTEMPTED = "acknowledge", "promote", "test", "attempted"
 
 
-def acknowledgement(alarm_id: str, by: str, note: str | None) -> dict[str, Any]:
+def acknowledgement(
+    alarm_id: str, by: str, note: str | None, role: str | None = None
+) -> dict[str, Any]:
     """Return the command to acknowledge an alarm."""
-    return {"op": ACKNOWLEDGE, "alarm": alarm_id, "by": by, "note": note}
+    return {"op": ACKNOWLEDGE, "alarm": alarm_id, "by": by, "note": note, "role": role}
 
 
 def promotion(map_version: str | None) -> dict[str, Any]:
@@ -61,7 +63,9 @@ def write_order(
             return
         writing = Writing(commit, config, AlarmState(node, keys, config), token, time.time())
         if order["op"] == ACKNOWLEDGE:
-            acknowledge_alarm(writing, order["alarm"], order["by"], order["note"])
+            acknowledge_alarm(
+                writing, order["alarm"], order["by"], order["note"], order.get("role")
+            )
         elif order["op"] == PROMOTE:
             promote_detectors(writing, promoted_map(node, keys, config, order["map_version"]))
         elif order["op"] == TEST:

@@ -65,6 +65,7 @@ class Episode:
     title: str | None = None
     acknowledged_s: float | None = None
     event: str | None = None
+    acknowledged_role: str | None = None
 
     @property
     def state(self) -> str:
@@ -91,12 +92,15 @@ class Episode:
         fields: dict[str, Any] = {name: stored.get(name) for name in cls.__dataclass_fields__}
         return cls(**fields)
 
-    def acknowledged(self, by: str, note: str | None, now_s: float, number: int) -> Episode:
+    def acknowledged(
+        self, by: str, note: str | None, now_s: float, number: int, role: str | None = None
+    ) -> Episode:
         """Return the acknowledged episode."""
         return replace(
             self,
             status=ACKNOWLEDGED,
             acknowledged_by=by,
+            acknowledged_role=role,
             note=note,
             changed_s=now_s,
             acknowledged_s=now_s,
@@ -131,6 +135,7 @@ def shown(episode: Episode) -> dict[str, Any]:
         "changed_at": at(episode.changed_s),
         "acknowledged_at": None if episode.acknowledged_s is None else at(episode.acknowledged_s),
         "acknowledged_by": episode.acknowledged_by,
+        "acknowledged_role": episode.acknowledged_role,
         "note": episode.note,
         "closed_because": episode.closed_because,
     }

@@ -26,7 +26,7 @@ from calibrant_server.workers.ingest.sample_reading import (
     by_day,
 )
 from calibrant_server.workers.ingest.stored_panes import complete_pane, divided
-from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.frozen_maps import PENDING, CurrentMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
     RECORD_SHARDS,
@@ -186,7 +186,8 @@ class _Source:
     async def maps(self) -> AsyncIterator[dict[str, Any]]:
         """Return frozen maps field by field, and the current one."""
         for name, text in sorted((await self.texts(self.keys.map_versions(*self.name))).items()):
-            yield {"type": MAP, "field": name, "text": text}
+            if name != PENDING:
+                yield {"type": MAP, "field": name, "text": text}
         raw = await self.client.hget(self.keys.current_maps, self.config.key)
         if raw is not None and CurrentMap.from_bytes(raw).generation == self.config.generation:
             yield {"type": CURRENT_MAP, "text": raw.decode()}

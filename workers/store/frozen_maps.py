@@ -19,6 +19,8 @@ from calibrant_server.workers.store.registry import ModelConfig
 
 MAX_VERSIONS = 500
 MAX_PROMOTIONS = 200
+# Field of a requested promotion that waits for a second person; exports do not contain it.
+PENDING = "q"
 _MADE, _KNOWN, _FULL = 1, 2, 3
 
 
@@ -96,6 +98,15 @@ class MapVersions:
         if found is None:
             raise NoSuchMap(number)
         return {"version": number, **of_map(json.loads(found))}
+
+    async def pending(self, config: ModelConfig) -> bytes | None:
+        """Return the requested promotion that waits for a second person, as stored."""
+        found: bytes | None = await self._client.hget(self._versions(config), PENDING)
+        return found
+
+    async def request(self, config: ModelConfig, pending: bytes) -> None:
+        """Store a requested promotion; it replaces an earlier request."""
+        await self._client.hset(self._versions(config), PENDING, pending)
 
     async def listed(
         self, config: ModelConfig

@@ -64,7 +64,8 @@ ns:a:<digest>         string  a result cached under (state version, query); expi
 ====================  ======  ========================================================  ==========================
 
 Fields of T:mv:G: `n` number of the last version, `v<number>` a version (JSON), `s<number>` its summary, `f<identity>`
-the number of a fit, `p` promotions so far, `h<promotion>` who promoted what and why.
+the number of a fit, `p` promotions so far, `h<promotion>` who promoted what and why, `q` a requested
+promotion that waits for a second person.
 """
 
 from __future__ import annotations
