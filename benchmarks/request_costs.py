@@ -22,6 +22,7 @@ from rich.console import Console
 from benchmarks.requests import KEY, Service, served
 from calibrant.metrics import METRICS
 from calibrant.report_sections import SECTIONS
+from calibrant_server.service.ingest.model_rules import MAX_ROWS_BY_ID
 
 MAX_CPU_S, MAX_MB, SMALL_BYTES = 1.0, 100.0, 990_000
 # An idle service uses a few percent of a core.
@@ -112,8 +113,9 @@ def batches(rng: np.random.Generator) -> Iterator[Worst]:
         lambda n: columns(rng, n, slices={"site": [f"s{i % 3}" for i in range(n)], "kind": ["a"] * n})))  # fmt: skip
     lines = b"\n".join(b'{"probability":[0.25,0.75],"label":1}' for _ in range(26_000))
     yield Worst("predictions, NDJSON", path, lines, kind="application/x-ndjson")
-    yield Worst("labels", "/v1/models/two/labels", filled(
-        lambda n: {"ids": [f"x{i}" for i in range(n)], "labels": [1] * n}))  # fmt: skip
+    n = MAX_ROWS_BY_ID
+    rows = {"ids": [f"x{i}" for i in range(n)], "labels": [1] * n}
+    yield Worst("labels", "/v1/models/two/labels", orjson.dumps(rows))
     table = [[[1.0] * 1200, [1.0] * 1200], [[1.0] * 1200, [1.0] * 1200]]
     one = {"kind": "confidence", "label": table, "n_units": 1}
     yield Worst("histograms", "/v1/models/two/histograms", orjson.dumps({"histograms": [one] * 50}))
