@@ -1,54 +1,39 @@
 """The public functions: metrics, reliability, temperature and maps of arrays.
 
 Functions of arrays compute from the rows, as `POST /v1/score` does; methods of `Pane` compute from its state, as the
-service does from a window. `metric_functions` makes one function for each metric.
+service does from a window (`library_of_panes`). `metric_functions` makes one function for each metric.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from calibrant.calibrators import Options, fit
-from calibrant.calibrators.registry import found
-from calibrant.calibrators.temperature.fit import fit_temperature as fit_profile
+from calibrant.calibrators import fit
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
-from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
-from calibrant.core.query import PaneQuery, default_bins
+from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability as reliability_of
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
-from calibrant.inference.detectable import detectable
-from calibrant.input.arrays import read_arrays
-from calibrant.metrics import (
-    DEFAULT_METRICS,
-    Metric,
-    accumulators_for,
-    chosen,
-    estimates,
-    requested,
+from calibrant.library_arguments import (
+    accepted_options,
+    filled,
+    labelled_batch,
+    map_options,
+    reject_unused_edges,
+    slugs_of,
 )
-from calibrant.metrics.requests import takes
+from calibrant.library_of_panes import report_of
+from calibrant.metrics import (
+    accumulators_for,
+)
 from calibrant.peers.comparison import METRICS as COMPARED
 from calibrant.peers.comparison import compared
 from calibrant.results import CalibrationMap, ReliabilityTable, Report, Temperature
-
-# The data of a call, in the order of its parameters; the first two may be given by position.
-DATA = (
-    "probabilities",
-    "labels",
-    "logits",
-    "label_counts",
-    "weights",
-    "units",
-    "ids",
-    "cases",
-    "classes",
-)
 
 
 def evaluate(
@@ -110,13 +95,13 @@ def evaluate(
     >>> report["accuracy"].value
     1.0
     """
-    slugs = _slugs(metrics, options)
-    batch = _batch(locals())
+    slugs = slugs_of(metrics, options)
+    batch = labelled_batch(locals())
     pane = filled(batch, accumulators_for(slugs))
     pane_query = PaneQuery(
-        bins, binning, edges, raters, min_count, scope, ci, _accepted_options(options, slugs)
+        bins, binning, edges, raters, min_count, scope, ci, accepted_options(options, slugs)
     )
-    _reject_unused_edges(pane_query, slugs)
+    reject_unused_edges(pane_query, slugs)
     return report_of(View(pane, pane_query, batch), slugs)
 
 
@@ -161,7 +146,7 @@ cases, classes : as in `evaluate`
     >>> table.bin_confidence.round(2).tolist(), table.bin_accuracy.tolist()
     ([0.2, 0.85], [0.0, 1.0])
     """
-    batch = _batch(locals())
+    batch = labelled_batch(locals())
     pane = filled(batch, accumulators_for(["ece"]))
     return ReliabilityTable(
         reliability_of(
@@ -212,7 +197,7 @@ def fit_temperature(
     >>> temperature([0.9, 0.1]).round(3).tolist()
     [0.8, 0.2]
     """
-    batch = _batch(locals())
+    batch = labelled_batch(locals())
     return Temperature(
         fit_temperature_exact(
             batch, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
@@ -270,11 +255,11 @@ def fit_map(
     >>> recalibrate([0.9, 0.1]).round(3).tolist()
     [0.8, 0.0]
     """
-    batch = _batch(locals())
+    batch = labelled_batch(locals())
     given = {
         "bins": bins, "binning": binning, "centred": centred, "regularisation": regularisation, "knots": knots, "shrunk": shrunk,
     }  # fmt: skip
-    options = _map_options(
+    options = map_options(
         method, {name: value for name, value in given.items() if value is not None}
     )
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
@@ -324,148 +309,9 @@ def compat(
     >>> round(found["values"]["binnedECE"]["value"], 9), round(found["values"]["binnedECE"]["ours"], 9)
     (0.4, 0.25)
     """
-    batch = _batch(locals())
+    batch = labelled_batch(locals())
     pane = filled(batch, accumulators_for(COMPARED))
     try:
         return compared(View(pane, PaneQuery(bins=bins, scope=scope, raters=raters), batch), peer)
     except NoResultError as rejection:
         raise CalibrationInputError.at("/labels", rejection.reason, rejection.detail) from rejection
-
-
-def evaluate_pane(
-    pane: Pane,
-    metrics: str | Sequence[str] | None,
-    *,
-    bins: int | None,
-    scope: str | None,
-    **requested: Any,
-) -> Report:
-    """Compute metrics from a pane; see `Pane.evaluate`."""
-    slugs = _slugs(metrics, requested.keys() - {"binning", "edges", "min_count", "raters", "ci"})
-    shared = {
-        name: requested.pop(name) for name in ("binning", "edges", "min_count", "raters", "ci")
-    }
-    pane_query = PaneQuery(
-        bins=_bins(pane, bins, scope),
-        scope=scope,
-        options=_accepted_options(requested, slugs),
-        **shared,
-    )
-    return report_of(View(pane, pane_query), slugs)
-
-
-def reliability_of_pane(
-    pane: Pane, *, bins: int | None, scope: str | None, **requested: Any
-) -> ReliabilityTable:
-    """Compute the reliability table of a pane; see `Pane.reliability`."""
-    return ReliabilityTable(
-        reliability_of(
-            View(pane, PaneQuery(bins=_bins(pane, bins, scope), scope=scope, **requested))
-        )
-    )
-
-
-def temperature_of_pane(pane: Pane, **requested: Any) -> Temperature:
-    """Fit the temperature of a pane; see `Pane.temperature`."""
-    return Temperature(fit_profile(pane, rows_if_complete=True, **requested))
-
-
-def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:
-    return default_bins(pane.spec, scope) if bins is None else bins
-
-
-def _slugs(metrics: str | Iterable[str] | None, shared: Collection[str]) -> list[str]:
-    """Return the requested metrics by their canonical keys, where options of these names are given to all metrics."""
-    if metrics is None:
-        return list(DEFAULT_METRICS)
-    return [each.key for each in requested(metrics, shared=shared)]
-
-
-def _accepted_options(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
-    """Return the options, once a requested metric takes each.
-
-    Raises
-    ------
-    CalibrationInputError
-        No requested metric takes an option.
-    """
-    taken = {name for metric in chosen(slugs) for name in _own(metric)}
-    for name in options:
-        if name not in taken:
-            listed = ", ".join(sorted(taken)) or "none"
-            detail = f"Received option {name!r}; the requested metrics take {listed}."
-            raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _reject_unused_edges(pane_query: PaneQuery, slugs: Iterable[str]) -> None:
-    """Reject edges where every requested metric that has bins has those of equal mass.
-
-    Raises
-    ------
-    CalibrationInputError
-        As described.
-    """
-    binnings = {
-        each.binning(pane_query.binning)
-        for each in requested(list(slugs))
-        if takes(each.metric, "edges")
-    }
-    if pane_query.edges != PaneQuery.edges and binnings == {"equal_mass"}:
-        detail = f"Received edges={pane_query.edges!r} with bins of equal mass, which have none. Remove edges."
-        raise CalibrationInputError.at("/edges", "not_taken", detail)
-
-
-def _own(metric: Metric) -> list[str]:
-    """Return the names of a metric's own options."""
-    return [
-        *(option.name for option in metric.own_options),
-        *({"composites"} & set(metric.options)),
-    ]
-
-
-def _batch(arguments: dict[str, Any]) -> Batch:
-    """Return the labelled data of a call."""
-    data = {name: arguments[name] for name in DATA}
-    if data["labels"] is None and data["label_counts"] is None:
-        detail = "Received neither labels nor label_counts; expected one of them."
-        raise CalibrationInputError.at("/labels", "missing", detail)
-    return read_arrays(**data)
-
-
-def filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
-    """Return a pane with the accumulators that a computation reads."""
-    pane = Pane(PaneSpec(batch.task, batch.n_classes), {*accumulators, "unit_sample"})
-    for part in split_batch(batch):
-        pane.fill_batch(part)
-    return pane
-
-
-def report_of(view: View, slugs: Sequence[str]) -> Report:
-    """Return the report of metrics by their canonical keys."""
-    split = view.pane.units_split
-    about: dict[str, Any] = {
-        **view.pane.counts,
-        "weight": view.pane.weight,
-        "unit_source": view.pane.unit_source,
-        "n_units_split": split["n"],
-        "raters": view.pane_query.raters,
-        "scope": view.scope,
-        "bins": view.pane_query.bins,
-        "ci": view.pane_query.ci,
-        "detectable": detectable(view),
-    }
-    if split["estimated"]:
-        about["n_units_split_estimated"] = True
-    return Report(estimates(view, slugs), about)
-
-
-def _map_options(method: str, given: dict[str, Any]) -> Options:
-    """Return the options of a method, once it takes each that is given."""
-    taken = found()[method].options if method in found() else given
-    for name in given:
-        if name not in taken:
-            listed = ", ".join(taken) or "none"
-            detail = f"Received option {name!r}; {method} takes {listed}."
-            raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
-    return Options(**given)

@@ -9,7 +9,8 @@ from dataclasses import fields
 from typing import Any
 
 from calibrant.core.query import TIES, Option, PaneQuery
-from calibrant.library import DATA, evaluate
+from calibrant.library import evaluate
+from calibrant.library_arguments import DATA
 from calibrant.metrics import METRICS, Metric
 from calibrant.metrics.estimate import Estimate
 from calibrant.metrics.requests import MetricRequest, reject_without_effect

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any
 
 import calibrant
-from calibrant.library import DATA
+from calibrant.library_arguments import DATA
 from calibrant.metric_functions import FUNCTIONS
 from calibrant.metrics import METRICS
 

@@ -12,7 +12,8 @@ from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import log_odds, logistic, why_no_fit
 from calibrant.calibrators.rows import about_sample
-from calibrant.calibrators.temperature.fit import PROOF, fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
+from calibrant.calibrators.temperature.fit_result import PROOF
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
 

@@ -18,7 +18,8 @@ from calibrant.core.reliability_table import reliability
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
-from calibrant.library import filled, report_of
+from calibrant.library_arguments import filled
+from calibrant.library_of_panes import report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested
 from calibrant.peers.comparison import METRICS, compared
 from calibrant.raters.label_statistics import disagreement

@@ -223,9 +223,9 @@ class Pane(PaneState):
         CalibrationInputError
             An unknown metric or option, or a value outside its range.
         """
-        from calibrant import library
+        from calibrant import library_of_panes
 
-        return library.evaluate_pane(
+        return library_of_panes.evaluate_pane(
             self, metrics, bins=bins, binning=binning, edges=edges, min_count=min_count, scope=scope, raters=raters,
             ci=ci, **options,
         )  # fmt: skip
@@ -242,9 +242,9 @@ class Pane(PaneState):
         ci: float = 0.95,
     ) -> ReliabilityTable:
         """Compute the reliability table; parameters as in `evaluate`."""
-        from calibrant import library
+        from calibrant import library_of_panes
 
-        return library.reliability_of_pane(
+        return library_of_panes.reliability_of_pane(
             self,
             bins=bins,
             binning=binning,
@@ -265,8 +265,8 @@ class Pane(PaneState):
         min_count: float = 0,
     ) -> Temperature:
         """Fit the temperature; parameters as in `calibrant.fit_temperature`."""
-        from calibrant import library
+        from calibrant import library_of_panes
 
-        return library.temperature_of_pane(
+        return library_of_panes.temperature_of_pane(
             self, objective=objective, raters=raters, ci=ci, bins=bins, min_count=min_count
         )

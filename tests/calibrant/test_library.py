@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import calibrant as cal
-from calibrant.library import DATA
+from calibrant.calibrators import MAPS
+from calibrant.library_arguments import DATA
 from calibrant.metrics import requested
 from calibrant.metrics.requests import shared_options
 from scripts.library_names import PAGE, STUB, page, stub
@@ -350,7 +351,7 @@ def test_a_temperature_recalibrates_arrays_of_both_shapes() -> None:
         none(p)
 
 
-METHODS = sorted(cal.fit_map.__globals__["found"]())
+METHODS = sorted(MAPS)
 
 
 @pytest.mark.parametrize("method", METHODS)

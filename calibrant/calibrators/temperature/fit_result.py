@@ -1,0 +1,185 @@
+"""Result of a temperature fit: the minimum on a curve, its losses, uncertainty and points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calibrant.accumulators.temperature import BETAS, TemperatureProfile
+from calibrant.calibrators.temperature.curve import Curve, Minimum
+from calibrant.calibrators.temperature.ece_fit import ECE_TEMPERATURES, fitted_by_ece
+from calibrant.calibrators.temperature.interval import METHOD, at_most, interval_of, why_none
+from calibrant.calibrators.temperature.verdicts import verdict_of, without_temperature
+from calibrant.core.spec import PaneSpec
+
+PROOF = ("gradient_norm", "iterations", "objective_before", "objective_after")
+
+
+def about_fit(
+    spec: PaneSpec,
+    counts: dict[str, int],
+    objective: str,
+    raters: str,
+    ci: float,
+    bins: int,
+    min_count: float,
+    method: str,
+) -> dict[str, Any]:
+    low, high = float(1.0 / BETAS[-1]), float(1.0 / BETAS[0])
+    if objective == "ece":
+        low, high = float(ECE_TEMPERATURES[0]), float(ECE_TEMPERATURES[-1])
+    return {
+        "objective": objective,
+        "raters": raters,
+        "method": method,
+        "scope": spec.default_scope,
+        "bins": bins,
+        "min_count": min_count,
+        "edges": "right",
+        "ci": ci,
+        "range": [low, high],
+        "n": counts["n_labelled"],
+        "n_predictions": counts["n_predictions"],
+        "n_ratings": counts["n_ratings"],
+        "n_units": counts["n_units"],
+        "n_zero_probability": 0,
+        "n_incorrect_units": None,
+    }
+
+
+def nothing() -> dict[str, Any]:
+    return {
+        "temperature": None,
+        "inverse_temperature": None,
+        "standard_error": None,
+        "interval": None,
+        "at_bound": False,
+        "bound": None,
+        "before": None,
+        "after": None,
+        "curve": None,
+        "plateau": None,
+        "at_most": None,
+        "precision": None,
+        "error_estimate": None,
+        **dict.fromkeys(PROOF),
+    }
+
+
+def result_of(
+    about: dict[str, Any], make: Any, profile: TemperatureProfile, policy: int
+) -> dict[str, Any]:
+    if not about["n"]:
+        return about | nothing() | without_temperature("no_labels")
+    probe = Curve(profile, policy, 1)
+    about |= {
+        "n_zero_probability": probe.n_zero_probability,
+        "n_incorrect_units": probe.unit_counts.get("incorrect_units"),
+    }
+    if not probe.weight_all > 0.0:
+        return about | nothing() | without_temperature("no_labels")
+    if not probe.weight > 0.0:
+        return about | nothing() | without_temperature("all_zero_probability")
+    curve: Curve = make()
+    before = _losses(curve, 1.0)
+    known: dict[str, Any] = {"before": before, "curve": _points(curve)}
+    if about["objective"] == "ece":
+        fitted = fitted_by_ece(curve)
+    else:
+        fitted = _fitted(curve, probe, about)
+    if fitted is None:
+        return about | nothing() | known | without_temperature("flat")
+    if "reason" in fitted:
+        return about | nothing() | known | fitted
+    beta = fitted["inverse_temperature"]
+    after = _losses(curve, beta)
+    result = about | nothing() | known | {"after": after} | fitted
+    result["objective_before"] = before[about["objective"]]
+    result["objective_after"] = after[about["objective"]]
+    result["error_estimate"] = {
+        "temperature": fitted["error_estimate"],
+        "ece": curve.ece_error(beta),
+    }
+    return result | verdict_of(result)
+
+
+def _losses(curve: Curve, beta: float) -> dict[str, float | None]:
+    ece = curve.ece(beta)
+    return {
+        "nll": curve.nll(beta),
+        "brier": curve.brier(beta),
+        "ece": ece if np.isfinite(ece) else None,
+    }
+
+
+def _points(curve: Curve) -> dict[str, list[float | None]]:
+    """Return the losses at the stored temperatures, smallest first; None for an ECE without bins."""
+    ece = curve.ece_points[::-1]
+    return {
+        "temperature": (1.0 / BETAS[::-1]).tolist(),
+        "nll": curve.nll_points[0, ::-1].tolist(),
+        "brier": curve.brier_points[0, ::-1].tolist(),
+        "ece": [value if np.isfinite(value) else None for value in ece.tolist()],
+    }
+
+
+def _fitted(curve: Curve, profile: Curve, about: dict[str, Any]) -> dict[str, Any] | None:
+    """Fit by NLL or Brier; the interval always comes from the profile."""
+    objective = about["objective"]
+    at = curve.minimum(objective)
+    if at is None:
+        return None
+    if at.bound == "lower" and _is_separable(curve, about):
+        limit = at_most(curve, n_units=about["n_units"], ci=about["ci"])
+        return without_temperature("separable") | {
+            "at_bound": True,
+            "bound": at.bound,
+            "at_most": limit,
+            "interval_reason": "separable",
+            "standard_error_reason": "separable",
+        }
+    second = curve.second_minimum(objective)
+    fitted: dict[str, Any] = {
+        "temperature": 1.0 / at.beta,
+        "inverse_temperature": at.beta,
+        "at_bound": at.bound is not None,
+        "bound": at.bound,
+        "gradient_norm": 0.0 if at.bound else abs(curve.slope(objective, at.beta)),
+        "iterations": at.iterations,
+        "error_estimate": curve.root_error(objective, at),
+        "plateau": None if second is None else sorted([1.0 / at.beta, 1.0 / second.beta]),
+        "precision": curve.precision if objective == "brier" else None,
+    }
+    return fitted | _uncertainty(curve, profile, at, about)
+
+
+def _is_separable(curve: Curve, about: dict[str, Any]) -> bool:
+    """Return whether no rating is of another than the most probable class; of older panes, whether NLL falls to the end."""
+    incorrect = about["n_incorrect_units"]
+    return bool(about["objective"] == "nll" if incorrect is None else incorrect == 0)
+
+
+def _uncertainty(
+    curve: Curve, profile: Curve, at: Minimum, about: dict[str, Any]
+) -> dict[str, Any]:
+    """Return standard error and interval, or the reason why there are none."""
+    objective = about["objective"]
+    reason = "at_bound" if at.bound is not None else why_none(about)
+    if reason is None and curve.squares(objective, at.beta) is None:
+        reason = "not_kept"
+    if reason is None and not curve.total_curvature(objective, at.beta) > 0.0:
+        reason = "flat"
+    if reason is None and not curve.squares(objective, at.beta):
+        reason = "no_variation"
+    if reason is not None:
+        return {"standard_error_reason": reason, "interval_reason": reason}
+    variance = curve.variance(objective, at.beta)
+    assert variance is not None
+    interval = interval_of(profile, objective, at.beta, n_units=about["n_units"], ci=about["ci"])
+    return {
+        "standard_error": float(np.sqrt(variance)) / at.beta**2,
+        "standard_error_method": "sandwich by unit, delta method",
+        "interval": interval,
+        "interval_method": METHOD,
+    }

@@ -1,0 +1,114 @@
+"""Arguments of the public functions: rows as a batch, metrics and their options, and panes that hold what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from calibrant.calibrators import Options
+from calibrant.calibrators.registry import found
+from calibrant.core.batch import Batch
+from calibrant.core.errors import CalibrationInputError
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery
+from calibrant.core.routing import split_batch
+from calibrant.core.spec import PaneSpec
+from calibrant.input.arrays import read_arrays
+from calibrant.metrics import (
+    DEFAULT_METRICS,
+    Metric,
+    chosen,
+    requested,
+)
+from calibrant.metrics.requests import takes
+
+# The data of a call, in the order of its parameters; the first two may be given by position.
+DATA = (
+    "probabilities",
+    "labels",
+    "logits",
+    "label_counts",
+    "weights",
+    "units",
+    "ids",
+    "cases",
+    "classes",
+)
+
+
+def slugs_of(metrics: str | Iterable[str] | None, shared: Collection[str]) -> list[str]:
+    """Return the requested metrics by their canonical keys, where options of these names are given to all metrics."""
+    if metrics is None:
+        return list(DEFAULT_METRICS)
+    return [each.key for each in requested(metrics, shared=shared)]
+
+
+def accepted_options(options: dict[str, Any], slugs: Iterable[str]) -> dict[str, Any]:
+    """Return the options, once a requested metric takes each.
+
+    Raises
+    ------
+    CalibrationInputError
+        No requested metric takes an option.
+    """
+    taken = {name for metric in chosen(slugs) for name in _own(metric)}
+    for name in options:
+        if name not in taken:
+            listed = ", ".join(sorted(taken)) or "none"
+            detail = f"Received option {name!r}; the requested metrics take {listed}."
+            raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def reject_unused_edges(pane_query: PaneQuery, slugs: Iterable[str]) -> None:
+    """Reject edges where every requested metric that has bins has those of equal mass.
+
+    Raises
+    ------
+    CalibrationInputError
+        As described.
+    """
+    binnings = {
+        each.binning(pane_query.binning)
+        for each in requested(list(slugs))
+        if takes(each.metric, "edges")
+    }
+    if pane_query.edges != PaneQuery.edges and binnings == {"equal_mass"}:
+        detail = f"Received edges={pane_query.edges!r} with bins of equal mass, which have none. Remove edges."
+        raise CalibrationInputError.at("/edges", "not_taken", detail)
+
+
+def _own(metric: Metric) -> list[str]:
+    """Return the names of a metric's own options."""
+    return [
+        *(option.name for option in metric.own_options),
+        *({"composites"} & set(metric.options)),
+    ]
+
+
+def labelled_batch(arguments: dict[str, Any]) -> Batch:
+    """Return the labelled data of a call."""
+    data = {name: arguments[name] for name in DATA}
+    if data["labels"] is None and data["label_counts"] is None:
+        detail = "Received neither labels nor label_counts; expected one of them."
+        raise CalibrationInputError.at("/labels", "missing", detail)
+    return read_arrays(**data)
+
+
+def filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
+    """Return a pane with the accumulators that a computation reads."""
+    pane = Pane(PaneSpec(batch.task, batch.n_classes), {*accumulators, "unit_sample"})
+    for part in split_batch(batch):
+        pane.fill_batch(part)
+    return pane
+
+
+def map_options(method: str, given: dict[str, Any]) -> Options:
+    """Return the options of a method, once it takes each that is given."""
+    taken = found()[method].options if method in found() else given
+    for name in given:
+        if name not in taken:
+            listed = ", ".join(taken) or "none"
+            detail = f"Received option {name!r}; {method} takes {listed}."
+            raise CalibrationInputError.at(f"/{name}", "unknown_option", detail)
+    return Options(**given)

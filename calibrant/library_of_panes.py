@@ -1,0 +1,82 @@
+"""Results of a pane: metrics, reliability table and temperature from its state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from calibrant.calibrators.temperature.fit import fit_temperature as fit_profile
+from calibrant.core.pane import Pane
+from calibrant.core.query import PaneQuery, default_bins
+from calibrant.core.reliability_table import reliability as reliability_of
+from calibrant.core.view import View
+from calibrant.inference.detectable import detectable
+from calibrant.library_arguments import (
+    accepted_options,
+    slugs_of,
+)
+from calibrant.metrics import (
+    estimates,
+)
+from calibrant.results import ReliabilityTable, Report, Temperature
+
+
+def evaluate_pane(
+    pane: Pane,
+    metrics: str | Sequence[str] | None,
+    *,
+    bins: int | None,
+    scope: str | None,
+    **requested: Any,
+) -> Report:
+    """Compute metrics from a pane; see `Pane.evaluate`."""
+    slugs = slugs_of(metrics, requested.keys() - {"binning", "edges", "min_count", "raters", "ci"})
+    shared = {
+        name: requested.pop(name) for name in ("binning", "edges", "min_count", "raters", "ci")
+    }
+    pane_query = PaneQuery(
+        bins=_bins(pane, bins, scope),
+        scope=scope,
+        options=accepted_options(requested, slugs),
+        **shared,
+    )
+    return report_of(View(pane, pane_query), slugs)
+
+
+def reliability_of_pane(
+    pane: Pane, *, bins: int | None, scope: str | None, **requested: Any
+) -> ReliabilityTable:
+    """Compute the reliability table of a pane; see `Pane.reliability`."""
+    return ReliabilityTable(
+        reliability_of(
+            View(pane, PaneQuery(bins=_bins(pane, bins, scope), scope=scope, **requested))
+        )
+    )
+
+
+def temperature_of_pane(pane: Pane, **requested: Any) -> Temperature:
+    """Fit the temperature of a pane; see `Pane.temperature`."""
+    return Temperature(fit_profile(pane, rows_if_complete=True, **requested))
+
+
+def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:
+    return default_bins(pane.spec, scope) if bins is None else bins
+
+
+def report_of(view: View, slugs: Sequence[str]) -> Report:
+    """Return the report of metrics by their canonical keys."""
+    split = view.pane.units_split
+    about: dict[str, Any] = {
+        **view.pane.counts,
+        "weight": view.pane.weight,
+        "unit_source": view.pane.unit_source,
+        "n_units_split": split["n"],
+        "raters": view.pane_query.raters,
+        "scope": view.scope,
+        "bins": view.pane_query.bins,
+        "ci": view.pane_query.ci,
+        "detectable": detectable(view),
+    }
+    if split["estimated"]:
+        about["n_units_split_estimated"] = True
+    return Report(estimates(view, slugs), about)
