@@ -119,9 +119,11 @@ def loop(bench):
 
 
 @pytest.mark.one_server
+@pytest.mark.parametrize("together", [8000, 20, 1])
 @pytest.mark.parametrize("wanted", [None, ("counts", "cells", "label_bins")])
-def test_rows_of_several_panes_fill_a_window_as_pane_by_pane(bench, wanted):
+def test_rows_of_several_panes_fill_a_window_as_pane_by_pane(bench, wanted, together, monkeypatch):
     """Two days of hours; units have rows in several hours, and some rows were taken away by labels and a deletion."""
+    monkeypatch.setattr(window_panes, "ROWS_TOGETHER", together)
     rng = np.random.default_rng(5)
     both = ((MODEL, Numerics(pane_bytes=lambda spec, n: 1 << 30)), (OTHER, SUMS))
     n = 120

@@ -351,7 +351,10 @@ class WindowPanes:
         pane, rows = sums_and_rows(
             self._numerics, place.config, place.slice, parts, tail, place.wanted
         )
-        return LoadedPane.of(pane.compact(), rows)
+        loaded = LoadedPane.of(pane.compact(), rows)
+        # Many rows take more memory than their sums, and one fill of them costs little more than none.
+        is_large = rows is not None and len(rows) >= ROWS_TOGETHER
+        return self._filled(place, loaded).compacted() if is_large else loaded
 
 
 def _damaged_sample(place: Place, snapshot: WindowSnapshot, error: SampleDamaged) -> PanesDamaged:
