@@ -48,8 +48,8 @@ static void add_hits(Table *table, int64_t place, double weight, const Hits *hit
 {
     double *record = table->records + place * table->width;
     for (int policy = 0; policy < N_POLICIES; policy++)
-        record[CELL_CORRECT + policy] += weight * hits->votes[policy];
-    record[CELL_CORRECT_MEAN_SQUARED] += weight * (hits->votes[MEAN] * hits->votes[MEAN]);
+        record[CELL_CORRECT + policy] += weight * hits->ratings[policy];
+    record[CELL_CORRECT_MEAN_SQUARED] += weight * (hits->ratings[MEAN] * hits->ratings[MEAN]);
 }
 
 /* Cells of one score per row, on the top-label grid. */
@@ -71,7 +71,7 @@ static void fill_positive(Workspace *workspace, const Row *row)
     Hits hits = {{0}};
     for (int64_t i = 0; i < row->n_rated; i++)
         if (row->rated[i] == 1)
-            hits = hits_of(row, 1, (double)row->votes[i]);
+            hits = hits_of(row, 1, (double)row->ratings[i]);
     fill_one_table(workspace, &workspace->tables[POSITIVE_CELLS], row, row->probabilities[1], &hits);
 }
 
@@ -87,7 +87,7 @@ static void fill_classes(Workspace *workspace, const Row *row, const int32_t *po
             add_score(table, model->slot_of_class[k] * size + position[k], &columns, row->probabilities[k]);
     for (int64_t i = 0; i < row->n_rated; i++) {
         int64_t k = row->rated[i], slot = model->slot_of_class[k];
-        Hits hits = hits_of(row, k, (double)row->votes[i]);
+        Hits hits = hits_of(row, k, (double)row->ratings[i]);
         if (slot >= 0)
             add_hits(table, slot * size + position[k], row->weight, &hits);
     }
@@ -101,7 +101,7 @@ static void fill_all_labels(Workspace *workspace, const Row *row, const int32_t 
     for (int64_t k = 0; k < workspace->model.n_classes; k++)
         add_score(table, position[k], &columns, row->probabilities[k]);
     for (int64_t i = 0; i < row->n_rated; i++) {
-        Hits hits = hits_of(row, row->rated[i], (double)row->votes[i]);
+        Hits hits = hits_of(row, row->rated[i], (double)row->ratings[i]);
         add_hits(table, position[row->rated[i]], row->weight, &hits);
     }
 }

@@ -113,8 +113,8 @@ static void add_losses(Profile *profile, const Points *points, const Row *row, d
     Factorials repeated;
     start_factorials(&repeated);
     for (int64_t i = 0; i < row->n_rated; i++)
-        if (row->votes[i] > 1)
-            add_factorial(&repeated, points, row->probabilities[row->rated[i]], (double)row->votes[i]);
+        if (row->ratings[i] > 1)
+            add_factorial(&repeated, points, row->probabilities[row->rated[i]], (double)row->ratings[i]);
     if (repeated.n_factors > 0)
         take_logarithm_of_product(&repeated);
     prepare_total(profile, points, row->n_ratings);

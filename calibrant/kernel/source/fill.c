@@ -143,11 +143,11 @@ static Row start_row(const Workspace *workspace, const Batch *batch, const Unit 
     int64_t first = workspace->first_entry[index], last = workspace->first_entry[index + 1];
     Row row = {.index = index, .n_rated = last - first, .unit_size = unit->n_labelled, .unit_ratings = unit->n_ratings};
     row.rated = batch->rating_class + first;
-    row.votes = batch->rating_count + first;
+    row.ratings = batch->rating_count + first;
     row.probabilities = batch->probabilities + index * workspace->model.n_classes;
     row.weight = batch->weights ? batch->weights[index] : 1.0;
     for (int64_t i = 0; i < row.n_rated; i++)
-        row.n_ratings += (double)row.votes[i];
+        row.n_ratings += (double)row.ratings[i];
     return row;
 }
 

@@ -100,7 +100,7 @@ EXPORTED void calibrant_kernel_free(Workspace *workspace)
         release(workspace->tables[block].touched);
     }
     release(workspace->tile.probability);
-    release(workspace->tile.zed);
+    release(workspace->tile.logit);
     release(workspace->tile.is_possible);
     release(workspace->tile.log_probability);
     release(workspace->powers);
@@ -139,7 +139,7 @@ static int make_class_arrays(Workspace *workspace)
     const size_t n = (size_t)workspace->model.n_classes;
     Tile *tile = &workspace->tile;
     tile->probability = zeroed(n, sizeof *tile->probability);
-    tile->zed = zeroed(n, sizeof *tile->zed);
+    tile->logit = zeroed(n, sizeof *tile->logit);
     tile->is_possible = zeroed(n, sizeof *tile->is_possible);
     tile->log_probability = zeroed(n, sizeof *tile->log_probability);
     workspace->powers = zeroed(STEPS_PER_OCTAVE * n, sizeof *workspace->powers);
@@ -149,7 +149,7 @@ static int make_class_arrays(Workspace *workspace)
     workspace->unit_bins = zeroed(SCORE_BINS + CLASS_BINS * n, sizeof *workspace->unit_bins);
     for (int lane = 0; lane < 2; lane++)
         workspace->word_keys[lane] = zeroed(N_HEAD_WORDS + 2 * n, sizeof **workspace->word_keys);
-    if (!tile->probability || !tile->zed || !tile->is_possible || !tile->log_probability || !workspace->powers)
+    if (!tile->probability || !tile->logit || !tile->is_possible || !tile->log_probability || !workspace->powers)
         return 0;
     if (!workspace->rated || !workspace->share || !workspace->position || !workspace->unit_bins || !workspace->word_keys[0] || !workspace->word_keys[1])
         return 0;

@@ -47,10 +47,10 @@ static void fill_label_bins(Workspace *workspace, const Row *row, const int32_t 
     }
     for (int64_t i = 0; i < row->n_rated; i++) {
         int64_t k = row->rated[i];
-        double p = row->probabilities[k], votes = (double)row->votes[i], share = votes / row->n_ratings;
+        double p = row->probabilities[k], ratings = (double)row->ratings[i], share = ratings / row->n_ratings;
         double *record = record_at(table, k * size + label_position(model, p, position[k]));
         record[LABEL_CORRECT_RATINGS_SQUARED] += ratings_squared * share;
-        record[LABEL_CORRECT_SQUARED_RATINGS_SQUARED] += square * (votes * votes);
+        record[LABEL_CORRECT_SQUARED_RATINGS_SQUARED] += square * (ratings * ratings);
         record[LABEL_RESIDUAL] += square * share;
         record[LABEL_RESIDUAL_SQUARED] += square * share * (share - 2.0 * p);
         if (has_one) {

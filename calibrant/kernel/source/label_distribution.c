@@ -31,10 +31,10 @@ typedef struct {
 
 static int has_fewer(const RatedClass *a, const RatedClass *b)
 {
-    return a->votes != b->votes ? a->votes < b->votes : a->class_index < b->class_index;
+    return a->ratings != b->ratings ? a->ratings < b->ratings : a->class_index < b->class_index;
 }
 
-static int by_votes(const void *left, const void *right)
+static int by_ratings(const void *left, const void *right)
 {
     return has_fewer(left, right) ? -1 : 1;
 }
@@ -43,7 +43,7 @@ static int by_votes(const void *left, const void *right)
 static void sort_rated(RatedClass *rated, int64_t n)
 {
     if (n > FEW_CLASSES) {
-        qsort(rated, (size_t)n, sizeof *rated, by_votes);
+        qsort(rated, (size_t)n, sizeof *rated, by_ratings);
         return;
     }
     for (int64_t i = 1; i < n; i++) {
@@ -61,7 +61,7 @@ static double entropy_of_ratings(const Row *row)
     for (int64_t first = 0; first < row->n_rated; first += LANES) {
         Lanes share = splat(1.0);
         for (int64_t i = first; i < row->n_rated && i < first + LANES; i++)
-            share[i - first] = (double)row->votes[i] / row->n_ratings;
+            share[i - first] = (double)row->ratings[i] / row->n_ratings;
         Lanes terms = share * log_lanes(share);
         for (int lane = 0; lane < LANES; lane++)
             total += terms[lane];
@@ -108,26 +108,26 @@ static int unrated_rise(const Row *row, int64_t n_classes, const double *share, 
 static Orders compare_orders(const Row *row, int64_t n_classes, const double *share, RatedClass *rated)
 {
     for (int64_t i = 0; i < row->n_rated; i++)
-        rated[i] = (RatedClass){row->votes[i], row->rated[i], row->probabilities[row->rated[i]], 0.0};
+        rated[i] = (RatedClass){row->ratings[i], row->rated[i], row->probabilities[row->rated[i]], 0.0};
     sort_rated(rated, row->n_rated);
     double largest, score_before;
-    int64_t class_before, votes_before = row->n_rated < n_classes ? 0 : -1;
+    int64_t class_before, ratings_before = row->n_rated < n_classes ? 0 : -1;
     Orders orders = {unrated_rise(row, n_classes, share, &largest, &score_before, &class_before), 1, row->n_rated >= n_classes - 1};
     for (int64_t i = 0; i < row->n_rated; i++) {
         RatedClass *own = &rated[i];
         orders.same_order &= is_after(own->score, own->class_index, score_before, class_before);
-        orders.is_untied &= own->votes > votes_before;
+        orders.is_untied &= own->ratings > ratings_before;
         own->largest_before = largest;
         largest = own->score > largest ? own->score : largest;
         score_before = own->score;
         class_before = own->class_index;
-        votes_before = own->votes;
+        ratings_before = own->ratings;
     }
     /* Where the ratings step up, all scores from there on must exceed all scores before. */
     double smallest = 2.0;
     for (int64_t i = row->n_rated - 1; i >= 0; i--) {
         smallest = rated[i].score < smallest ? rated[i].score : smallest;
-        if (i == 0 || rated[i - 1].votes < rated[i].votes)
+        if (i == 0 || rated[i - 1].ratings < rated[i].ratings)
             orders.same_strict_order &= rated[i].largest_before < smallest;
     }
     return orders;
@@ -145,7 +145,7 @@ static void fill_label_distribution(Workspace *workspace, const Row *row)
     const int64_t n_classes = workspace->model.n_classes;
     double *share = workspace->share, w = row->weight;
     for (int64_t i = 0; i < row->n_rated; i++)
-        share[row->rated[i]] = (double)row->votes[i] / row->n_ratings;
+        share[row->rated[i]] = (double)row->ratings[i] / row->n_ratings;
     double gap = entropy_of_ratings(row) - row->entropy, distance = distance_to_ratings(row, n_classes, share);
     Orders orders = compare_orders(row, n_classes, share, workspace->rated);
     for (int64_t i = 0; i < row->n_rated; i++)
@@ -166,7 +166,7 @@ static void fill_label_distribution(Workspace *workspace, const Row *row)
     if (has_two) {
         double pairs = row->n_ratings * (row->n_ratings - 1.0), agreeing = 0.0;
         for (int64_t i = 0; i < row->n_rated; i++)
-            agreeing += (double)row->votes[i] * ((double)row->votes[i] - 1.0);
+            agreeing += (double)row->ratings[i] * ((double)row->ratings[i] - 1.0);
         record[DISTRIBUTION_DISAGREEMENT] += w * ((pairs - agreeing) / pairs);
     }
     double scaled = (gap / workspace->model.log_n_classes + 1.0) / 2.0;

@@ -25,10 +25,10 @@ typedef struct {
 static LabelRow label_row(const Row *row)
 {
     LabelRow result;
-    double n = row->n_ratings, squared_votes = 0.0;
+    double n = row->n_ratings, squared_ratings = 0.0;
     for (int64_t i = 0; i < row->n_rated; i++)
-        squared_votes += (double)row->votes[i] * (double)row->votes[i];
-    double share_squared = squared_votes / (n * n), cross = row->voted_probability / n;
+        squared_ratings += (double)row->ratings[i] * (double)row->ratings[i];
+    double share_squared = squared_ratings / (n * n), cross = row->rated_probability / n;
     double gap = share_squared - 2.0 * cross + row->squares;
     result.squared_gap = gap > 0.0 ? gap : 0.0;
     result.spread = 1.0 - share_squared;

@@ -26,7 +26,7 @@ static void add_table_hits(Table *table, int64_t place, const Row *row, const Hi
 {
     double *record = table->records + place * table->width;
     for (int policy = 0; policy < N_POLICIES; policy++)
-        record[TABLE_CORRECT + policy] += row->weight * hits->votes[policy];
+        record[TABLE_CORRECT + policy] += row->weight * hits->ratings[policy];
 }
 
 static void fill_replicate_tables(Workspace *workspace, const Row *row)
@@ -51,7 +51,7 @@ static void fill_replicate_classes(Workspace *workspace, const Row *row, const i
         add_table_score(table, class_place(workspace, row, k, position), row, row->probabilities[k]);
     for (int64_t i = 0; i < row->n_rated; i++) {
         int64_t k = row->rated[i];
-        Hits hits = hits_of(row, k, (double)row->votes[i]);
+        Hits hits = hits_of(row, k, (double)row->ratings[i]);
         add_table_hits(table, class_place(workspace, row, k, position), row, &hits);
     }
 }

@@ -46,10 +46,10 @@ static void take_logarithms(Tile *tile, int64_t n_classes)
     Lanes log_top = log_positive(top);
     for (int64_t k = 0; k < n_classes; k++) {
         LaneMask is_possible = tile->probability[k] > splat(0.0);
-        Lanes zed = log_positive(select_lanes(is_possible, tile->probability[k] / top, splat(1.0)));
+        Lanes logit = log_positive(select_lanes(is_possible, tile->probability[k] / top, splat(1.0)));
         tile->is_possible[k] = is_possible;
-        tile->zed[k] = zed;
-        tile->log_probability[k] = select_lanes(is_possible, zed + log_top, splat(0.0));
+        tile->logit[k] = logit;
+        tile->log_probability[k] = select_lanes(is_possible, logit + log_top, splat(0.0));
     }
 }
 
@@ -62,18 +62,18 @@ static void take_logits(Tile *tile, const Batch *batch, int64_t n_classes)
         for (int64_t k = 1; k < n_classes; k++)
             largest = logits[k] > largest ? logits[k] : largest;
         for (int64_t k = 0; k < n_classes; k++)
-            tile->zed[k][lane] = logits[k] - largest;
+            tile->logit[k][lane] = logits[k] - largest;
     }
     Lanes total = splat(0.0);
     for (int64_t k = 0; k < n_classes; k++) {
-        LaneMask is_possible = tile->zed[k] >= splat(-MASKED);
+        LaneMask is_possible = tile->logit[k] >= splat(-MASKED);
         tile->is_possible[k] = is_possible;
-        tile->zed[k] = select_lanes(is_possible, tile->zed[k], splat(0.0));
-        total += select_lanes(is_possible, exp_lanes(tile->zed[k]), splat(0.0));
+        tile->logit[k] = select_lanes(is_possible, tile->logit[k], splat(0.0));
+        total += select_lanes(is_possible, exp_lanes(tile->logit[k]), splat(0.0));
     }
     Lanes log_total = log_lanes(total);
     for (int64_t k = 0; k < n_classes; k++)
-        tile->log_probability[k] = select_lanes(tile->is_possible[k], tile->zed[k] - log_total, splat(0.0));
+        tile->log_probability[k] = select_lanes(tile->is_possible[k], tile->logit[k] - log_total, splat(0.0));
 }
 
 static void sum_entropy(Tile *tile, int64_t n_classes)
@@ -90,12 +90,12 @@ static void choose_majority(Row *row)
 {
     int64_t most = 0, n_most = 0;
     for (int64_t i = 0; i < row->n_rated; i++) {
-        if (row->votes[i] > most) {
-            most = row->votes[i];
+        if (row->ratings[i] > most) {
+            most = row->ratings[i];
             n_most = 0;
             row->majority = row->rated[i];
         }
-        n_most += row->votes[i] == most;
+        n_most += row->ratings[i] == most;
     }
     row->is_tied = n_most > 1;
 }
@@ -106,7 +106,7 @@ static void choose_single(Row *row, uint64_t prediction_hash)
     int64_t place = (int64_t)floor(uniform(mix(prediction_hash)) * row->n_ratings);
     row->single = -1;
     for (int64_t i = 0; i < row->n_rated && row->single < 0; i++) {
-        place -= row->votes[i];
+        place -= row->ratings[i];
         if (place < 0)
             row->single = row->rated[i];
     }
@@ -114,17 +114,17 @@ static void choose_single(Row *row, uint64_t prediction_hash)
 
 static void sum_ratings(Row *row, const Tile *tile, int lane)
 {
-    row->voted_probability = row->loss = row->n_impossible = 0.0;
+    row->rated_probability = row->loss = row->n_impossible = 0.0;
     row->top_hits = row->score_hits = (Hits){{0}};
     for (int64_t i = 0; i < row->n_rated; i++) {
         int64_t k = row->rated[i];
-        double votes = (double)row->votes[i];
-        row->voted_probability += votes * row->probabilities[k];
-        row->loss -= votes * tile->log_probability[k][lane];
+        double ratings = (double)row->ratings[i];
+        row->rated_probability += ratings * row->probabilities[k];
+        row->loss -= ratings * tile->log_probability[k][lane];
         if (!tile->is_possible[k][lane])
-            row->n_impossible += votes;
+            row->n_impossible += ratings;
         if (k == row->top_class)
-            row->top_hits = hits_of(row, k, votes);
+            row->top_hits = hits_of(row, k, ratings);
     }
 }
 
@@ -139,7 +139,7 @@ static void take_score(Row *row, int is_binary)
     row->score = row->probabilities[1];
     for (int64_t i = 0; i < row->n_rated; i++)
         if (row->rated[i] == 1)
-            row->score_hits = hits_of(row, 1, (double)row->votes[i]);
+            row->score_hits = hits_of(row, 1, (double)row->ratings[i]);
 }
 
 /* Complete a tile whose rows have their index, ratings, unit and weight. Lanes without a row repeat the first, with weight 0. */

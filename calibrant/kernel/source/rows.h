@@ -12,13 +12,13 @@
 
 /* Ratings of one class of a row under each policy, before the row's own weight; `Hits` in numpy. */
 typedef struct {
-    double votes[N_POLICIES];
+    double ratings[N_POLICIES];
 } Hits;
 
 typedef struct {
     int64_t index; /* in the batch; -1 for a lane without a row */
     int64_t n_rated;
-    const int64_t *rated, *votes; /* (n_rated,): classes with a rating, and their numbers of ratings */
+    const int64_t *rated, *ratings; /* (n_rated,): classes with a rating, and their numbers of ratings */
     double weight, n_ratings;
     double unit_size, unit_ratings; /* of the row's unit in the batch: labelled rows, and their ratings */
     int ends_unit, is_tied;
@@ -26,7 +26,7 @@ typedef struct {
     const double *probabilities; /* (n_classes,) */
     double confidence, score;
     double squares, cubes, entropy;
-    double voted_probability; /* sum over ratings of the probability of their class */
+    double rated_probability; /* sum over ratings of the probability of their class */
     double loss;              /* sum over ratings of positive probability of minus its logarithm */
     double n_impossible;      /* ratings of a class at probability 0 */
     Hits top_hits, score_hits;
@@ -37,15 +37,15 @@ typedef struct {
     Row rows[LANES];
     /* (n_classes,) each */
     Lanes *probability;
-    Lanes *zed;             /* relative logits, 0 where the probability is 0 */
+    Lanes *logit;             /* relative logits, 0 where the probability is 0 */
     LaneMask *is_possible;  /* probability is positive */
     Lanes *log_probability; /* 0 where the probability is 0 */
 } Tile;
 
 /* Ratings of a class under each policy. */
-static inline Hits hits_of(const Row *row, int64_t class_index, double votes)
+static inline Hits hits_of(const Row *row, int64_t class_index, double ratings)
 {
-    return (Hits){{votes, votes / row->n_ratings, row->majority == class_index, row->single == class_index}};
+    return (Hits){{ratings, ratings / row->n_ratings, row->majority == class_index, row->single == class_index}};
 }
 
 #endif

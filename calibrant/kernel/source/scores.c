@@ -34,11 +34,11 @@ static RowScores scores_of_class(const Row *row, const Tile *tile, int lane, int
 static RowScores scores_of_ratings(const Row *row)
 {
     double n = row->n_ratings, w = row->weight;
-    double brier = n * (row->squares + 1.0) - 2.0 * row->voted_probability;
+    double brier = n * (row->squares + 1.0) - 2.0 * row->rated_probability;
     return (RowScores){
         n,
         row->n_impossible,
-        {n * w, (n - row->n_impossible) * w, brier * w, row->loss * w, row->top_hits.votes[POOLED] * w},
+        {n * w, (n - row->n_impossible) * w, brier * w, row->loss * w, row->top_hits.ratings[POOLED] * w},
     };
 }
 

@@ -55,7 +55,7 @@ static StepMoments moments_at(const Moments *moments, int step)
 /* Weights of a tile's rows under one policy: of all ratings and of those at positive probability; and of the sum of their z. */
 typedef struct {
     int choice;
-    Lanes weight, all, finite, zed;
+    Lanes weight, all, finite, logit;
 } PolicyRows;
 
 static PolicyRows policy_rows(const Tile *tile, const Chosen *chosen, int policy)
@@ -63,7 +63,7 @@ static PolicyRows policy_rows(const Tile *tile, const Chosen *chosen, int policy
     int choice = CHOICE_OF_POLICY[policy];
     Lanes weight = policy_weight(tile, policy);
     return (PolicyRows){
-        choice, weight, weight * chosen->votes[choice], weight * chosen->possible_votes[choice], weight * chosen->zed[choice]};
+        choice, weight, weight * chosen->ratings[choice], weight * chosen->possible_ratings[choice], weight * chosen->logit[choice]};
 }
 
 /* Add the losses of a policy at one beta, and return the rows' derivatives of NLL and Brier score. */
@@ -74,9 +74,9 @@ static void add_losses_at(Curve *curve, double beta, const StepMoments *at, cons
     Lanes first = scale * chosen->first[own->choice][step], second = scale * chosen->second[own->choice][step];
     Lanes slope = first - power * at->mean;
     Lanes bend = second - splat(2.0) * at->mean * first + (at->mean * at->mean - at->variance) * power;
-    Lanes nll_d1 = own->finite * at->mean - own->zed;
+    Lanes nll_d1 = own->finite * at->mean - own->logit;
     Lanes brier_d1 = splat(2.0) * (own->all * at->squares_slope - slope);
-    curve->sums[NLL][policy][step] += own->finite * at->log_total - own->zed * splat(beta);
+    curve->sums[NLL][policy][step] += own->finite * at->log_total - own->logit * splat(beta);
     curve->sums[NLL_D1][policy][step] += nll_d1;
     curve->sums[NLL_D2][policy][step] += own->finite * at->variance;
     curve->sums[NLL_D1_SQUARED][policy][step] += nll_d1 * nll_d1;
@@ -116,7 +116,7 @@ static void count_rows(Curve *curve, const Tile *tile, const Chosen *chosen)
     curve->predictions += (double)tile->n;
     for (int policy = 0; policy < N_POLICIES; policy++) {
         int choice = CHOICE_OF_POLICY[policy];
-        Lanes impossible = chosen->votes[choice] - chosen->possible_votes[choice];
+        Lanes impossible = chosen->ratings[choice] - chosen->possible_ratings[choice];
         for (int lane = 0; lane < tile->n; lane++)
             curve->n_impossible[policy] += impossible[lane];
     }
@@ -145,8 +145,8 @@ static void add_tables(Workspace *workspace, const Lanes score[N_BETAS])
     Table *table = &workspace->tables[TEMPERATURE_TABLES];
     for (int64_t lane = 0; lane < workspace->tile.n; lane++) {
         const Row *row = &workspace->tile.rows[lane];
-        const double w = row->weight, pooled = w * row->n_ratings, *votes = row->score_hits.votes;
-        const Lanes sums[] = {{1.0, pooled, w, 0.0}, {0.0, w * votes[POOLED], w * votes[MEAN], w * votes[MAJORITY]}};
+        const double w = row->weight, pooled = w * row->n_ratings, *ratings = row->score_hits.ratings;
+        const Lanes sums[] = {{1.0, pooled, w, 0.0}, {0.0, w * ratings[POOLED], w * ratings[MEAN], w * ratings[MAJORITY]}};
         const Lanes by_score[] = {{0.0, 0.0, 0.0, pooled}, {w, 0.0, 0.0, 0.0}};
         for (int step = 0; step < N_BETAS; step++) {
             double own = score[step][lane];
@@ -155,7 +155,7 @@ static void add_tables(Workspace *workspace, const Lanes score[N_BETAS])
             Lanes *parts = (Lanes *)record;
             parts[0] += sums[0] + by_score[0] * splat(own);
             parts[1] += sums[1] + by_score[1] * splat(own);
-            record[2 * LANES] += w * votes[SINGLE];
+            record[2 * LANES] += w * ratings[SINGLE];
         }
     }
 }
@@ -181,7 +181,7 @@ static void count_unit_ratings(Workspace *workspace, const Row *row)
     UnitRatings *open = &workspace->unit_ratings;
     if (row->weight > 0.0) {
         int majority = row->majority == row->top_class, single = row->single == row->top_class;
-        int some = row->top_hits.votes[POOLED] > 0.0, others = row->top_hits.votes[POOLED] < row->n_ratings;
+        int some = row->top_hits.ratings[POOLED] > 0.0, others = row->top_hits.ratings[POOLED] < row->n_ratings;
         const int correct[N_POLICIES] = {some, some, majority, single}, incorrect[N_POLICIES] = {others, others, !majority, !single};
         open->has_weight = 1;
         for (int policy = 0; policy < N_POLICIES; policy++) {

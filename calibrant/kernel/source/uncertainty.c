@@ -34,7 +34,7 @@ static void fill_uncertainty(Workspace *workspace, const Row *row)
     record[UNCERTAINTY_CONFIDENCE_POOLED] += pooled * confidence;
     record[UNCERTAINTY_CONFIDENCE] += w * confidence;
     for (int policy = 0; policy < N_POLICIES; policy++)
-        record[UNCERTAINTY_CORRECT + policy] += w * row->top_hits.votes[policy];
+        record[UNCERTAINTY_CORRECT + policy] += w * row->top_hits.ratings[policy];
     record[UNCERTAINTY_NULL_VARIANCE_POOLED] += spread * (row->n_ratings * row->n_ratings);
     record[UNCERTAINTY_NULL_VARIANCE] += spread;
 }

@@ -52,12 +52,12 @@ static void fill_units(Workspace *workspace, const Row *row, int has_units)
     record[UNIT_LABELLED] += 1.0;
     record[UNIT_WEIGHT] += weight;
     record[UNIT_CONFIDENCE] += weight * row->score;
-    record[UNIT_CORRECT_MEAN] += weight * row->score_hits.votes[MEAN];
-    record[UNIT_CORRECT_MAJORITY] += weight * row->score_hits.votes[MAJORITY];
-    record[UNIT_CORRECT_SINGLE] += weight * row->score_hits.votes[SINGLE];
+    record[UNIT_CORRECT_MEAN] += weight * row->score_hits.ratings[MEAN];
+    record[UNIT_CORRECT_MAJORITY] += weight * row->score_hits.ratings[MAJORITY];
+    record[UNIT_CORRECT_SINGLE] += weight * row->score_hits.ratings[SINGLE];
     record[UNIT_WEIGHT_POOLED] += pooled;
     record[UNIT_CONFIDENCE_POOLED] += pooled * row->score;
-    record[UNIT_CORRECT_POOLED] += row->score_hits.votes[POOLED] / row->unit_ratings;
+    record[UNIT_CORRECT_POOLED] += row->score_hits.ratings[POOLED] / row->unit_ratings;
     if (!has_units) {
         record[UNIT_WEIGHT_SQUARED] += weight * weight;
         record[UNIT_WEIGHT_SQUARED_POOLED] += pooled * pooled;

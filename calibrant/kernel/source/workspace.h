@@ -52,7 +52,7 @@ typedef struct {
 
 /* A class with ratings, among those of one row sorted by their number. */
 typedef struct {
-    int64_t votes, class_index;
+    int64_t ratings, class_index;
     double score, largest_before; /* largest score of the classes sorted before it, those without ratings included */
 } RatedClass;
 
