@@ -39,7 +39,7 @@ class Ratings:
 
 
 @dataclass(frozen=True)
-class Checked:
+class BatchResult:
     """Result of checking columns: the valid rows as a batch, their places, and the first violations of the others."""
 
     batch: Batch
@@ -52,10 +52,10 @@ class Checked:
         """Number of invalid rows; `violations` has those of the first `MAX_STORED`."""
         return self.n_rows - self.batch.n
 
-    def keeping(self, good: NDArray[np.bool_], violations: list[Violation]) -> Checked:
+    def keeping(self, good: NDArray[np.bool_], violations: list[Violation]) -> BatchResult:
         """Return the rows marked in `good`; the others are invalid, too, because of `violations`."""
         selected = np.flatnonzero(good)
-        return Checked(
+        return BatchResult(
             self.batch.take(selected),
             (self.violations + violations)[:MAX_STORED],
             self.accepted_rows[selected],
@@ -191,7 +191,7 @@ class Batch:
         n_classes: int | None = None,
         class_names: Sequence[str] | None = None,
         partial: bool = False,
-    ) -> Checked:
+    ) -> BatchResult:
         """Check the columns of a `predictions` body and convert them to arrays.
 
         Parameters
@@ -204,7 +204,7 @@ class Batch:
 
         Returns
         -------
-        Checked
+        BatchResult
 
         Raises
         ------
@@ -228,7 +228,7 @@ class Batch:
             violations.reject()
         good = np.flatnonzero(~bad)
         valid = complete.take(good) if len(good) < complete.n else complete
-        return Checked(valid, violations.found, good, complete.n)
+        return BatchResult(valid, violations.found, good, complete.n)
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Batch:
         """Select predictions by index, keeping order and repeats. Boolean masks are accepted."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch import Batch, Checked
+from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.routing import MICROSECONDS, pane_start
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
@@ -29,7 +29,7 @@ MAX_ROWS_BY_ID = 50_000
 MAX_COUNTED = 100  # multiple of the limit of panes at which counting them stops
 
 
-def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool) -> Checked:
+def checked_batch(posted: ParsedBatch, config: ModelConfig | None, partial: bool) -> BatchResult:
     """Return the checked batch of posted columns; a model declares its task and classes."""
     expected: dict[str, Any] = {}
     if config is not None:
@@ -61,8 +61,8 @@ def reject_too_many(n_accepted: int, violations: list[Violation], n_rejected: in
 
 
 def rows_of_model(
-    checked: Checked, posted: ParsedBatch, config: ModelConfig, partial: bool
-) -> Checked:
+    checked: BatchResult, posted: ParsedBatch, config: ModelConfig, partial: bool
+) -> BatchResult:
     """Return the rows that the model accepts; a model that a first batch makes has no rules yet."""
     try:
         reject_unitless(checked, config)
@@ -71,7 +71,7 @@ def rows_of_model(
         raise error.each(posted.place) from error
 
 
-def reject_unitless(checked: Checked, config: ModelConfig) -> None:
+def reject_unitless(checked: BatchResult, config: ModelConfig) -> None:
     """Reject a segmentation batch that does not name the unit or case of its pixels."""
     if config.task == SEGMENTATION and checked.batch.unit_source not in ("unit", "case"):
         raise CalibrationInputError(
@@ -120,7 +120,7 @@ def undeclared_value(key: str, value: str, config: ModelConfig, pointer: str) ->
     return Violation(pointer, "undeclared_slice", detail)
 
 
-def without_undeclared(checked: Checked, config: ModelConfig, partial: bool) -> Checked:
+def without_undeclared(checked: BatchResult, config: ModelConfig, partial: bool) -> BatchResult:
     """Return the rows whose slices the model has declared; another row is a violation."""
     slices = checked.batch.slices or {}
     reject_undeclared(slices, config, "/slices")

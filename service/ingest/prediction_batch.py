@@ -1,6 +1,6 @@
 """A batch of predictions: checked columns to the entry of the stream."""
 
-from calibrant.core.batch import Batch, Checked
+from calibrant.core.batch import Batch, BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.value_checks import MAX_STORED, MAX_VIOLATIONS
 from calibrant_server.service.ingest.model_rules import (
@@ -50,7 +50,7 @@ def prediction_batch(
     )
 
 
-def reject_unlabelled(checked: Checked, posted: ParsedBatch, partial: bool) -> Checked:
+def reject_unlabelled(checked: BatchResult, posted: ParsedBatch, partial: bool) -> BatchResult:
     """Return the rows with labels, or with ids by which labels can come; another row is a violation."""
     missing = checked.batch.row_total == 0
     if checked.batch.ids is not None or not missing.any():
@@ -81,7 +81,7 @@ def config_for(batch: Batch, context: IngestContext) -> ModelConfig:
 
 
 def _check_panes(
-    checked: Checked, config: ModelConfig, posted: ParsedBatch, context: IngestContext
+    checked: BatchResult, config: ModelConfig, posted: ParsedBatch, context: IngestContext
 ) -> None:
     try:
         check_panes(checked.batch, config, context.received_at, context.limits)
@@ -89,7 +89,7 @@ def _check_panes(
         raise error.each(lambda found: posted.place(_as_sent(found, checked))) from error
 
 
-def _as_sent(violation: Violation, checked: Checked) -> Violation:
+def _as_sent(violation: Violation, checked: BatchResult) -> Violation:
     """Return a violation of an accepted row under the number that the row had when it was sent."""
     head, _, row = violation.pointer.rpartition("/")
     if not row.isdigit():

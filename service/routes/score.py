@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
-from calibrant.core.batch import Checked
+from calibrant.core.batch import BatchResult
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.labels import named_raters
 from calibrant.metrics import DEFAULT_METRICS, requested
@@ -277,7 +277,7 @@ def scored(body: Body, params: dict[str, Any], settings: Settings, query: ScoreP
     return orjson.dumps({**scores, **rejected}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _raters(posted: ParsedBatch, names: Any, checked: Checked) -> dict[str, Any] | None:
+def _raters(posted: ParsedBatch, names: Any, checked: BatchResult) -> dict[str, Any] | None:
     """Return the classes of each named rater for the scored rows; None if no rater is named."""
     if names is None:
         return None

@@ -64,12 +64,11 @@ class CohortResult:
 
 def cohort_result_of(detector: Detector, cohort: DetectorCohort, threshold: float) -> CohortResult:
     """Return the result of a cohort for a detector that has just processed it."""
-    state = detector.state
-    has_evidence = state is not None and state.n_cohorts > 0
+    state = detector.evidence
     return CohortResult(
         cohort.start_s,
-        state.log_mixed_evidence if state is not None and has_evidence else float("nan"),
-        state.log_mixed_sr if state is not None and has_evidence else float("nan"),
+        float("nan") if state is None else state.log_mixed_evidence,
+        float("nan") if state is None else state.log_mixed_sr,
         float(np.log(threshold)),
         cohort.table,
         cohort.coverage,

@@ -98,6 +98,11 @@ class Detector:
         return self.last is None or start_s > self.last
 
     @property
+    def evidence(self) -> DetectorState | None:
+        """The state once a cohort has been processed; None before."""
+        return self.state if self.state is not None and self.state.n_cohorts > 0 else None
+
+    @property
     def in_alarm(self) -> bool:
         """Whether its alarm is raised and not acknowledged."""
         return self.state is not None and self.state.alarmed_at is not None

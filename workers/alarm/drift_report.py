@@ -158,13 +158,12 @@ def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]
 
 
 def _line(detector: Detector, alarm: AlarmView, settings: AlarmSettings) -> dict[str, Any]:
-    state = detector.state
-    has_evidence = state is not None and state.n_cohorts > 0
+    state = detector.evidence
     return {
         "in_alarm": detector.in_alarm,
         "n_units": detector.baseline.n_units,
-        "evidence_log10": log10_of(state.log_mixed_evidence) if state and has_evidence else None,
-        "sr_log10": log10_of(state.log_mixed_sr) if state and has_evidence else None,
+        "evidence_log10": None if state is None else log10_of(state.log_mixed_evidence),
+        "sr_log10": None if state is None else log10_of(state.log_mixed_sr),
         "threshold": settings.threshold(n_requested(alarm.detectors, settings)),
         "alarm": detector.episode,
     }
