@@ -24,7 +24,7 @@ from scipy.special import gammaln, log_softmax, psi
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators.form import probabilities_of
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
@@ -86,7 +86,7 @@ class Ratings:
 
     def concentration(self, temperature: float, penalty: float = 0.0) -> Concentration:
         profile = Pane(PaneSpec("multiclass", self.counts.shape[1]))["concentration"]
-        profile.fill(Filling(self.batch(temperature)))
+        profile.fill(BatchSums(self.batch(temperature)))
         return fit_concentration(profile, penalty)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.run import Benchmark, Case
 from calibrant import Batch, Histogram, Pane, PaneSpec
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.segmentation.case_report import cases_of
@@ -55,7 +55,7 @@ def prepare() -> list[Case]:
     labels = (rows.cumsum(axis=1) > rng.random(N_ROWS)[:, None]).argmax(axis=1)
     columns = {"probabilities": rows, "labels": labels, "cases": ["case"] * N_ROWS}
     batch = Batch.from_columns(columns, task="segmentation", n_classes=N_CLASSES).batch
-    filling = Filling(batch)
+    batch_sums = BatchSums(batch)
     fine = ConfidenceHistogram.of_batch(batch)
     one_hot = np.eye(N_CLASSES)[labels]
 
@@ -71,7 +71,7 @@ def prepare() -> list[Case]:
         Case("the same: answer, hard bins", lambda: response(one, "hard")),
         Case("the same: answer, soft bins", lambda: response(one, "soft")),
         Case("fifty such cases: answer", lambda: response(many, "hard")),
-        Case(f"{N_ROWS} rows: fill a case", lambda: Pane(SPEC)["cases"].fill(filling)),
+        Case(f"{N_ROWS} rows: fill a case", lambda: Pane(SPEC)["cases"].fill(batch_sums)),
         Case(f"{N_ROWS} rows: confidence histogram", lambda: ConfidenceHistogram.of_batch(batch)),
         Case("errors of a confidence histogram", lambda: calibration_errors(fine)),
         Case(f"{N_ROWS} rows: soft loss and gradient", lambda: l1_ace_loss(rows, one_hot)),

@@ -24,7 +24,7 @@ def batch_of(rows: int, classes: int) -> Batch:
     return Batch.from_columns(columns, task="multiclass", n_classes=classes).batch
 
 
-def filling(rows: int, classes: int, *, by_numpy: bool) -> Callable[[], None]:
+def batch_sums(rows: int, classes: int, *, by_numpy: bool) -> Callable[[], None]:
     """Return a call that fills a pane that exists, as an engine's pane or a library's window does."""
     columns = batch_of(rows, classes)
     pane = Pane(PaneSpec("multiclass", classes))
@@ -47,8 +47,8 @@ def prepare() -> list[Case]:
     for rows, classes in SHAPES:
         shape = f"{rows:,} rows, {classes:,} classes"
         cases += [
-            Case(f"{shape}, {status()}", filling(rows, classes, by_numpy=False), rows),
-            Case(f"{shape}, numpy", filling(rows, classes, by_numpy=True), rows),
+            Case(f"{shape}, {status()}", batch_sums(rows, classes, by_numpy=False), rows),
+            Case(f"{shape}, numpy", batch_sums(rows, classes, by_numpy=True), rows),
         ]
     return cases
 

@@ -80,8 +80,8 @@ def raters_compared(
     view: View, slugs: Sequence[str], raters: Mapping[str, NDArray[np.int64]]
 ) -> dict[str, Any]:
     """Each metric under every label policy and of each named rater separately, with the rate at which raters differ."""
-    assert view.filling is not None
-    batch, pane_query = view.filling.complete_batch, view.pane_query
+    assert view.batch_sums is not None
+    batch, pane_query = view.batch_sums.complete_batch, view.pane_query
     differ = disagreement(batch.label_counts[batch.row_total > 1])
     found = {
         each.key: {

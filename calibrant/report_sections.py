@@ -188,8 +188,8 @@ def _uncertainty(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _batch(view: View) -> Any:
-    assert view.filling is not None
-    return view.filling.complete_batch
+    assert view.batch_sums is not None
+    return view.batch_sums.complete_batch
 
 
 SECTIONS: dict[str, Section] = {

@@ -6,7 +6,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cells import empty_cells, fill_cells, ranges_of_cells
 from calibrant.accumulators.ranges import Ranges, grid_edges
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.spec import PaneSpec
 
 
@@ -25,15 +25,15 @@ class AllLabelCells(Accumulator):
     def ranges(self) -> dict[str, Ranges]:
         return {"cells": ranges_of_cells(self.spec.n_classes, grid_edges(self.spec.class_grid))}
 
-    def fill(self, filling: Filling) -> None:
-        place = self.spec.class_grid.locate(filling.columns)
-        correct_ratings = filling.correct_ratings
+    def fill(self, batch_sums: BatchSums) -> None:
+        place = self.spec.class_grid.locate(batch_sums.columns)
+        correct_ratings = batch_sums.correct_ratings
         correct_place = place[correct_ratings.class_index, correct_ratings.row]
         fill_cells(
             self.blocks["cells"],
-            filling,
+            batch_sums,
             place.ravel(),
-            filling.columns.ravel(),
+            batch_sums.columns.ravel(),
             correct_ratings,
             correct_place,
         )

@@ -11,7 +11,7 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.core.array_memory import stored_bytes
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.spec import PaneSpec
 
@@ -53,8 +53,8 @@ class Accumulator:
         """Return its blocks, empty."""
         raise NotImplementedError(f"{type(self).__name__} must return its blocks")
 
-    def fill(self, filling: Filling) -> None:
-        """Add a batch. `filling.batch` has at least one labelled prediction, or `filling.n` is 0."""
+    def fill(self, batch_sums: BatchSums) -> None:
+        """Add a batch. `batch_sums.batch` has at least one labelled prediction, or `batch_sums.n` is 0."""
         raise NotImplementedError(f"{type(self).__name__} must fill its blocks")
 
     def ranges(self) -> dict[str, Ranges]:
@@ -197,6 +197,6 @@ class Accumulator:
 def fill_all(parts: Sequence[Accumulator], batch: Batch) -> None:
     """Add a batch to accumulators, which share what several of them need."""
     if parts:
-        filling = Filling(batch)
+        batch_sums = BatchSums(batch)
         for part in parts:
-            part.fill(filling)
+            part.fill(batch_sums)

@@ -21,7 +21,7 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.accumulators.sparse import SparseBlock
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import hash_names
 from calibrant.core.histogram import Histogram
 from calibrant.core.label_policies import POLICIES
@@ -107,8 +107,8 @@ class Cases(Accumulator):
         n_stored = len(self.names)
         return {"n": n_stored << self.halvings, "kept": n_stored, "estimated": self.halvings > 0}
 
-    def fill(self, filling: Filling) -> None:
-        self._add(case_tables(filling, self.layout), {}, 1)
+    def fill(self, batch_sums: BatchSums) -> None:
+        self._add(case_tables(batch_sums, self.layout), {}, 1)
 
     def add_histogram(self, histogram: Histogram) -> None:
         """Add a class's plain histogram to its case, or subtract it if it is negated."""

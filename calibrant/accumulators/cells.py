@@ -23,7 +23,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.batch_sums import CorrectRatings, Filling
+from calibrant.core.batch_sums import BatchSums, CorrectRatings
 
 COUNTS = ("predictions", "ratings")
 SUMS = (
@@ -78,7 +78,7 @@ def ranges_of_cells(tables: int, edges: Edges) -> Ranges:
 
 def fill_cells(
     block: Block,
-    filling: Filling,
+    batch_sums: BatchSums,
     place: Ints,
     score: Floats,
     correct_ratings: CorrectRatings,
@@ -103,11 +103,11 @@ def fill_cells(
     spread_score = score * (1.0 - score)
     sums = block.sums
     block.counts[0] += n
-    constant = filling.constant_ratings
+    constant = batch_sums.constant_ratings
     if constant is not None:
         confidence = total(score)
         variance = total(
-            spread_score * spread(filling.unit_size) if filling.has_units else spread_score
+            spread_score * spread(batch_sums.unit_size) if batch_sums.has_units else spread_score
         )
         block.counts[1] += constant * n
         _add(sums, "weight_pooled", constant * n)
@@ -119,9 +119,9 @@ def fill_cells(
         _add(sums, "null_variance_pooled", constant**2 * variance)
         _add(sums, "null_variance", variance)
     else:
-        weight = spread(filling.weights)
-        ratings = spread(filling.n_ratings.astype(np.float64))
-        dependent = spread(filling.unit_size) * weight**2 * spread_score
+        weight = spread(batch_sums.weights)
+        ratings = spread(batch_sums.n_ratings.astype(np.float64))
+        dependent = spread(batch_sums.unit_size) * weight**2 * spread_score
         block.counts[1] += total(ratings).astype(np.int64)
         _add(sums, "weight_pooled", total(weight * ratings))
         _add(sums, "weight", total(weight))
@@ -131,13 +131,13 @@ def fill_cells(
         _add(sums, "weight_squared", total(weight**2))
         _add(sums, "null_variance_pooled", total(dependent * ratings**2))
         _add(sums, "null_variance", total(dependent))
-    _fill_correct(sums, filling, correct_ratings, correct_place, size)
+    _fill_correct(sums, batch_sums, correct_ratings, correct_place, size)
 
 
 def _fill_correct(
-    sums: Floats, filling: Filling, correct_ratings: CorrectRatings, place: Ints, size: int
+    sums: Floats, batch_sums: BatchSums, correct_ratings: CorrectRatings, place: Ints, size: int
 ) -> None:
-    weight = filling.weights[correct_ratings.row]
+    weight = batch_sums.weights[correct_ratings.row]
     columns = {
         "correct_pooled": weight * correct_ratings.ratings,
         "correct_mean": weight * correct_ratings.share,
@@ -163,9 +163,14 @@ class OneTable(Accumulator):
         return {"cells": ranges_of_cells(1, grid_edges(self.spec.top_grid))}
 
     def _fill_scores(
-        self, filling: Filling, score: Floats, correct_ratings: CorrectRatings
+        self, batch_sums: BatchSums, score: Floats, correct_ratings: CorrectRatings
     ) -> None:
         place = self.spec.top_grid.locate(score)
         fill_cells(
-            self.blocks["cells"], filling, place, score, correct_ratings, place[correct_ratings.row]
+            self.blocks["cells"],
+            batch_sums,
+            place,
+            score,
+            correct_ratings,
+            place[correct_ratings.row],
         )

@@ -8,7 +8,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.cells import empty_cells, fill_cells, ranges_of_cells
 from calibrant.accumulators.ranges import Ranges, grid_edges
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.spec import PaneSpec
 
 
@@ -33,24 +33,24 @@ class ClassCells(Accumulator):
             )
         }
 
-    def fill(self, filling: Filling) -> None:
+    def fill(self, batch_sums: BatchSums) -> None:
         stored = np.array(self.spec.stored_classes)
         is_complete = self.spec.keeps_all_classes
-        scores = filling.columns if is_complete else filling.columns[stored]
+        scores = batch_sums.columns if is_complete else batch_sums.columns[stored]
         grid = self.spec.class_grid
-        place = filling.places(grid) if is_complete else grid.locate(scores)
+        place = batch_sums.places(grid) if is_complete else grid.locate(scores)
         place = place + grid.n_positions * np.arange(len(stored))[:, None]
         slot = np.full(self.spec.n_classes, -1)
         slot[stored] = np.arange(len(stored))
         correct_ratings = (
-            filling.correct_ratings
+            batch_sums.correct_ratings
             if is_complete
-            else filling.correct_ratings.where(slot[filling.correct_ratings.class_index] >= 0)
+            else batch_sums.correct_ratings.where(slot[batch_sums.correct_ratings.class_index] >= 0)
         )
         correct_place = place[slot[correct_ratings.class_index], correct_ratings.row]
         fill_cells(
             self.blocks["cells"],
-            filling,
+            batch_sums,
             place.ravel(),
             scores.ravel(),
             correct_ratings,

@@ -24,7 +24,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 
 OCTAVES = (-8, 12)
 LOG_CONCENTRATIONS = np.log(2.0) * np.arange(OCTAVES[0], OCTAVES[1] + 1)
@@ -66,13 +66,13 @@ class ConcentrationProfile(Accumulator):
         few = {"n_zero_probability": within("predictions")}
         return {"profile": Ranges(COUNTS, SUMS, RANGES, few, {"predictions": "several"}, each=True)}
 
-    def fill(self, filling: Filling) -> None:
-        several = filling.n_ratings > 1
+    def fill(self, batch_sums: BatchSums) -> None:
+        several = batch_sums.n_ratings > 1
         if not several.any():
             return
-        correct_ratings, block = filling.correct_ratings, self.blocks["profile"]
-        never = np.isinf(filling.log_probability)
-        impossible = np.bincount(correct_ratings.row[never], minlength=filling.n) > 0
+        correct_ratings, block = batch_sums.correct_ratings, self.blocks["profile"]
+        never = np.isinf(batch_sums.log_probability)
+        impossible = np.bincount(correct_ratings.row[never], minlength=batch_sums.n) > 0
         block.counts[0] += int(several.sum())
         block.counts[1] += int((several & impossible).sum())
         chosen = several & ~impossible
@@ -85,14 +85,14 @@ class ConcentrationProfile(Accumulator):
             number[correct_ratings.row[is_used]],
             correct_ratings.ratings[is_used].astype(np.int64),
         )
-        log_probability = filling.log_probability[is_used]
-        by_unit = np.zeros((filling.n_units, N_POINTS)) if filling.has_units else None
+        log_probability = batch_sums.log_probability[is_used]
+        by_unit = np.zeros((batch_sums.n_units, N_POINTS)) if batch_sums.has_units else None
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
             part = slice(*np.searchsorted(row, [start, start + _CHUNK]))
-            weight = filling.weights[chunk]
+            weight = batch_sums.weights[chunk]
             loss = _losses(
-                filling.n_ratings[chunk],
+                batch_sums.n_ratings[chunk],
                 weight,
                 row[part] - start,
                 own_ratings[part],
@@ -107,7 +107,7 @@ class ConcentrationProfile(Accumulator):
             if by_unit is None:
                 block.sums[5] += np.einsum("na,na->a", gradient, gradient)
             else:
-                np.add.at(by_unit, filling.unit_index[chunk], gradient)
+                np.add.at(by_unit, batch_sums.unit_index[chunk], gradient)
         if by_unit is not None:
             block.sums[5] += np.einsum("ua,ua->a", by_unit, by_unit)
 

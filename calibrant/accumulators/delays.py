@@ -13,7 +13,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 
 A_DOUBLING = 8
 DELAY_BINS = 256
@@ -50,9 +50,9 @@ class Delays(Accumulator):
     def shares(self) -> dict[str, tuple[float, str]]:
         return {"predictions": (self.n, "n_labelled")}
 
-    def fill(self, filling: Filling) -> None:
-        delays = filling.batch.delays
-        if delays is None or not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        delays = batch_sums.batch.delays
+        if delays is None or not batch_sums.n:
             return
         known = delays[delays != UNKNOWN]
         if len(known):

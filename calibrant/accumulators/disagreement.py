@@ -23,7 +23,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.batch_sums import N_REPLICATES, Filling
+from calibrant.core.batch_sums import N_REPLICATES, BatchSums
 from calibrant.core.grid import Grid, equal_width_bin
 from calibrant.raters.label_rows import LabelRows, label_rows
 
@@ -86,18 +86,20 @@ class Disagreement(Accumulator):
             "replicates": Ranges(COUNTS, REPLICATE_SUMS, few, totals=totals, edges=bins),
         }
 
-    def fill(self, filling: Filling) -> None:
-        if not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        if not batch_sums.n:
             return
-        rows = label_rows(filling)
+        rows = label_rows(batch_sums)
         several = rows.several
         if not several.any():
             return
-        columns = _moments(rows, filling.weights)[:, several]
+        columns = _moments(rows, batch_sums.weights)[:, several]
         # A row may miss a sum of one by 1e-9, and its disagreement then misses [0, 1]. Only its cell is bounded.
         score = np.clip(rows.predicted[several], 0.0, 1.0)
         _fill(self.blocks["cells"], DISAGREEMENT_GRID.locate(score), columns)
-        place = filling.replicate[several] * REPLICATE_BINS + equal_width_bin(score, REPLICATE_BINS)
+        place = batch_sums.replicate[several] * REPLICATE_BINS + equal_width_bin(
+            score, REPLICATE_BINS
+        )
         _fill(self.blocks["replicates"], place, columns[: len(REPLICATE_SUMS)])
 
 

@@ -14,7 +14,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.histogram import Histogram, grid_cells, is_key
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack
@@ -41,7 +41,7 @@ class Histograms(Accumulator):
     def zero(self) -> dict[str, Block]:
         return {}
 
-    def fill(self, filling: Filling) -> None:
+    def fill(self, batch_sums: BatchSums) -> None:
         """Do nothing: predictions go to other accumulators."""
 
     def ranges(self) -> dict[str, Ranges]:

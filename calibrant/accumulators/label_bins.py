@@ -21,7 +21,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import Grid
 from calibrant.core.spec import PaneSpec
 
@@ -82,38 +82,38 @@ class LabelBins(Accumulator):
             )
         }
 
-    def fill(self, filling: Filling) -> None:
-        if not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        if not batch_sums.n:
             return
         block = self.blocks["bins"]
         start = LABEL_GRID.n_positions * np.arange(self.spec.n_classes)[:, None]
-        place = self._positions(filling) + start
+        place = self._positions(batch_sums) + start
         count = np.bincount(place.ravel(), minlength=block.size)
         block.counts[0] += count
-        constant = filling.constant_ratings
+        constant = batch_sums.constant_ratings
         if constant is not None:
             block.sums[_AT["ratings_squared"]] += constant**2 * count
         else:
-            ratings = (filling.weights * filling.n_ratings) ** 2
+            ratings = (batch_sums.weights * batch_sums.n_ratings) ** 2
             _add(block, "ratings_squared", place, np.broadcast_to(ratings, place.shape))
-        self._fill_moments(block, filling, place)
-        one = filling.n_ratings == 1
+        self._fill_moments(block, batch_sums, place)
+        one = batch_sums.n_ratings == 1
         if one.any():
-            self._fill_one_rating(block, filling, place, one)
+            self._fill_one_rating(block, batch_sums, place, one)
 
-    def _positions(self, filling: Filling) -> Ints:
+    def _positions(self, batch_sums: BatchSums) -> Ints:
         """Return the position of every class's probability, from the finer grid where it has these cells."""
         fine = self.spec.class_grid
         if fine.cells % LABEL_GRID.cells:
-            return LABEL_GRID.locate(filling.columns)
-        return np.take(fine.on(LABEL_GRID), filling.places(fine))
+            return LABEL_GRID.locate(batch_sums.columns)
+        return np.take(fine.on(LABEL_GRID), batch_sums.places(fine))
 
-    def _fill_moments(self, block: Block, filling: Filling, place: Ints) -> None:
-        correct_ratings = filling.correct_ratings
+    def _fill_moments(self, block: Block, batch_sums: BatchSums, place: Ints) -> None:
+        correct_ratings = batch_sums.correct_ratings
         at = place[correct_ratings.class_index, correct_ratings.row]
-        score = filling.columns[correct_ratings.class_index, correct_ratings.row]
-        square = filling.weights**2
-        ratings = square * filling.n_ratings.astype(np.float64) ** 2
+        score = batch_sums.columns[correct_ratings.class_index, correct_ratings.row]
+        square = batch_sums.weights**2
+        ratings = square * batch_sums.n_ratings.astype(np.float64) ** 2
         of_correct = ratings[correct_ratings.row]
         _add(block, "correct_ratings_squared", at, of_correct * correct_ratings.share)
         _add(
@@ -122,25 +122,25 @@ class LabelBins(Accumulator):
             at,
             square[correct_ratings.row] * correct_ratings.ratings**2,
         )
-        spread = square * filling.columns
+        spread = square * batch_sums.columns
         share = square[correct_ratings.row] * correct_ratings.share
         _add(block, "residual", place, -spread)
         _add(block, "residual", at, share)
-        _add(block, "residual_squared", place, spread * filling.columns)
+        _add(block, "residual_squared", place, spread * batch_sums.columns)
         _add(block, "residual_squared", at, share * (correct_ratings.share - 2.0 * score))
 
     def _fill_one_rating(
-        self, block: Block, filling: Filling, place: Ints, one: NDArray[np.bool_]
+        self, block: Block, batch_sums: BatchSums, place: Ints, one: NDArray[np.bool_]
     ) -> None:
-        correct_ratings = filling.correct_ratings.where(one[filling.correct_ratings.row])
-        at, weight, score = place[:, one], filling.weights[one], filling.columns[:, one]
+        correct_ratings = batch_sums.correct_ratings.where(one[batch_sums.correct_ratings.row])
+        at, weight, score = place[:, one], batch_sums.weights[one], batch_sums.columns[:, one]
         of_correct, correct_at = (
-            filling.weights[correct_ratings.row],
+            batch_sums.weights[correct_ratings.row],
             place[correct_ratings.class_index, correct_ratings.row],
         )
         count = np.bincount(at.ravel(), minlength=block.size)
         block.counts[1] += count
-        if filling.batch.weights is None:
+        if batch_sums.batch.weights is None:
             block.sums[_AT["one_weight"]] += count
             block.sums[_AT["one_weight_squared"]] += count
         else:

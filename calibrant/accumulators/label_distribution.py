@@ -10,7 +10,7 @@ import numpy as np
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges, weight_of, within
-from calibrant.core.batch_sums import N_REPLICATES, Filling
+from calibrant.core.batch_sums import N_REPLICATES, BatchSums
 from calibrant.core.grid import derived_bin, equal_width_bin
 from calibrant.raters.label_distribution import Comparisons, compare
 
@@ -71,14 +71,14 @@ class LabelDistributions(Accumulator):
         sums = Ranges(COUNTS, SUMS, RANGES | gaps, few, totals)
         return {"sums": sums, "entropy_gap": histogram, "distance": histogram}
 
-    def fill(self, filling: Filling) -> None:
+    def fill(self, batch_sums: BatchSums) -> None:
         rows = max(256, _CHUNK // self.spec.n_classes)
-        for start in range(0, filling.n, rows):
-            part = slice(start, min(start + rows, filling.n))
-            self._add(filling, part, compare_rows(filling, part))
+        for start in range(0, batch_sums.n, rows):
+            part = slice(start, min(start + rows, batch_sums.n))
+            self._add(batch_sums, part, compare_rows(batch_sums, part))
 
-    def _add(self, filling: Filling, part: slice, found: Comparisons) -> None:
-        place, weight = filling.replicate[part], filling.weights[part]
+    def _add(self, batch_sums: BatchSums, part: slice, found: Comparisons) -> None:
+        place, weight = batch_sums.replicate[part], batch_sums.weights[part]
         two = np.isfinite(found.disagreement)
         block = self.blocks["sums"]
         for i, chosen in enumerate((np.ones(len(place)), found.untied, two)):
@@ -106,15 +106,15 @@ class LabelDistributions(Accumulator):
             self.blocks[name].sums[0] += np.bincount(bins, weight, HISTOGRAM_BINS)
 
 
-def compare_rows(filling: Filling, part: slice) -> Comparisons:
+def compare_rows(batch_sums: BatchSums, part: slice) -> Comparisons:
     """Compare some labelled rows with their ratings."""
-    ratings = filling.batch.ratings
+    ratings = batch_sums.batch.ratings
     first, last = np.searchsorted(ratings.row, [part.start, part.stop])
-    counts = np.zeros((filling.batch.n_classes, part.stop - part.start), np.int64)
+    counts = np.zeros((batch_sums.batch.n_classes, part.stop - part.start), np.int64)
     counts[ratings.class_index[first:last], ratings.row[first:last] - part.start] = ratings.count[
         first:last
     ]
-    return compare(filling.columns[:, part].T, counts.T, filling.entropy[part])
+    return compare(batch_sums.columns[:, part].T, counts.T, batch_sums.entropy[part])
 
 
 ACCUMULATOR = LabelDistributions

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MAX_COUNT, Ranges, weight_of, within
-from calibrant.core.batch_sums import N_REPLICATES, Filling
+from calibrant.core.batch_sums import N_REPLICATES, BatchSums
 from calibrant.raters.label_rows import label_rows
 
 COUNTS = ("predictions", "ratings")
@@ -47,21 +47,21 @@ class LabelUncertainty(Accumulator):
             )
         }
 
-    def fill(self, filling: Filling) -> None:
-        if not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        if not batch_sums.n:
             return
-        block, rows = self.blocks["sums"], label_rows(filling)
-        place = 2 * filling.replicate + rows.several
+        block, rows = self.blocks["sums"], label_rows(batch_sums)
+        place = 2 * batch_sums.replicate + rows.several
         block.counts[0] += np.bincount(place, minlength=block.size)
         block.counts[1] += np.bincount(place, rows.n_ratings, block.size).astype(np.int64)
         columns = (
-            np.ones(filling.n),
+            np.ones(batch_sums.n),
             rows.squared_gap,
             rows.spread,
             rows.correction,
             rows.disagreement_loss,
         )
-        weights = (filling.weights, filling.weights * rows.n_ratings)
+        weights = (batch_sums.weights, batch_sums.weights * rows.n_ratings)
         for i, weight in enumerate(weights):
             for j, column in enumerate(columns):
                 block.sums[i * len(MOMENTS) + j] += np.bincount(place, weight * column, block.size)

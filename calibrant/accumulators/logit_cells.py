@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.block import Counts, Sums
 from calibrant.accumulators.ranges import MASS, Range, Ranges, within
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.distinct import distinct
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.logits import relative_logits
@@ -182,9 +182,9 @@ class LogitRows:
     columns: list[Floats]
 
 
-def logit_rows(filling: Filling) -> LogitRows:
+def logit_rows(batch_sums: BatchSums) -> LogitRows:
     """Return the cells and columns of a batch that was sent as logits of two classes."""
-    logits = filling.batch.scores
+    logits = batch_sums.batch.scores
     is_masked = np.isneginf(relative_logits(logits, axis=1))
     masked = np.logical_or(*is_masked.T)
     is_outside = np.logical_or(*(np.abs(logits) > MAX_LOGIT).T) & ~masked
@@ -196,18 +196,18 @@ def logit_rows(filling: Filling) -> LogitRows:
     place = (index[0] + _HALF) * _ROW + index[1] + _HALF
     place = np.where(masked[stored], MASKED_PLACE + is_masked[stored, 1], place)
     offset[:, masked[stored]] = 0.0
-    return LogitRows(stored, is_outside, place, list(_columns(filling, stored, offset)))
+    return LogitRows(stored, is_outside, place, list(_columns(batch_sums, stored, offset)))
 
 
-def _columns(filling: Filling, stored: NDArray[np.bool_], offset: Floats) -> Iterator[Floats]:
-    (x, y), same = offset, filling.constant_ratings == 1
-    weight = filling.weights[stored]
-    pooled = weight if same else weight * filling.n_ratings[stored]
+def _columns(batch_sums: BatchSums, stored: NDArray[np.bool_], offset: Floats) -> Iterator[Floats]:
+    (x, y), same = offset, batch_sums.constant_ratings == 1
+    weight = batch_sums.weights[stored]
+    pooled = weight if same else weight * batch_sums.n_ratings[stored]
     moments = [[each, each * x, each * y, each * x * x, each * x * y, each * y * y]
                for each in ((weight,) if same else (pooled, weight))]  # fmt: skip
     yield from moments[0]
     yield from moments[-1]
-    correct_ratings = filling.positive_correct
+    correct_ratings = batch_sums.positive_correct
     shares = (
         correct_ratings.ratings,
         correct_ratings.share,
@@ -217,8 +217,8 @@ def _columns(filling: Filling, stored: NDArray[np.bool_], offset: Floats) -> Ite
     right: list[Floats] = []
     for share in shares:
         if not (same and right):
-            of_correct = filling.weights[correct_ratings.row] * share
-            sums = np.bincount(correct_ratings.row, of_correct, filling.n).astype(np.float64)[
+            of_correct = batch_sums.weights[correct_ratings.row] * share
+            sums = np.bincount(correct_ratings.row, of_correct, batch_sums.n).astype(np.float64)[
                 stored
             ]
             right = [sums, sums * x, sums * y]

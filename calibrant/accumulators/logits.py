@@ -26,7 +26,7 @@ from calibrant.accumulators.logit_cells import (
     table_of,
 )
 from calibrant.accumulators.ranges import Ranges
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import hash_names
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.spec import PaneSpec
@@ -94,18 +94,18 @@ class Logits(Accumulator):
         """Return the number of labelled predictions in cells, outside and without logits."""
         return dict(zip(ROWS, self.blocks["rows"].counts[0].tolist(), strict=True))
 
-    def fill(self, filling: Filling) -> None:
-        if not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        if not batch_sums.n:
             return
         rows = self.blocks["rows"].counts[0]
-        if not filling.batch.is_logits:
-            rows[2] += filling.n
+        if not batch_sums.batch.is_logits:
+            rows[2] += batch_sums.n
             return
-        found = logit_rows(filling)
+        found = logit_rows(batch_sums)
         rows[:2] += (len(found.place), int(found.is_outside.sum()))
         if not len(found.place):
             return
-        case, names = _cases_of(filling, found.is_stored)
+        case, names = _cases_of(batch_sums, found.is_stored)
         tables = {}
         for i, name in enumerate(names):
             own = np.flatnonzero(case == i) if len(names) > 1 else slice(None)
@@ -237,9 +237,11 @@ class Logits(Accumulator):
         self._name_blocks()
 
 
-def _cases_of(filling: Filling, stored: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[str]]:
+def _cases_of(
+    batch_sums: BatchSums, stored: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], list[str]]:
     """Return the place of each stored row's case among the names; rows without a case have the name ""."""
-    cases = filling.batch.cases
+    cases = batch_sums.batch.cases
     if cases is None:
         return np.zeros(int(stored.sum()), np.int64), [OTHER]
     named = np.array([OTHER if each is None else each for each in cases[stored]], object)

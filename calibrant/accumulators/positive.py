@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant.accumulators.cells import OneTable
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.spec import PaneSpec
 
 
@@ -16,8 +16,8 @@ class PositiveCells(OneTable):
     def applies(cls, spec: PaneSpec) -> bool:
         return spec.n_classes == 2
 
-    def fill(self, filling: Filling) -> None:
-        self._fill_scores(filling, filling.columns[1], filling.positive_correct)
+    def fill(self, batch_sums: BatchSums) -> None:
+        self._fill_scores(batch_sums, batch_sums.columns[1], batch_sums.positive_correct)
 
 
 ACCUMULATOR = PositiveCells

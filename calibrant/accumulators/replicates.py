@@ -25,7 +25,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.batch_sums import N_REPLICATES, CorrectRatings, Filling
+from calibrant.core.batch_sums import N_REPLICATES, BatchSums, CorrectRatings
 from calibrant.core.distinct import distinct
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
@@ -128,73 +128,78 @@ class Replicates(Accumulator):
         }
         return {name: found[name] for name in self.blocks}
 
-    def fill(self, filling: Filling) -> None:
-        if not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        if not batch_sums.n:
             return
-        place = filling.replicate * SCORE_BINS + equal_width_bin(filling.score, SCORE_BINS)
-        correct_ratings = filling.score_correct
+        place = batch_sums.replicate * SCORE_BINS + equal_width_bin(batch_sums.score, SCORE_BINS)
+        correct_ratings = batch_sums.score_correct
         fill_table(
             self.blocks["tables"],
-            filling,
+            batch_sums,
             place,
-            filling.score,
+            batch_sums.score,
             correct_ratings,
             place[correct_ratings.row],
         )
         if "unit_products" in self.blocks:
-            _add_products(self.blocks["unit_products"], filling, place % SCORE_BINS, SCORE_BINS, 0)
+            _add_products(
+                self.blocks["unit_products"], batch_sums, place % SCORE_BINS, SCORE_BINS, 0
+            )
         if "classes" in self.blocks:
-            self._fill_classes(filling)
-        self._fill_scores(filling)
+            self._fill_classes(batch_sums)
+        self._fill_scores(batch_sums)
 
-    def _fill_classes(self, filling: Filling) -> None:
-        n_classes, bins = self.spec.n_classes, self._class_bins(filling)
+    def _fill_classes(self, batch_sums: BatchSums) -> None:
+        n_classes, bins = self.spec.n_classes, self._class_bins(batch_sums)
         if "class_unit_products" in self.blocks:
             for class_index in range(n_classes):
                 start = class_index * n_pairs(CLASS_BINS)
                 _add_products(
                     self.blocks["class_unit_products"],
-                    filling,
+                    batch_sums,
                     bins[class_index],
                     CLASS_BINS,
                     start,
                 )
-        first = (filling.replicate * n_classes + np.arange(n_classes)[:, None]) * CLASS_BINS
+        first = (batch_sums.replicate * n_classes + np.arange(n_classes)[:, None]) * CLASS_BINS
         place = first + bins
-        correct_ratings = filling.correct_ratings
+        correct_ratings = batch_sums.correct_ratings
         correct_place = place[correct_ratings.class_index, correct_ratings.row]
         fill_table(
             self.blocks["classes"],
-            filling,
+            batch_sums,
             place.ravel(),
-            filling.columns.ravel(),
+            batch_sums.columns.ravel(),
             correct_ratings,
             correct_place,
         )
 
-    def _class_bins(self, filling: Filling) -> Ints:
+    def _class_bins(self, batch_sums: BatchSums) -> Ints:
         """Return the bin of every class's probability, from the finer grid where it has these bins."""
         fine = self.spec.class_grid
         if fine.cells % CLASS_BINS:
-            return equal_width_bin(filling.columns, CLASS_BINS)
-        return np.take(fine.bins(CLASS_BINS), filling.places(fine))
+            return equal_width_bin(batch_sums.columns, CLASS_BINS)
+        return np.take(fine.bins(CLASS_BINS), batch_sums.places(fine))
 
-    def _fill_scores(self, filling: Filling) -> None:
-        sums = filling.row_scores[1]
+    def _fill_scores(self, batch_sums: BatchSums) -> None:
+        sums = batch_sums.row_scores[1]
         block = self.blocks["scores"]
         for policy in range(N_POLICIES):
-            place = filling.replicate * N_POLICIES + policy
+            place = batch_sums.replicate * N_POLICIES + policy
             block.counts[0] += np.bincount(place, minlength=block.size)
             for i in range(len(SCORE_SUMS)):
                 block.sums[i] += np.bincount(place, sums[i, policy], block.size)
         if "score_nulls" in self.blocks:
-            self._fill_nulls(filling)
+            self._fill_nulls(batch_sums)
 
-    def _fill_nulls(self, filling: Filling) -> None:
-        block, per_row = self.blocks["score_nulls"], (1.0 - filling.squares, filling.confidence)
+    def _fill_nulls(self, batch_sums: BatchSums) -> None:
+        block, per_row = (
+            self.blocks["score_nulls"],
+            (1.0 - batch_sums.squares, batch_sums.confidence),
+        )
         for policy in range(N_POLICIES):
-            place = filling.replicate * N_POLICIES + policy
-            weight = filling.weights * (filling.n_ratings if policy == 0 else 1)
+            place = batch_sums.replicate * N_POLICIES + policy
+            weight = batch_sums.weights * (batch_sums.n_ratings if policy == 0 else 1)
             block.counts[0] += np.bincount(place, minlength=block.size)
             for column, values in zip(block.sums, per_row, strict=True):
                 column += np.bincount(place, weight * values, block.size)
@@ -222,7 +227,7 @@ def pair_places(first: Ints, second: Ints, bins: int) -> Ints:
     return first * bins - first * (first - 1) // 2 + second - first
 
 
-def _add_products(block: Block, filling: Filling, at: Ints, bins: int, start: int) -> None:
+def _add_products(block: Block, batch_sums: BatchSums, at: Ints, bins: int, start: int) -> None:
     """Add the products of each unit's weights in every pair of bins.
 
     Parameters
@@ -230,17 +235,17 @@ def _add_products(block: Block, filling: Filling, at: Ints, bins: int, start: in
     at : int64 (n,), bin of each row
     start : place of the table's first pair
     """
-    weights = filling.weights
-    columns = (weights * filling.n_ratings, weights)
+    weights = batch_sums.weights
+    columns = (weights * batch_sums.n_ratings, weights)
     place = start + pair_places(at, at, bins)
     predictions = np.bincount(place, minlength=block.size)
     block.counts[1] += predictions
-    if not filling.has_units:
+    if not batch_sums.has_units:
         block.counts[0] += predictions
         for sums, weight in zip(block.sums, columns, strict=True):
             sums += np.bincount(place, weight**2, block.size)
         return
-    cell, index = distinct(filling.unit_index * bins + at, filling.n_units * bins)
+    cell, index = distinct(batch_sums.unit_index * bins + at, batch_sums.n_units * bins)
     unit, place = np.divmod(cell, bins)
     of_cell = [np.bincount(index, weight).astype(np.float64) for weight in columns]
     # Cells of a unit are adjacent, so that all pairs of its cells are found by their distance.
@@ -274,7 +279,7 @@ def ranges_of_table(tables: int, bins: int) -> Ranges:
 
 def fill_table(
     block: Block,
-    filling: Filling,
+    batch_sums: BatchSums,
     place: Ints,
     score: Floats,
     correct_ratings: CorrectRatings,
@@ -284,16 +289,16 @@ def fill_table(
     size = block.size
     n = np.bincount(place, minlength=size)
     block.counts[0] += n
-    constant = filling.constant_ratings
+    constant = batch_sums.constant_ratings
     if constant is not None:
         confidence = np.bincount(place, score, size)
         block.sums[:4] += np.stack([constant * n, n, constant * confidence, confidence])
     else:
-        weight = np.resize(filling.weights, len(place))
-        pooled = np.resize(filling.weights * filling.n_ratings, len(place))
+        weight = np.resize(batch_sums.weights, len(place))
+        pooled = np.resize(batch_sums.weights * batch_sums.n_ratings, len(place))
         for i, values in enumerate((pooled, weight, pooled * score, weight * score)):
             block.sums[i] += np.bincount(place, values, size)
-    of_correct = filling.weights[correct_ratings.row]
+    of_correct = batch_sums.weights[correct_ratings.row]
     shares: tuple[NDArray[Any], ...] = (
         correct_ratings.ratings,
         correct_ratings.share,

@@ -18,7 +18,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.sampled_packing import first_format, packed_columns, unpacked_columns
@@ -142,12 +142,12 @@ class Sample(Accumulator):
     def _rows(self, rows: SampledRows) -> None:
         self._settled = rows
 
-    def fill(self, filling: Filling) -> None:
+    def fill(self, batch_sums: BatchSums) -> None:
         """Add a batch. Batches of few rows wait until the sample is read or enough have come: sorting is the cost of a small one."""
-        if not filling.batch.n or not self.most_bytes:
+        if not batch_sums.batch.n or not self.most_bytes:
             return
-        self._waiting.append(filling.batch)
-        self._n_waiting += filling.batch.scores.size
+        self._waiting.append(batch_sums.batch)
+        self._n_waiting += batch_sums.batch.scores.size
         if self._n_waiting >= MAX_WAITING:
             self._settle()
 

@@ -27,7 +27,7 @@ from calibrant.accumulators.ranges import (
 )
 from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
 from calibrant.accumulators.tempering import Ratings, TemperedRows
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import derived_bin, equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
 
@@ -106,21 +106,21 @@ class TemperatureProfile(Accumulator):
         }
         return {name: found[name] for name in self.blocks}
 
-    def fill(self, filling: Filling) -> None:
-        if not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        if not batch_sums.n:
             return
         curve, tables = self.blocks["curve"], self.blocks["tables"]
         sums = curve.sums.reshape(len(CURVE_SUMS), N_POLICIES, N_BETAS)
         bends = np.zeros((len(CURVATURE_SUMS), N_POLICIES, N_BETAS))
-        ratings, table = Ratings(filling), _TableRows(filling)
+        ratings, table = Ratings(batch_sums), _TableRows(batch_sums)
         squares = (
-            _SquaresByUnit(filling, len(ratings.of_policy))
-            if filling.has_units
+            _SquaresByUnit(batch_sums, len(ratings.of_policy))
+            if batch_sums.has_units
             else _SquaresByRow()
         )
         rows = min(max(256, _CHUNK // self.spec.n_classes), _MAX_ROWS)
-        for start in range(0, filling.n, rows):
-            chosen = slice(start, min(start + rows, filling.n))
+        for start in range(0, batch_sums.n, rows):
+            chosen = slice(start, min(start + rows, batch_sums.n))
             part = ratings.part(chosen)
             curve.counts[0] += part.n
             curve.counts[1] += np.repeat(part.n_zero, N_BETAS)
@@ -132,15 +132,15 @@ class TemperatureProfile(Accumulator):
             table.fill(tables, chosen, part.moments.score)
         sums[4] += squares.nll
         bends[1] = squares.brier
-        self._fill_later_blocks(filling, bends)
+        self._fill_later_blocks(batch_sums, bends)
 
-    def _fill_later_blocks(self, filling: Filling, bends: Floats) -> None:
+    def _fill_later_blocks(self, batch_sums: BatchSums, bends: Floats) -> None:
         if "curvature" in self.blocks:
             curvature = self.blocks["curvature"]
-            curvature.counts[0] += filling.n
+            curvature.counts[0] += batch_sums.n
             curvature.sums.reshape(bends.shape).__iadd__(bends)
         if "units" in self.blocks:
-            self.blocks["units"].counts.__iadd__(_count_units(filling))
+            self.blocks["units"].counts.__iadd__(_count_units(batch_sums))
 
 
 class _SquaresByRow:
@@ -157,9 +157,9 @@ class _SquaresByRow:
 class _SquaresByUnit:
     """Derivatives of each unit, squared when the units are complete, (policies, betas)."""
 
-    def __init__(self, filling: Filling, policies: int) -> None:
-        self._units = filling.unit_index
-        self._of_unit = np.zeros((2, policies, N_BETAS, filling.n_units))
+    def __init__(self, batch_sums: BatchSums, policies: int) -> None:
+        self._units = batch_sums.unit_index
+        self._of_unit = np.zeros((2, policies, N_BETAS, batch_sums.n_units))
         self._all_four: Callable[..., Floats] | None = None
 
     def add(self, rows: slice, part: TemperedRows) -> None:
@@ -186,19 +186,19 @@ class _SquaresByUnit:
         return self._all_four(squared, power=2)
 
 
-def _count_units(filling: Filling) -> Ints:
+def _count_units(batch_sums: BatchSums) -> Ints:
     """Return the columns of the block `units`, (4, policies)."""
-    correct_ratings, weighted = filling.correct_ratings, filling.weights > 0
-    result = np.full((len(UNIT_COUNTS), N_POLICIES), filling.n, np.int64)
-    result[1] = len(np.unique(filling.unit_index[weighted]))
-    is_top = correct_ratings.class_index == filling.top_class[correct_ratings.row]
+    correct_ratings, weighted = batch_sums.correct_ratings, batch_sums.weights > 0
+    result = np.full((len(UNIT_COUNTS), N_POLICIES), batch_sums.n, np.int64)
+    result[1] = len(np.unique(batch_sums.unit_index[weighted]))
+    is_top = correct_ratings.class_index == batch_sums.top_class[correct_ratings.row]
     rated = np.ones(len(correct_ratings.row), bool)
     for policy, chosen in enumerate(
         (rated, rated, correct_ratings.majority, correct_ratings.single)
     ):
         counted = chosen & weighted[correct_ratings.row]
         for column, own in ((2, is_top), (3, ~is_top)):
-            units = filling.unit_index[correct_ratings.row[counted & own]]
+            units = batch_sums.unit_index[correct_ratings.row[counted & own]]
             result[column, policy] = len(np.unique(units))
     return result
 
@@ -206,10 +206,10 @@ def _count_units(filling: Filling) -> Ints:
 class _TableRows:
     """Contributions of a batch's rows to the tables of their scores."""
 
-    def __init__(self, filling: Filling) -> None:
-        correct_ratings, n = filling.score_correct, filling.n
-        weight = filling.weights[correct_ratings.row]
-        self.constant = filling.constant_ratings
+    def __init__(self, batch_sums: BatchSums) -> None:
+        correct_ratings, n = batch_sums.score_correct, batch_sums.n
+        weight = batch_sums.weights[correct_ratings.row]
+        self.constant = batch_sums.constant_ratings
         self.correct_ratings = [
             np.bincount(correct_ratings.row, weight * column, n).astype(np.float64)
             for column in (
@@ -219,7 +219,7 @@ class _TableRows:
                 correct_ratings.single,
             )
         ]
-        self.weights = (filling.weights * filling.n_ratings, filling.weights)
+        self.weights = (batch_sums.weights * batch_sums.n_ratings, batch_sums.weights)
         ratings, _, majority, single = self.correct_ratings
         self.code = 1.0 + majority * 2.0**_FIELD + single * 4.0**_FIELD + ratings * 8.0**_FIELD
 

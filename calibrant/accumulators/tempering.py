@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.beta_grid import BETAS, N_BETAS, STEPS_PER_OCTAVE
 from calibrant.accumulators.rating_lanes import ALL, MAJORITY, SINGLE, Lane, Policies
 from calibrant.accumulators.squaring import even_steps, powers, squarings
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.logits import relative_logits
 
 LOGS_AT_ONCE = 16
@@ -239,34 +239,34 @@ def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats
 class Ratings:
     """A batch's ratings as lanes, divided into parts of some rows."""
 
-    def __init__(self, filling: Filling) -> None:
-        self.filling = filling
-        correct_ratings, batch = filling.correct_ratings, filling.batch
-        constant = filling.constant_ratings
+    def __init__(self, batch_sums: BatchSums) -> None:
+        self.batch_sums = batch_sums
+        correct_ratings, batch = batch_sums.correct_ratings, batch_sums.batch
+        constant = batch_sums.constant_ratings
         self.scores = np.ascontiguousarray(batch.scores.T)
         self.majority, self.single = batch.majority[0], batch.chosen_rating
-        entries = np.bincount(correct_ratings.row, minlength=filling.n)
+        entries = np.bincount(correct_ratings.row, minlength=batch_sums.n)
         self.slot = (
             np.arange(len(correct_ratings.row))
             - (np.cumsum(entries) - entries)[correct_ratings.row]
         )
-        weights, divisor = filling.weights, [1, constant or 1, 1, 1]
+        weights, divisor = batch_sums.weights, [1, constant or 1, 1, 1]
         if constant == 1:
             self.of_policy, self.source = [(ALL, weights)], (0, 0, 0, 0)
         elif constant is not None:
             self.of_policy = [(ALL, weights), (MAJORITY, weights), (SINGLE, weights)]
             self.source = (0, 0, 1, 2)
         else:
-            shared = weights / filling.n_ratings
+            shared = weights / batch_sums.n_ratings
             self.of_policy = [(ALL, weights), (ALL, shared), (MAJORITY, weights), (SINGLE, weights)]
             self.source = (0, 1, 2, 3)
         self.divisor = np.array(divisor, np.float64)
 
     def part(self, rows: slice) -> TemperedRows:
         """Return some rows."""
-        filling = self.filling
+        batch_sums = self.batch_sums
         scores = np.ascontiguousarray(self.scores[:, rows])
-        if filling.batch.is_logits:
+        if batch_sums.batch.is_logits:
             logit = relative_logits(scores, axis=0)
         else:
             with np.errstate(divide="ignore"):
@@ -277,27 +277,27 @@ class Ratings:
         return TemperedRows(
             logit,
             finite,
-            filling.score[rows],
-            filling.batch.task == "binary",
+            batch_sums.score[rows],
+            batch_sums.batch.task == "binary",
             self._lanes(rows, logit),
             Policies(
                 tuple(lane for lane, _ in self.of_policy),
                 tuple(weight[rows] for _, weight in self.of_policy),
                 self.source,
                 self.divisor,
-                filling.constant_ratings is not None,
+                batch_sums.constant_ratings is not None,
             ),
         )
 
     def _lanes(self, rows: slice, logit: Floats) -> list[Lane]:
-        correct_ratings, n = self.filling.correct_ratings, rows.stop - rows.start
+        correct_ratings, n = self.batch_sums.correct_ratings, rows.stop - rows.start
         first, last = np.searchsorted(correct_ratings.row, [rows.start, rows.stop])
         row, class_index = (
             correct_ratings.row[first:last] - rows.start,
             correct_ratings.class_index[first:last],
         )
         one = np.ones((1, n))
-        if self.filling.constant_ratings == 1:
+        if self.batch_sums.constant_ratings == 1:
             return [Lane(logit[class_index, np.arange(n)][None], one)]
         slot = self.slot[first:last]
         shape = (int(slot.max()) + 1, n)

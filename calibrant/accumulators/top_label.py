@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant.accumulators.cells import OneTable
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 
 
 class TopLabelCells(OneTable):
@@ -11,8 +11,8 @@ class TopLabelCells(OneTable):
 
     name = "top_label"
 
-    def fill(self, filling: Filling) -> None:
-        self._fill_scores(filling, filling.confidence, filling.top_correct)
+    def fill(self, batch_sums: BatchSums) -> None:
+        self._fill_scores(batch_sums, batch_sums.confidence, batch_sums.top_correct)
 
 
 ACCUMULATOR = TopLabelCells

@@ -20,7 +20,7 @@ from calibrant.accumulators.ranges import (
     weight_of,
     within,
 )
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import Grid, grid_of, on_edge
 from calibrant.core.histogram import UNCERTAINTY_CELLS
 from calibrant.raters.label_distribution import entropy
@@ -71,12 +71,12 @@ def normalised_entropy(probabilities: Floats) -> Floats:
     return np.asarray(np.minimum(entropy(probabilities) / np.log(probabilities.shape[1]), 1.0))
 
 
-def fill_uncertainty(block: Block, filling: Filling, place: Ints, uncertainty: Floats) -> None:
+def fill_uncertainty(block: Block, batch_sums: BatchSums, place: Ints, uncertainty: Floats) -> None:
     """Add a batch's predictions to the cells at `place`, int64 (n,)."""
     size = block.size
-    weights, ratings = filling.weights, filling.n_ratings.astype(np.float64)
-    confidence, correct_ratings = filling.confidence, filling.top_correct
-    spread = confidence * (1.0 - confidence) * filling.unit_size * weights**2
+    weights, ratings = batch_sums.weights, batch_sums.n_ratings.astype(np.float64)
+    confidence, correct_ratings = batch_sums.confidence, batch_sums.top_correct
+    spread = confidence * (1.0 - confidence) * batch_sums.unit_size * weights**2
     block.counts[0] += np.bincount(place, minlength=size)
     pooled = weights * ratings
     columns = (
@@ -118,12 +118,12 @@ class Uncertainty(Accumulator):
             )
         }
 
-    def fill(self, filling: Filling) -> None:
-        if not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        if not batch_sums.n:
             return
-        uncertainty = np.minimum(filling.entropy / np.log(self.spec.n_classes), 1.0)
+        uncertainty = np.minimum(batch_sums.entropy / np.log(self.spec.n_classes), 1.0)
         place = uncertainty_grid().locate(on_edge(uncertainty, CELLS))
-        fill_uncertainty(self.blocks["cells"], filling, place, uncertainty)
+        fill_uncertainty(self.blocks["cells"], batch_sums, place, uncertainty)
 
 
 ACCUMULATOR = Uncertainty

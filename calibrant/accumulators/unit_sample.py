@@ -17,7 +17,7 @@ from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import Ranges
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import U64
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.spec import PaneSpec
@@ -64,12 +64,12 @@ class UnitSample(Accumulator):
         n = sum(self.batches.tolist()) if (self.batches > 0).all() else np.inf
         return {"batches": (n, "n_units")}
 
-    def fill(self, filling: Filling) -> None:
-        if not filling.has_units or not filling.n:
+    def fill(self, batch_sums: BatchSums) -> None:
+        if not batch_sums.has_units or not batch_sums.n:
             return
         # One key per unit and batch: stored rows of several batches are filled together.
-        first = np.unique(filling.batch.unit_key, return_index=True)[1]
-        hashes, batches = np.unique(filling.batch.unit_hash[first], return_counts=True)
+        first = np.unique(batch_sums.batch.unit_key, return_index=True)[1]
+        hashes, batches = np.unique(batch_sums.batch.unit_hash[first], return_counts=True)
         self._add(hashes, batches.astype(np.int64))
 
     @property

@@ -48,8 +48,8 @@ def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str
         The window contains plain histograms, or its panes store no sample.
     """
     view.reject_histograms()
-    if view.filling is not None:
-        return labelled_rows(view.filling.complete_batch, view.policy), None
+    if view.batch_sums is not None:
+        return labelled_rows(view.batch_sums.complete_batch, view.policy), None
     about = about_sample(view.pane)
     if about is None:
         raise NoResultError(

@@ -255,7 +255,9 @@ class _Temperature:
             "bins": bins,
             "min_count": min_count,
         }
-        self.batch: Batch = view.pane.sample.batch() if view.filling is None else view.filling.batch
+        self.batch: Batch = (
+            view.pane.sample.batch() if view.batch_sums is None else view.batch_sums.batch
+        )
 
     def __call__(self, rows: LabelledRows) -> FitResult:
         found = fit_temperature_exact(self.batch.take(rows.place), **self.options)

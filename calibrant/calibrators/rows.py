@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.sample import Sample
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import mix
 from calibrant.core.logits import relative_logits
 from calibrant.core.pane import Pane
@@ -89,12 +89,12 @@ class LabelledRows:
 
 def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
     """Return the labelled predictions of a batch under a policy's place in `POLICIES`."""
-    filling = Filling(batch)
-    labelled, share = filling.batch, np.zeros((filling.n, batch.n_classes))
-    share[labelled.ratings.row, labelled.ratings.class_index] = filling.weight_under(policy)
+    batch_sums = BatchSums(batch)
+    labelled, share = batch_sums.batch, np.zeros((batch_sums.n, batch.n_classes))
+    share[labelled.ratings.row, labelled.ratings.class_index] = batch_sums.weight_under(policy)
     half = (mix(labelled.unit_hash ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
     unit = np.unique(labelled.unit_hash, return_inverse=True)[1].astype(np.int64)
-    return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(filling.n))
+    return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(batch_sums.n))
 
 
 def log_probabilities(batch: Batch) -> Floats:

@@ -78,8 +78,8 @@ def solve_view(view: View, options: Options) -> FitResult:
         The window contains plain histograms.
     """
     raters, ci = view.pane_query.raters, view.pane_query.ci
-    if view.filling is not None:
-        result = fit_temperature_exact(view.filling.complete_batch, raters=raters, ci=ci)
+    if view.batch_sums is not None:
+        result = fit_temperature_exact(view.batch_sums.complete_batch, raters=raters, ci=ci)
     else:
         result = fit_temperature(view.pane, raters=raters, ci=ci, rows_if_complete=True)
     if result["reason"] == "not_in_histogram":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.sample import Sample
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.hashing import mix
 from calibrant.core.view import NoResultError, View
 
@@ -69,29 +69,29 @@ def available_rows(view: View, most: int) -> AvailableRows | None:
     if not view.counts["n_labelled"]:
         return None
     batch, source = available_batch(view, most)
-    filling = Filling(batch)
-    correct_ratings = filling.correct_ratings
-    share = np.zeros((filling.n, batch.n_classes))
-    share[correct_ratings.row, correct_ratings.class_index] = filling.policy_weights[view.policy]
+    batch_sums = BatchSums(batch)
+    correct_ratings = batch_sums.correct_ratings
+    share = np.zeros((batch_sums.n, batch.n_classes))
+    share[correct_ratings.row, correct_ratings.class_index] = batch_sums.policy_weights[view.policy]
     weight = share.sum(axis=1)
-    about = {"source": source, "n_sample": filling.n, "n_drawn_from": view.counts["n_labelled"]}
+    about = {"source": source, "n_sample": batch_sums.n, "n_drawn_from": view.counts["n_labelled"]}
     return AvailableRows(
-        filling.batch.probabilities,
+        batch_sums.batch.probabilities,
         share / weight[:, None],
-        filling.batch.label_counts,
+        batch_sums.batch.label_counts,
         weight,
-        _units(filling),
+        _units(batch_sums),
         about,
     )
 
 
-def _units(filling: Filling) -> Ints:
+def _units(batch_sums: BatchSums) -> Ints:
     """Return the index of each row's unit, sorted by hash: draws by unit then do not depend on the order of rows."""
-    if filling.has_units:
-        return filling.unit_index
-    order = np.argsort(filling.batch.prediction_hash, kind="stable")
-    place = np.empty(filling.n, np.int64)
-    place[order] = np.arange(filling.n)
+    if batch_sums.has_units:
+        return batch_sums.unit_index
+    order = np.argsort(batch_sums.batch.prediction_hash, kind="stable")
+    place = np.empty(batch_sums.n, np.int64)
+    place[order] = np.arange(batch_sums.n)
     return place
 
 
@@ -132,8 +132,8 @@ def drawn_labels(rows: AvailableRows, n_draws: int, seed: int) -> Ints:
 
 def _available(view: View) -> tuple[Batch, Ints, str]:
     """Return predictions, their number of occurrences, and their source."""
-    if view.filling is not None:
-        batch = view.filling.batch
+    if view.batch_sums is not None:
+        batch = view.batch_sums.batch
         return batch, np.ones(batch.n, np.int64), "rows"
     if not view.pane.keeps("sample"):
         detail = "this needs complete predictions; models with so many classes store no sample"

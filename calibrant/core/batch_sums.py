@@ -47,7 +47,7 @@ class CorrectRatings:
         return self.row, self.class_index, self.ratings, self.share, self.majority, self.single
 
 
-class Filling:
+class BatchSums:
     """Labelled predictions of a batch with all values that more than one accumulator reads.
 
     Attributes
@@ -64,7 +64,7 @@ class Filling:
         self._made: dict[Any, Any] = {}
         self._places: dict[Grid, Ints] = {}
 
-    def once(self, make: Callable[[Filling], T]) -> T:
+    def once(self, make: Callable[[BatchSums], T]) -> T:
         """Compute `make` once per batch and share the result."""
         if make not in self._made:
             self._made[make] = make(self)

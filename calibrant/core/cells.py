@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators import cells as stored_cells
-from calibrant.core.batch_sums import CorrectRatings, Filling
+from calibrant.core.batch_sums import BatchSums, CorrectRatings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -200,23 +200,23 @@ def under_policy(policy: int, lower: Floats, upper: Floats, counts: Ints, sums: 
     )
 
 
-def cells_of_rows(filling: Filling, policy: int, scope: str) -> Cells:
+def cells_of_rows(batch_sums: BatchSums, policy: int, scope: str) -> Cells:
     """Return one cell for each labelled row, in the rows' order; for `all`, class after class."""
-    score, correct_ratings, correct_at = _scores_and_correct(filling, scope)
+    score, correct_ratings, correct_at = _scores_and_correct(batch_sums, scope)
     return _filled(
-        filling, policy, score, score, np.arange(len(score)), correct_ratings, correct_at
+        batch_sums, policy, score, score, np.arange(len(score)), correct_ratings, correct_at
     )
 
 
-def cells_of_scores(filling: Filling, policy: int, scope: str) -> Cells:
+def cells_of_scores(batch_sums: BatchSums, policy: int, scope: str) -> Cells:
     """Return one cell for each distinct score of the labelled rows, sorted by score."""
-    score, correct_ratings, correct_at = _scores_and_correct(filling, scope)
+    score, correct_ratings, correct_at = _scores_and_correct(batch_sums, scope)
     unique, place = np.unique(score, return_inverse=True)
-    return _filled(filling, policy, unique, score, place, correct_ratings, correct_at)
+    return _filled(batch_sums, policy, unique, score, place, correct_ratings, correct_at)
 
 
 def _filled(
-    filling: Filling,
+    batch_sums: BatchSums,
     policy: int,
     bounds: Floats,
     score: Floats,
@@ -225,27 +225,27 @@ def _filled(
     correct_at: Ints,
 ) -> Cells:
     block = stored_cells.empty_cells(len(bounds))
-    if filling.n:
-        stored_cells.fill_cells(block, filling, place, score, correct_ratings, place[correct_at])
+    if batch_sums.n:
+        stored_cells.fill_cells(block, batch_sums, place, score, correct_ratings, place[correct_at])
     return under_policy(policy, bounds, bounds, block.counts, block.sums)
 
 
-def _scores_and_correct(filling: Filling, scope: str) -> tuple[Floats, CorrectRatings, Ints]:
+def _scores_and_correct(batch_sums: BatchSums, scope: str) -> tuple[Floats, CorrectRatings, Ints]:
     """Return the rows' scores under a scope, their ratings, and the score index of each rating."""
     kind, _, name = scope.partition(":")
     if kind == "top_label":
-        return filling.confidence, filling.top_correct, filling.top_correct.row
+        return batch_sums.confidence, batch_sums.top_correct, batch_sums.top_correct.row
     if kind == "all":
         return (
-            filling.columns.ravel(),
-            filling.correct_ratings,
-            filling.correct_ratings.class_index * filling.n + filling.correct_ratings.row,
+            batch_sums.columns.ravel(),
+            batch_sums.correct_ratings,
+            batch_sums.correct_ratings.class_index * batch_sums.n + batch_sums.correct_ratings.row,
         )
     class_index = 1 if kind == "positive" else int(name)
-    correct_ratings = filling.correct_ratings.where(
-        filling.correct_ratings.class_index == class_index
+    correct_ratings = batch_sums.correct_ratings.where(
+        batch_sums.correct_ratings.class_index == class_index
     )
-    return filling.columns[class_index], correct_ratings, correct_ratings.row
+    return batch_sums.columns[class_index], correct_ratings, correct_ratings.row
 
 
 def with_histogram(cells: Cells, table: Floats, bins: int) -> Cells:

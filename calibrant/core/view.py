@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators import scores as score_sums
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.cells import (
     Cells,
     cells_of_rows,
@@ -76,7 +76,7 @@ class View:
         self.spec = pane.spec
         self.policy = policy_index(pane_query.raters)
         self.scope = pane_query.scope_for(pane.spec)
-        self.filling = None if batch is None else Filling(batch)
+        self.batch_sums = None if batch is None else BatchSums(batch)
         self._made: dict[Any, Any] = {}
 
     def with_query(self, pane_query: PaneQuery) -> View:
@@ -84,9 +84,9 @@ class View:
         other = View.__new__(View)
         other.pane, other.pane_query = (
             self.pane,
-            pane_query.check(self.spec, exact=self.filling is None),
+            pane_query.check(self.spec, exact=self.batch_sums is None),
         )
-        other.spec, other.filling = self.spec, self.filling
+        other.spec, other.batch_sums = self.spec, self.batch_sums
         other.policy, other.scope = policy_index(pane_query.raters), pane_query.scope_for(self.spec)
         other._made = {}
         return other
@@ -98,7 +98,7 @@ class View:
     @property
     def is_raw(self) -> bool:
         """Whether cells are from raw rows."""
-        return self.filling is not None
+        return self.batch_sums is not None
 
     @property
     def _splits_ties(self) -> bool:
@@ -194,7 +194,7 @@ class View:
 
     def _width_bins(self, scope: str, bins: int) -> Ints:
         """Return the equal-width bin of each of `cells_of`; int64 (n_cells,)."""
-        if self.filling is not None:
+        if self.batch_sums is not None:
             return equal_width_bin(self.cells_of(scope).lower, bins, self.pane_query.edges)
         grid = self.spec.grid_for(scope)
         return grid.bins(bins, self.pane_query.edges)[self._stored_cells(scope)[0]]
@@ -210,10 +210,10 @@ class View:
         return self.once(("cells", scope), lambda: self._cells_of(scope))
 
     def _cells_of(self, scope: str) -> Cells:
-        if self.filling is not None:
+        if self.batch_sums is not None:
             if self._splits_ties:
                 return self.row_cells(scope)
-            return cells_of_scores(self.filling, self.policy, scope)
+            return cells_of_scores(self.batch_sums, self.policy, scope)
         places, counts, sums = self._stored_cells(scope)
         grid = self.spec.grid_for(scope)
         return under_policy(self.policy, grid.lower[places], grid.upper[places], counts, sums)
@@ -321,7 +321,7 @@ class View:
 
     def _width_table(self, scope: str, bins: int) -> Table:
         grid = self.spec.grid_for(scope)
-        if self.filling is None and bins not in grid.exact_bins:
+        if self.batch_sums is None and bins not in grid.exact_bins:
             raise NoResultError(
                 "bins_not_exact", f"the grid of {scope} cannot give {bins} bins exactly"
             )
@@ -382,10 +382,10 @@ class View:
         NoResultError
             There are no raw rows.
         """
-        filling = self.filling
-        if filling is None:
+        batch_sums = self.batch_sums
+        if batch_sums is None:
             raise NoResultError("needs_rows", "the stored state has cells, no rows")
-        return self.once(("rows", scope), lambda: cells_of_rows(filling, self.policy, scope))
+        return self.once(("rows", scope), lambda: cells_of_rows(batch_sums, self.policy, scope))
 
     def row_cells(self, scope: str) -> Cells:
         """Return one cell for each labelled raw row, sorted by score; equal scores stay in the rows' order.

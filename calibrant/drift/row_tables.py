@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.drift.mapped_scores import Fitted, scores_of
@@ -44,18 +44,18 @@ def row_table(
     >>> table.weight[[1, 12, 13]].tolist(), table.n_units, counts.sum(axis=1).tolist()
     ([1.0, 0.5, 0.5], 2.0, [3, 3])
     """
-    filling = Filling(batch)
+    batch_sums = BatchSums(batch)
     score, class_index = scores_of(batch, scope, fitted)
     everywhere = equal_width_bin(score, bins)
-    known = filling.labelled
+    known = batch_sums.labelled
     place, score, class_index = everywhere[known], score[known], class_index[known]
     counts = np.stack([np.bincount(everywhere, minlength=bins), np.bincount(place, minlength=bins)])
-    omega, label = _weights(filling, raters), _labels(filling, class_index, raters)
+    omega, label = _weights(batch_sums, raters), _labels(batch_sums, class_index, raters)
     table = UnitTable(
         _summed(place, omega, bins),
         _summed(place, omega * score, bins),
         _summed(place, omega * label, bins),
-        _squared(filling.unit_index, place, omega, bins),
+        _squared(batch_sums.unit_index, place, omega, bins),
         _summed(everywhere, 1.0 / _unit_size(batch), bins),
     )
     return table, counts.astype(np.int64)
@@ -73,22 +73,22 @@ def _unit_size(batch: Batch) -> Floats:
     return np.bincount(index)[index].astype(np.float64)
 
 
-def _weights(filling: Filling, raters: str) -> Floats:
+def _weights(batch_sums: BatchSums, raters: str) -> Floats:
     """Return each labelled row's share of its unit: by rows, under `pooled` by ratings."""
     if raters != POLICIES[0]:
-        return np.asarray(1.0 / filling.unit_size)
-    ratings = filling.n_ratings.astype(np.float64)
-    return np.asarray(ratings / np.bincount(filling.unit_index, ratings)[filling.unit_index])
+        return np.asarray(1.0 / batch_sums.unit_size)
+    ratings = batch_sums.n_ratings.astype(np.float64)
+    return np.asarray(ratings / np.bincount(batch_sums.unit_index, ratings)[batch_sums.unit_index])
 
 
-def _labels(filling: Filling, class_index: Ints, raters: str) -> Floats:
+def _labels(batch_sums: BatchSums, class_index: Ints, raters: str) -> Floats:
     """Return each labelled row's label of its class, in [0, 1]."""
-    correct_ratings = filling.correct_ratings.where(
-        filling.correct_ratings.class_index == class_index[filling.correct_ratings.row]
+    correct_ratings = batch_sums.correct_ratings.where(
+        batch_sums.correct_ratings.class_index == class_index[batch_sums.correct_ratings.row]
     )
     named = {"majority": correct_ratings.majority, "single": correct_ratings.single}
     return np.bincount(
-        correct_ratings.row, named.get(raters, correct_ratings.share), filling.n
+        correct_ratings.row, named.get(raters, correct_ratings.share), batch_sums.n
     ).astype(np.float64)
 
 

@@ -37,7 +37,7 @@ def calibrated_disagreement_ce(view: View, seed: int) -> Estimate:
         "n_single_bins": int((table.count == 1).sum()),
         "loss_weight": choice.named["loss_weight"],
         "n_one_vote": n_one_vote(view),
-        **({"error_estimate": error} if view.filling is None else {}),
+        **({"error_estimate": error} if view.batch_sums is None else {}),
         "interval_reason": "not_replicated",
     }
     return Estimate(table.error(), extra=extra)

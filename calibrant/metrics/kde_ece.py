@@ -79,7 +79,7 @@ def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
     """Return the cells of the requested scope, grouped if they are more than `most`, and their points."""
     leave = LEAVE.of(view.pane_query)
     cells = scored_cells(view)
-    if view.filling is not None and view.filling.n <= most:
+    if view.batch_sums is not None and view.batch_sums.n <= most:
         # Rows of one score may differ in weight or in ratings, and each leaves out its own.
         rows = view.row_cells(view.scope)
         rows = rows.select(rows.weight > 0)

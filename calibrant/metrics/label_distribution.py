@@ -95,9 +95,9 @@ def instances(view: View, column: str) -> list[Any]:
     NoResultError
         There are no raw rows.
     """
-    if view.filling is None:
+    if view.batch_sums is None:
         raise NoResultError("needs_rows", "the stored state holds no individual predictions")
-    found = compare_rows(view.filling, slice(0, view.filling.n))
+    found = compare_rows(view.batch_sums, slice(0, view.batch_sums.n))
     values: list[Any] = getattr(found, column.removesuffix("_absolute")).tolist()
     return values
 

@@ -96,14 +96,14 @@ def _stored_sums(view: View) -> Floats:
 
 
 def _raw_sums(view: View) -> Floats:
-    filling, bins = view.filling, view.pane_query.bins
-    assert filling is not None
+    batch_sums, bins = view.batch_sums, view.pane_query.bins
+    assert batch_sums is not None
     block = Block(1, len(SUMS), bins)
-    if filling.n:
-        uncertainty = normalised_entropy(filling.batch.probabilities)
+    if batch_sums.n:
+        uncertainty = normalised_entropy(batch_sums.batch.probabilities)
         fill_uncertainty(
             block,
-            filling,
+            batch_sums,
             equal_width_bin(on_edge(uncertainty, bins), bins, view.pane_query.edges),
             uncertainty,
         )

@@ -82,11 +82,11 @@ def scored_rows(view: View) -> ScoredRows:
     NoResultError
         As `compared`.
     """
-    assert view.filling is not None
+    assert view.batch_sums is not None
     if view.scope == "all":
         detail = "Received scope all; expected top_label, positive or class:INDEX. Peers score one probability per row."
         raise CalibrationInputError.at("/scope", "one_of", detail)
-    batch = view.filling.complete_batch
+    batch = view.batch_sums.complete_batch
     labels = _labels(batch, view.pane_query.raters)
     rated = labels >= 0
     if not rated.any():

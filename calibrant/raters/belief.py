@@ -89,10 +89,10 @@ def tempered(view: View) -> View:
     temperature = Belief.of(view).temperature
     if temperature == 1.0:
         return view
-    if view.filling is None:
+    if view.batch_sums is None:
         detail = "stored cells are of the predictions as sent: post the rows to score them at another temperature"
         raise NoResultError("needs_raw_rows", detail)
-    complete = view.filling.complete_batch
+    complete = view.batch_sums.complete_batch
 
     def make() -> View:
         logs = complete.scores if complete.is_logits else log_probabilities(complete)
@@ -123,10 +123,10 @@ def calibrated_table(
     if factor == 1.0:
         return disagreement_table(view, by_ratings), 0.0
     reject_single_ratings(view)
-    if view.filling is not None:
-        rows = label_rows(view.filling)
+    if view.batch_sums is not None:
+        rows = label_rows(view.batch_sums)
         several = rows.several
-        weight = view.filling.weights * (rows.n_ratings if by_ratings else 1.0)
+        weight = view.batch_sums.weights * (rows.n_ratings if by_ratings else 1.0)
         table = table_of_rows(
             np.clip(factor * rows.predicted[several], 0.0, 1.0),
             rows.disagreement[several],

@@ -187,7 +187,7 @@ def _on_calibrated_bins(view: View, factor: float, choice: Choice) -> dict[str, 
     """Return CE_phi as the paper has it: on bins of the prediction under the concentration."""
     table, error = calibrated_table(view, factor, choice.by_ratings)
     found: dict[str, Any] = {"calibrated_disagreement_ce": table.error()}
-    return found | ({"error_estimate": error} if view.filling is None else {})
+    return found | ({"error_estimate": error} if view.batch_sums is None else {})
 
 
 def _reliability(table: DisagreementTable, bins: int, ci: float) -> list[dict[str, Any]]:

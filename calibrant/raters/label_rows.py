@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 
 Floats = NDArray[np.float64]
 
@@ -61,17 +61,17 @@ class LabelRows:
         )
 
 
-def label_rows(filling: Filling) -> LabelRows:
+def label_rows(batch_sums: BatchSums) -> LabelRows:
     """Return the statistics of a batch's labelled predictions."""
-    return filling.once(_label_rows)
+    return batch_sums.once(_label_rows)
 
 
-def _label_rows(filling: Filling) -> LabelRows:
-    correct_ratings, n = filling.correct_ratings, filling.n
-    squares = filling.squares
-    total = filling.n_ratings.astype(np.float64)
+def _label_rows(batch_sums: BatchSums) -> LabelRows:
+    correct_ratings, n = batch_sums.correct_ratings, batch_sums.n
+    squares = batch_sums.squares
+    total = batch_sums.n_ratings.astype(np.float64)
     share_squared = np.bincount(correct_ratings.row, correct_ratings.ratings**2, n) / total**2
-    cross = filling.rated_probability / total
+    cross = batch_sums.rated_probability / total
     spread = 1.0 - share_squared
     return LabelRows(
         total,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.rows import log_probabilities
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.hashing import mix
 
@@ -80,29 +80,29 @@ def rated_rows(
     CalibrationInputError
         Features that are not finite or not one row per prediction; parts of another length or name, or a unit in both.
     """
-    filling = Filling(batch)
-    labelled = filling.batch
+    batch_sums = BatchSums(batch)
+    labelled = batch_sums.batch
     logits = log_probabilities(labelled)
     x = np.maximum(logits, np.log(CLIP))
-    design = features_of(batch, features)[filling.labelled]
+    design = features_of(batch, features)[batch_sums.labelled]
     ratings = labelled.label_counts.astype(np.float64)
     several = ratings.sum(axis=1) >= 2
     impossible = several & ((ratings > 0) & ~np.isfinite(logits)).any(axis=1)
     hashes = labelled.unit_hash
     half = (mix(hashes ^ np.uint64(0xC3C3C3C3)) >> np.uint64(63)).astype(np.int64)
     if parts is not None:
-        half = _halves(batch, parts)[filling.labelled]
+        half = _halves(batch, parts)[batch_sums.labelled]
     rows = RatedRows(
         logits=x,
         ratings=ratings,
-        weight=filling.weights,
+        weight=batch_sums.weights,
         features=design,
         unit=np.unique(hashes, return_inverse=True)[1].astype(np.int64),
         half=half,
         n_one_vote=int((~several).sum()),
         n_zero_probability=int(impossible.sum()),
     )
-    return rows.take(np.flatnonzero(several & ~impossible & (filling.weights > 0)))
+    return rows.take(np.flatnonzero(several & ~impossible & (batch_sums.weights > 0)))
 
 
 def features_of(batch: Batch, features: ArrayLike | None = None) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.disagreement import MOMENTS
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import View
 from calibrant.raters.belief import Belief, tempered
@@ -26,11 +26,11 @@ Ints = NDArray[np.int64]
 
 def calibration_losses(view: View, times: Floats) -> Floats:
     """Return the debiased calibration loss of each resample, (n_resamples,); nan without weight."""
-    filling, by_ratings = _filling(view), Choice.of(view).by_ratings
-    share = filling.batch.label_counts / filling.n_ratings[:, None]
-    weight = filling.weights * (filling.n_ratings if by_ratings else 1.0)
+    batch_sums, by_ratings = _filling(view), Choice.of(view).by_ratings
+    share = batch_sums.batch.label_counts / batch_sums.n_ratings[:, None]
+    weight = batch_sums.weights * (batch_sums.n_ratings if by_ratings else 1.0)
     result = np.zeros(len(times))
-    for class_index, score in enumerate(filling.columns):
+    for class_index, score in enumerate(batch_sums.columns):
         rate = share[:, class_index]
         total = _binned(view, score, times)
         at = {
@@ -61,11 +61,11 @@ def disagreement_errors(view: View, times: Floats) -> Floats:
     """Return CE_phi of each resample on bins of the prediction itself, (n_resamples,); nan without two ratings."""
     belief, by_ratings = Belief.of(view), Choice.of(view).by_ratings
     view = tempered(view)
-    filling = _filling(view)
-    rows = label_rows(filling)
+    batch_sums = _filling(view)
+    rows = label_rows(batch_sums)
     several = rows.several
     score = np.clip(rows.predicted[several], 0.0, 1.0)
-    weight = (filling.weights * (rows.n_ratings if by_ratings else 1.0))[several]
+    weight = (batch_sums.weights * (rows.n_ratings if by_ratings else 1.0))[several]
     total = _binned(view, score, times[:, several])
     columns = moments_of(score, rows.disagreement[several], np.zeros(len(score)), weight)
     sums = np.stack([total(column) for column in columns])
@@ -77,9 +77,9 @@ def disagreement_errors(view: View, times: Floats) -> Floats:
     return found
 
 
-def _filling(view: View) -> Filling:
-    assert view.filling is not None
-    return view.filling
+def _filling(view: View) -> BatchSums:
+    assert view.batch_sums is not None
+    return view.batch_sums
 
 
 def _binned(view: View, score: Floats, times: Floats) -> Callable[[Floats], Floats]:

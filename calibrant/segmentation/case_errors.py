@@ -251,8 +251,8 @@ def _case_errors(view: View, options: CaseOptions) -> CaseErrors:
 
 def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
     """Bin raw rows: any number of bins is exact, and classes may be united."""
-    filling, bins = view.filling, view.pane_query.bins
-    assert filling is not None
+    batch_sums, bins = view.batch_sums, view.pane_query.bins
+    assert batch_sums is not None
     if options.regions == "composites" and not options.composites:
         raise NoResultError(
             "no_composites", "posted rows have no model: name the unions in options.composites"
@@ -263,7 +263,7 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
     else:
         layout = Layout.of_classes(range(view.spec.n_classes), 2 * bins)
         class_names = [str(k) for k in range(view.spec.n_classes)]
-    tables = case_tables(filling, layout)
+    tables = case_tables(batch_sums, layout)
     if not tables:
         raise NoResultError("no_cases", "no labelled prediction names its case")
     kernel = options.membership in KERNELS
@@ -272,7 +272,7 @@ def _from_rows(view: View, options: CaseOptions) -> CaseErrors:
         tables, layout, bins, plain, view.pane_query.edges, view.policy, from_rows=True
     )
     if kernel:
-        binned = kernel_bins(filling, layout, bins, options.membership, view.policy, binned)
+        binned = kernel_bins(batch_sums, layout, bins, options.membership, view.policy, binned)
     n = {"n": len(tables), "kept": len(tables), "estimated": False}
     return CaseErrors(
         options, list(tables), binned, None, options.counted(layout.n_classes), class_names, n

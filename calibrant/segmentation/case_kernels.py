@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.segmentation.case_bins import SOFT_EMPTY, CaseBins, soft_place
 from calibrant.segmentation.case_tables import Layout, numbered
 
@@ -60,13 +60,13 @@ def memberships(score: Floats, bins: int, kernel: str) -> tuple[Ints, Floats]:
 
 
 def kernel_bins(
-    filling: Filling, layout: Layout, bins: int, kernel: str, policy: int, hard: CaseBins
+    batch_sums: BatchSums, layout: Layout, bins: int, kernel: str, policy: int, hard: CaseBins
 ) -> CaseBins:
     """Return bins of every case and class under a kernel.
 
     Parameters
     ----------
-    filling : of a batch with case names
+    batch_sums : of a batch with case names
     layout : the classes, which may be unions
     kernel : as in `memberships`
     policy : place in `POLICIES`
@@ -76,16 +76,18 @@ def kernel_bins(
     -------
     CaseBins; a bin below a weight of 0.01 is empty, as with triangles.
     """
-    assert filling.batch.cases is not None
-    names, case = numbered(filling.batch.cases)
+    assert batch_sums.batch.cases is not None
+    names, case = numbered(batch_sums.batch.cases)
     shape = (len(names), layout.n_classes, bins)
     weight, confidence, correct = (np.zeros(shape) for _ in range(3))
-    mine = filling.weights * (filling.n_ratings if policy == 0 else 1)
+    mine = batch_sums.weights * (batch_sums.n_ratings if policy == 0 else 1)
     for slot, members in enumerate(layout.members):
-        score = np.minimum(filling.columns[list(members)].sum(axis=0), 1.0)
-        belongs = np.isin(filling.correct_ratings.class_index, members)
+        score = np.minimum(batch_sums.columns[list(members)].sum(axis=0), 1.0)
+        belongs = np.isin(batch_sums.correct_ratings.class_index, members)
         correct_ratings = np.bincount(
-            filling.correct_ratings.row[belongs], filling.policy_weights[policy][belongs], filling.n
+            batch_sums.correct_ratings.row[belongs],
+            batch_sums.policy_weights[policy][belongs],
+            batch_sums.n,
         )
         place, share = memberships(score, bins, kernel)
         at = case * bins + place

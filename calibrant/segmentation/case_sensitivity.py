@@ -29,7 +29,7 @@ def sensitivity(view: View) -> list[dict[str, Any]]:
     """
     found = []
     for bins in BINS:
-        batch = None if view.filling is None else view.filling.complete_batch
+        batch = None if view.batch_sums is None else view.batch_sums.complete_batch
         cases = case_errors(View(view.pane, replace(view.pane_query, bins=bins), batch))
         averages = {name: cases.macro(name) for name in ERRORS}
         shown = ("value", "sd", "n")

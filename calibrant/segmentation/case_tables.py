@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.ranges import HITS, MASS, in_cell
 from calibrant.accumulators.sparse import SparseBlock
-from calibrant.core.batch_sums import CorrectRatings, Filling
+from calibrant.core.batch_sums import BatchSums, CorrectRatings
 from calibrant.core.distinct import distinct
 from calibrant.core.grid import Grid
 from calibrant.core.spec import PaneSpec
@@ -106,45 +106,45 @@ class Layout:
         return cls(classes + tuple(tuple(dict.fromkeys(each)) for _, each in spec.composites))
 
 
-def case_tables(filling: Filling, layout: Layout) -> dict[str, SparseBlock]:
+def case_tables(batch_sums: BatchSums, layout: Layout) -> dict[str, SparseBlock]:
     """Build a table for each named case of a batch's labelled predictions; none for rows without a case name.
 
     Parameters
     ----------
-    filling : Filling
+    batch_sums : BatchSums
     layout : the classes, which may be unions of the model's (probability summed, reference mask united)
 
     Returns
     -------
     dict of case name to block with the columns `COUNTS` and `SUMS`.
     """
-    cases = filling.batch.cases
-    if cases is None or not filling.n:
+    cases = batch_sums.batch.cases
+    if cases is None or not batch_sums.n:
         return {}
     named = np.array([each is not None for each in cases])
     if not named.all():
-        return case_tables(Filling(filling.batch.take(named)), layout)
+        return case_tables(BatchSums(batch_sums.batch.take(named)), layout)
     names, case = numbered(cases)
     parts: list[_Part] = []
     for slot, members in enumerate(layout.members):
-        columns = filling.columns[list(members)]
+        columns = batch_sums.columns[list(members)]
         # A sum of probabilities can exceed 1 by rounding alone.
         score = columns[0] if len(members) == 1 else np.minimum(columns.sum(axis=0), 1.0)
-        belongs = np.zeros(filling.batch.n_classes, bool)
+        belongs = np.zeros(batch_sums.batch.n_classes, bool)
         belongs[list(members)] = True
-        correct_ratings = filling.correct_ratings.where(
-            belongs[filling.correct_ratings.class_index]
+        correct_ratings = batch_sums.correct_ratings.where(
+            belongs[batch_sums.correct_ratings.class_index]
         )
         place = layout.grid.locate(score) + slot * layout.width
-        parts.append(_added(filling, case, place, score, correct_ratings))
-        mine = belongs[filling.top_class]
+        parts.append(_added(batch_sums, case, place, score, correct_ratings))
+        mine = belongs[batch_sums.top_class]
         at_top = np.where(mine, layout.top_place(slot), -1)
         parts.append(
             _added(
-                filling,
+                batch_sums,
                 case,
                 at_top,
-                filling.confidence,
+                batch_sums.confidence,
                 correct_ratings.where(mine[correct_ratings.row]),
             )
         )
@@ -176,14 +176,14 @@ def numbered(cases: NDArray[Any]) -> tuple[list[str], Ints]:
 
 
 def _added(
-    filling: Filling, case: Ints, place: Ints, score: Floats, correct_ratings: CorrectRatings
+    batch_sums: BatchSums, case: Ints, place: Ints, score: Floats, correct_ratings: CorrectRatings
 ) -> _Part:
     """Return cases, places, counts and sums of one score per row; rows at place -1 are left out."""
     size = int(place.max()) + 2
     key = case * size + place + 1
     keys, at = distinct(key, (int(case.max()) + 1) * size)
     at_correct = at[correct_ratings.row]
-    n, ratings = len(keys), filling.n_ratings.astype(np.float64)
+    n, ratings = len(keys), batch_sums.n_ratings.astype(np.float64)
 
     def total(values: Floats) -> Floats:
         return np.bincount(at, values, n).astype(np.float64)
@@ -191,10 +191,10 @@ def _added(
     def hit(values: Floats) -> Floats:
         return np.bincount(at_correct, values, n).astype(np.float64)
 
-    weights, correct_weights = filling.weights, filling.weights[correct_ratings.row]
+    weights, correct_weights = batch_sums.weights, batch_sums.weights[correct_ratings.row]
     counts = np.stack([np.bincount(at, minlength=n), total(ratings)]).astype(np.int64)
     plain = [total(values) for values in (weights, weights * score, weights * score**2)]
-    if filling.constant_ratings == 1:
+    if batch_sums.constant_ratings == 1:
         correct = hit(correct_weights)
         product = hit(correct_weights * score[correct_ratings.row])
         columns = [column for column in plain for _ in (0, 1)] + [correct] * 4 + [product] * 4

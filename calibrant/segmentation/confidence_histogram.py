@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.uncertainty import normalised_entropy
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.packing import PackingError, described, pack, unpack
@@ -144,40 +144,40 @@ class ConfidenceHistogram:
             raise ValueError(
                 f"Received a batch of {batch.n_classes} classes; expected {self.n_classes}."
             )
-        policy, filling = policy_index(raters), Filling(batch)
-        if not filling.n:
+        policy, batch_sums = policy_index(raters), BatchSums(batch)
+        if not batch_sums.n:
             return
-        correct_ratings, rows = filling.correct_ratings, np.arange(filling.n)
-        weight = filling.weights * (filling.n_ratings if policy == 0 else 1)
-        mine = filling.policy_weights[policy]
-        right = np.zeros((self.n_classes, filling.n))
+        correct_ratings, rows = batch_sums.correct_ratings, np.arange(batch_sums.n)
+        weight = batch_sums.weights * (batch_sums.n_ratings if policy == 0 else 1)
+        mine = batch_sums.policy_weights[policy]
+        right = np.zeros((self.n_classes, batch_sums.n))
         right[correct_ratings.class_index, correct_ratings.row] = mine
-        for class_index, column in enumerate(filling.columns):
+        for class_index, column in enumerate(batch_sums.columns):
             self._add(self.label[class_index], self.fine_bin(column), weight, right[class_index])
-        top = right[filling.top_class, rows]
-        self._add(self.prediction, self.fine_bin(filling.confidence), weight, top)
+        top = right[batch_sums.top_class, rows]
+        self._add(self.prediction, self.fine_bin(batch_sums.confidence), weight, top)
         self._add(
             self.uncertainty,
-            self.fine_bin(normalised_entropy(filling.batch.probabilities)),
+            self.fine_bin(normalised_entropy(batch_sums.batch.probabilities)),
             weight,
             top,
         )
-        finite = np.isfinite(filling.log_probability)
-        squares = np.einsum("kn,kn->n", filling.columns, filling.columns)
+        finite = np.isfinite(batch_sums.log_probability)
+        squares = np.einsum("kn,kn->n", batch_sums.columns, batch_sums.columns)
         brier = (
             squares[correct_ratings.row]
-            - 2.0 * filling.columns[correct_ratings.class_index, correct_ratings.row]
+            - 2.0 * batch_sums.columns[correct_ratings.class_index, correct_ratings.row]
             + 1.0
         )
-        loss = -np.where(finite, filling.log_probability, 0.0)
+        loss = -np.where(finite, batch_sums.log_probability, 0.0)
         self.exact += [
             (mine * loss).sum(),
             mine[finite].sum(),
             (mine * brier).sum(),
             mine[~finite].sum(),
         ]
-        self.n_samples += int(filling.n_ratings.sum()) if policy == 0 else filling.n
-        self.is_weighted |= bool((filling.weights != 1.0).any())
+        self.n_samples += int(batch_sums.n_ratings.sum()) if policy == 0 else batch_sums.n
+        self.is_weighted |= bool((batch_sums.weights != 1.0).any())
 
     def merge(self, other: ConfidenceHistogram) -> Self:
         """Add another histogram to this one and return this one.

@@ -55,17 +55,17 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any
     NoResultError
         `needs_raw_rows`, `raters_not_named`, `no_cases`, or more than 256 cases.
     """
-    if view.filling is None:
+    if view.batch_sums is None:
         raise NoResultError(
             "needs_raw_rows",
             "a consensus is computed from rows with named raters only: post them to score them",
         )
     if raters is None:
         raise NoResultError("raters_not_named", "name each rating's rater in the column raters")
-    batch = view.filling.complete_batch
+    batch = view.batch_sums.complete_batch
     if batch.cases is None:
         raise NoResultError("no_cases", "no prediction names its case")
-    labelled = view.filling.labelled
+    labelled = view.batch_sums.labelled
     names, place = numbered(batch.cases[labelled])
     if len(names) > MAX_CASES:
         raise NoResultError(

@@ -55,8 +55,8 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
         "n_ratings": counts["n_ratings"],
         "source": "sample" if view.is_raw else "state",
     }
-    if view.filling is not None and case is None:
-        return result | _of_rows(view.filling.batch, pane_query, smoothing)
+    if view.batch_sums is not None and case is None:
+        return result | _of_rows(view.batch_sums.batch, pane_query, smoothing)
     label = _of_case(view, case) if case is not None else _of_classes(view)
     parts: dict[str, Any] = {"label": smoothed(label, smoothing).tolist()}
     missing = {}

@@ -41,11 +41,11 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
     Riera-Marin et al., table 2.
     """
     metric = chosen([slug])[0]
-    if view.filling is None:
+    if view.batch_sums is None:
         raise NoResultError(
             "needs_raw_rows", "a metric of single cases needs rows: post them to score them"
         )
-    batch = view.filling.batch
+    batch = view.batch_sums.batch
     if batch.cases is None:
         raise NoResultError("no_cases", "no labelled prediction names its case")
     names, place = numbered(batch.cases)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.logits import relative_logits
 from calibrant.core.view import NoResultError, View
@@ -106,15 +106,15 @@ def training_losses(
     """
     weights = weights or LossWeights()
     membership = _membership(view)
-    if view.filling is None:
+    if view.batch_sums is None:
         raise NoResultError("needs_raw_rows", "losses are of rows: post them to score them")
     if gradients is not None:
-        _check_gradients(gradients, view.filling.complete_batch.scores.size)
-    images = _images(view.filling, view.pane_query.raters, view.pane_query.bins)
+        _check_gradients(gradients, view.batch_sums.complete_batch.scores.size)
+    images = _images(view.batch_sums, view.pane_query.raters, view.pane_query.bins)
     if not images:
         raise NoResultError("no_cases", "no labelled prediction names its case")
     terms = {name: np.empty(len(images)) for name in TERMS}
-    slopes = {name: np.zeros(view.filling.batch.scores.shape) for name in TERMS}
+    slopes = {name: np.zeros(view.batch_sums.batch.scores.shape) for name in TERMS}
     for i, image in enumerate(images.values()):
         for name, (value, slope) in image.losses(view, gradients == "logits").items():
             terms[name][i] = value
@@ -145,7 +145,7 @@ def training_losses(
         return result
     slopes["weighted_sum"] = sum(
         (factor * slopes[name] for name, factor in factors.items() if factor),
-        np.zeros(view.filling.batch.scores.shape),
+        np.zeros(view.batch_sums.batch.scores.shape),
     )
     return result | {
         "gradients": {
@@ -198,8 +198,8 @@ class _Image:
         return np.asarray(self.probabilities * (gradient - mean), np.float64)
 
 
-def _images(filling: Filling, raters: str, bins: int) -> dict[str, _Image]:
-    batch = filling.batch
+def _images(batch_sums: BatchSums, raters: str, bins: int) -> dict[str, _Image]:
+    batch = batch_sums.batch
     if batch.cases is None:
         return {}
     named = np.flatnonzero(np.array([case is not None for case in batch.cases], bool))
@@ -207,8 +207,8 @@ def _images(filling: Filling, raters: str, bins: int) -> dict[str, _Image]:
         return {}
     names, place = numbered(batch.cases[named])
     _check_cases(len(names), batch.n_classes, bins)
-    shares, logs = _shares(filling, raters), _log_probabilities(filling)
-    factors = filling.weights * (filling.n_ratings if raters == "pooled" else 1.0)
+    shares, logs = _shares(batch_sums, raters), _log_probabilities(batch_sums)
+    factors = batch_sums.weights * (batch_sums.n_ratings if raters == "pooled" else 1.0)
     found = {}
     order = named[np.argsort(place, kind="stable")]
     ends = np.cumsum(np.bincount(place, minlength=len(names)))
@@ -223,18 +223,18 @@ def _images(filling: Filling, raters: str, bins: int) -> dict[str, _Image]:
     return found
 
 
-def _shares(filling: Filling, raters: str) -> Floats:
-    batch = filling.batch
+def _shares(batch_sums: BatchSums, raters: str) -> Floats:
+    batch = batch_sums.batch
     if raters in ("pooled", "mean"):
         return np.asarray(batch.label_counts / batch.row_total[:, None], np.float64)
     class_index = batch.majority[0] if raters == "majority" else batch.chosen_rating
     return np.asarray(np.eye(batch.n_classes)[class_index], np.float64)
 
 
-def _log_probabilities(filling: Filling) -> Floats | None:
-    if not filling.batch.is_logits:
+def _log_probabilities(batch_sums: BatchSums) -> Floats | None:
+    if not batch_sums.batch.is_logits:
         return None
-    logit = relative_logits(filling.batch.scores, 1)
+    logit = relative_logits(batch_sums.batch.scores, 1)
     return np.asarray(logit - np.log(np.exp(logit).sum(axis=1, keepdims=True)), np.float64)
 
 
@@ -275,11 +275,11 @@ def _check_gradients(by: str, n_values: int) -> None:
 
 def _rows(slopes: Floats, view: View) -> list[list[float]] | None:
     """Return the gradient of every posted row; None if it is infinite."""
-    assert view.filling is not None
+    assert view.batch_sums is not None
     if not np.isfinite(slopes).all():
         return None
-    every = np.zeros(view.filling.complete_batch.scores.shape)
-    every[view.filling.labelled] = slopes
+    every = np.zeros(view.batch_sums.complete_batch.scores.shape)
+    every[view.batch_sums.labelled] = slopes
     return [[float(value) for value in row] for row in every]
 
 

@@ -96,7 +96,7 @@ def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, dict[str, An
     view : of a pane, with or without raw rows; its policy is replaced by each in turn
     slug, seed : as in `baselines`
     """
-    batch = None if view.filling is None else view.filling.complete_batch
+    batch = None if view.batch_sums is None else view.batch_sums.complete_batch
     views = {
         policy: View(view.pane, replace(view.pane_query, raters=policy), batch)
         for policy in POLICIES
@@ -106,7 +106,7 @@ def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, dict[str, An
 
 def values_by_policy(view: View, slug: str) -> dict[str, float | None]:
     """Return a metric's number alone under each label policy, None if it has none."""
-    batch = None if view.filling is None else view.filling.complete_batch
+    batch = None if view.batch_sums is None else view.batch_sums.complete_batch
     views = {
         policy: View(view.pane, replace(view.pane_query, raters=policy), batch)
         for policy in POLICIES

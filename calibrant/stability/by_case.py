@@ -54,9 +54,9 @@ def stability_by_case(
     Riera-Marin et al., table 2.
     """
     metric = chosen([slug])[0]
-    if view.filling is None:
+    if view.batch_sums is None:
         raise NoResultError("needs_raw_rows", "subsets of a case's pixels are drawn of posted rows")
-    batch = view.filling.batch
+    batch = view.batch_sums.batch
     if batch.cases is None:
         raise NoResultError("no_cases", "no labelled prediction names its case")
     if binned_statistic(view, metric) is None:

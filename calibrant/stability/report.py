@@ -90,9 +90,9 @@ def _reject_costly(view: View, slug: str, most_ratings: int | None) -> None:
         return
     if "classes" in metric.needs:
         _reject_more(view.spec.n_classes, MAX_CLASSES, "classes", slug)
-    if view.filling is not None and most_ratings is not None and "cases" not in metric.needs:
+    if view.batch_sums is not None and most_ratings is not None and "cases" not in metric.needs:
         copies = view.spec.n_classes if view.scope == "all" else 1
-        _reject_more(view.filling.n * copies, MAX_ROWS, "rows", slug)
+        _reject_more(view.batch_sums.n * copies, MAX_ROWS, "rows", slug)
 
 
 def _reject_more(size: int, most: int, things: str, slug: str) -> None:

@@ -40,8 +40,8 @@ class Part(View):
     def rows(self, scope: str) -> Cells:
         """Return the drawn values of the complete view."""
         every = self._complete.rows(scope)
-        assert self._complete.filling is not None
-        n = self._complete.filling.n
+        assert self._complete.batch_sums is not None
+        n = self._complete.batch_sums.n
         return every.select(_copied(self._at, len(every) // n, n))
 
     def _cells_of(self, scope: str) -> Cells:
@@ -57,11 +57,11 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
     NoResultError
         There are fewer than two units, rows without weight, or the metric needs more than scores and correct labels.
     """
-    assert view.filling is not None
-    n = view.filling.n_units
+    assert view.batch_sums is not None
+    n = view.batch_sums.n_units
     if n < 2:
         raise NoResultError("too_few_units", "subsets are drawn of two units or more")
-    if view.filling.batch.weights is not None and not view.filling.batch.weights.any():
+    if view.batch_sums.batch.weights is not None and not view.batch_sums.batch.weights.any():
         raise NoResultError("no_data", "every row has weight 0")
     reported = {"n_drawn": n, "exact": True, **about}
     if binned_statistic(view, metric) is not None:
@@ -123,18 +123,18 @@ def _subset_tables(
     view: View, cells: Cells, place: Ints, bins: int, draws: Draws, draw: int
 ) -> Floats:
     """Return weight and difference by bin of each subset of a draw, (2, 17, bins)."""
-    assert view.filling is not None
+    assert view.batch_sums is not None
     columns = (cells.weight, cells.correct - cells.confidence)
-    copies = len(cells) // view.filling.n
+    copies = len(cells) // view.batch_sums.n
     tables = np.zeros((2, len(FRACTIONS), bins))
     if not draws.nested:
         for step in range(len(FRACTIONS)):
-            at = _copied(_rows_of(view, draws.subset(draw, step))[0], copies, view.filling.n)
+            at = _copied(_rows_of(view, draws.subset(draw, step))[0], copies, view.batch_sums.n)
             tables[:, step] = [np.bincount(place[at], values[at], bins) for values in columns]
         return tables
     drawn, position = _rows_of(view, draws.order[draw, 0])
     added_at = np.searchsorted(draws.sizes, position, side="right")
-    at = _copied(drawn, copies, view.filling.n)
+    at = _copied(drawn, copies, view.batch_sums.n)
     key = np.tile(added_at, copies) * bins + place[at]
     for table, values in zip(tables, columns, strict=True):
         table[:] = np.bincount(key, values[at], len(FRACTIONS) * bins).reshape(-1, bins)
@@ -148,10 +148,10 @@ def _copied(rows: Ints, copies: int, n: int) -> Ints:
 
 def _rows_of(view: View, units: Ints) -> tuple[Ints, Ints]:
     """Return the rows of drawn units, and the position in the draw of each row's unit."""
-    assert view.filling is not None
-    if not view.filling.has_units:
+    assert view.batch_sums is not None
+    if not view.batch_sums.has_units:
         return units, np.arange(len(units))
-    of_unit = view.filling.unit_index
+    of_unit = view.batch_sums.unit_index
     sorted_rows = view.once("rows by unit", lambda: np.argsort(of_unit, kind="stable"))
     size = view.once("unit sizes", lambda: np.bincount(of_unit))
     start = np.cumsum(size) - size
@@ -163,13 +163,13 @@ def _rows_of(view: View, units: Ints) -> tuple[Ints, Ints]:
 def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """Return the metric of each subset's rows, (n_draws, 17), one fraction at a time."""
     assert (
-        view.filling is not None
+        view.batch_sums is not None
         and isinstance(metric, FormulaMetric | FunctionMetric)
         and metric.of_resamples is not None
     )
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for step in range(len(FRACTIONS)):
-        found[:, step] = metric.of_resamples(view, draws.times(step)[:, view.filling.unit_index])
+        found[:, step] = metric.of_resamples(view, draws.times(step)[:, view.batch_sums.unit_index])
     if np.isnan(found).any():
         raise NoResultError("no_data", f"{metric.slug} has no value on {draws.sizes[0]} units")
     return found
@@ -177,8 +177,8 @@ def _resampled_curves(view: View, metric: Metric, draws: Draws) -> Floats:
 
 def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
     """Return the metric of each subset's rows, (n_draws, 17), one subset at a time."""
-    assert view.filling is not None
-    batch, empty = hashed(view.filling.batch), Pane(view.spec)
+    assert view.batch_sums is not None
+    batch, empty = hashed(view.batch_sums.batch), Pane(view.spec)
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for i, j in np.ndindex(found.shape):
         rows = _rows_of(view, draws.subset(i, j))[0]

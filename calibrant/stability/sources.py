@@ -23,7 +23,7 @@ _NOT_CARRIED = ("not_replicated", "classes_not_replicated", "scope_not_replicate
 
 def under(view: View, policy: str) -> View:
     """Return the same data under another label policy."""
-    batch = None if view.filling is None else view.filling.complete_batch
+    batch = None if view.batch_sums is None else view.batch_sums.complete_batch
     return View(view.pane, replace(view.pane_query, raters=policy), batch)
 
 

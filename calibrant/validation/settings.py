@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.spec import PaneSpec
@@ -140,11 +140,11 @@ def view_of(setting: Setting, rows: Rows, run: int = 0) -> View:
         columns["units"] = [f"{run}-{unit}" for unit in rows.unit.tolist()]
     batch = Batch.from_columns(columns).batch
     pane = Pane(PaneSpec("multiclass", setting.n_classes) if several else PaneSpec("binary", 2))
-    filling = Filling(batch)
+    batch_sums = BatchSums(batch)
     tables = ("top_label", "classes", "all_labels") if several else ("positive", "top_label")
     for name in (*ACCUMULATORS, *tables):
         if name in pane.names:
-            pane[name].fill(filling)
+            pane[name].fill(batch_sums)
     return View(pane, PaneQuery(binning=setting.binning, scope=setting.scope))
 
 

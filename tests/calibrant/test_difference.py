@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import PaneQuery, View, compute_metrics
 
@@ -26,10 +26,12 @@ def view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:
 
 def quick_view_of(p: np.ndarray, y: np.ndarray, units: list[str]) -> View:
     """Of a pane that holds only what Brier score, calibration error and their differences read."""
-    filling = Filling(Batch.from_columns({"confidences": p, "labels": y, "units": units}).batch)
+    batch_sums = BatchSums(
+        Batch.from_columns({"confidences": p, "labels": y, "units": units}).batch
+    )
     pane = Pane(SPEC)
     for name in READ:
-        pane[name].fill(filling)
+        pane[name].fill(batch_sums)
     return View(pane, PANE_QUERY)
 
 

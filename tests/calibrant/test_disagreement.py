@@ -14,7 +14,7 @@ from scipy.special import gammaln, polygamma
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.accumulators.concentration import LOG_CONCENTRATIONS, rising_factors
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
@@ -42,9 +42,9 @@ def pane(z: np.ndarray, y: np.ndarray, **columns: Any) -> Pane:
     given = Batch.from_columns(
         {"probabilities": z, "label_counts": y, **columns}, task="multiclass", n_classes=z.shape[1]
     )
-    filling, whole = Filling(given.batch), Pane(PaneSpec("multiclass", z.shape[1]))
+    batch_sums, whole = BatchSums(given.batch), Pane(PaneSpec("multiclass", z.shape[1]))
     for name in ACCUMULATORS:
-        whole[name].fill(filling)
+        whole[name].fill(batch_sums)
     return whole
 
 

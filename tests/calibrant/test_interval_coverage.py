@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane, PaneSpec
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.metrics import METRICS, PaneQuery, View, compute_metrics
 
 BINARY = PaneSpec("binary", 2)
@@ -35,10 +35,10 @@ def pane_of(rng: np.random.Generator, n: int, size: float) -> Pane:
     """Only what these metrics read."""
     score = rng.uniform(0.05, 0.95, n)
     label = (rng.random(n) < outcome_rate(score, size)).astype(int)
-    filling = Filling(Batch.from_columns({"confidences": score, "labels": label}).batch)
+    batch_sums = BatchSums(Batch.from_columns({"confidences": score, "labels": label}).batch)
     pane = Pane(BINARY)
     for name in ("positive", "counts", "replicates"):
-        pane[name].fill(filling)
+        pane[name].fill(batch_sums)
     return pane
 
 

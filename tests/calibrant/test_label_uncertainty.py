@@ -9,7 +9,7 @@ import pytest
 
 import calibrant as cal
 from calibrant import Batch, CalibrationInputError, Histogram, Pane, PaneSpec
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
@@ -50,7 +50,7 @@ def pane(*batches: Batch) -> Pane:
     whole = Pane(PaneSpec("multiclass", batches[0].n_classes))
     for part in batches:
         for name in ACCUMULATORS:
-            whole[name].fill(Filling(part))
+            whole[name].fill(BatchSums(part))
     return whole
 
 
@@ -212,7 +212,7 @@ def test_parts_add_up_among_rows_with_several_ratings() -> None:
 def test_squared_loss_is_the_brier_score(loss_weight: object, raters: str) -> None:
     z, y = rows()
     whole = pane(batch(z, y))
-    whole["scores"].fill(Filling(batch(z, y)))
+    whole["scores"].fill(BatchSums(batch(z, y)))
     found = asked(whole, ("squared_loss", "brier"), raters=raters, loss_weight=loss_weight)
     assert found["squared_loss"]["value"] == pytest.approx(found["brier"]["value"], abs=1e-14)
 
@@ -474,7 +474,7 @@ def test_a_pane_stays_small() -> None:
     y = np.array(
         [rng.multinomial(int(k), p) for k, p in zip(rng.integers(1, 6, len(q)), q, strict=True)]
     )
-    given = Filling(batch(q, y))
+    given = BatchSums(batch(q, y))
     whole = Pane(PaneSpec("multiclass", 10))
     names = ("label_uncertainty", "label_bins", "disagreement", "concentration")
     for name in names:

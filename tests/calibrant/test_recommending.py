@@ -20,7 +20,7 @@ from calibrant.calibrators.softmax_objective import Points
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery, policy_index
 from calibrant.core.view import View
 
@@ -205,7 +205,7 @@ def test_a_thousand_classes_keep_enough_rows_for_a_temperature() -> None:
         labels = [rng.choice(1000, p=row) for row in softmax(z / 3, axis=1)]
         pane = Pane(spec)
         columns = {"logits": z, "labels": labels, "ids": [f"{day}.{i}" for i in range(4)]}
-        pane["sample"].fill(Filling(Batch.from_columns(columns).batch))
+        pane["sample"].fill(BatchSums(Batch.from_columns(columns).batch))
         window.merge(pane)
     comparison = CandidateComparison(View(window, PaneQuery()))
     gain = comparison.held_out_temperature("nll")["heldout"]["gain"]["nll"]
@@ -344,9 +344,9 @@ def test_the_interval_of_a_windows_gain_covers_what_fresh_labels_show(temperatur
         )
         pane = Pane(PaneSpec("multiclass", 3))
         pane["temperature"].fill(
-            filling := Filling(Batch.from_columns({"logits": z, "labels": labels}).batch)
+            batch_sums := BatchSums(Batch.from_columns({"logits": z, "labels": labels}).batch)
         )
-        pane["counts"].fill(filling)
+        pane["counts"].fill(batch_sums)
         found = left_out_gain(pane, 0, 0.95)
         assert found is not None
         best = Curve(pane["temperature"], 0, 1).minimum("nll")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import METRICS
@@ -87,7 +87,7 @@ def test_resamples_at_once_are_their_rows(name: str, raters: str, scope: str) ->
 def test_curves_of_units_are_of_all_their_rows(slug: str) -> None:
     batch = batch_of(3, n=60, units=True)
     found = stability(viewed(batch), slug, n_bootstraps=2, seed=4)
-    unit = Filling(batch).unit_index
+    unit = BatchSums(batch).unit_index
     assert (found["source"], found["exact"], found["n_drawn"]) == ("rows", True, unit.max() + 1)
     draws = draws_of(found["n_drawn"], 0, 1, "nested", np.random.default_rng(4))
     for step in (0, 8, 16):
@@ -112,7 +112,7 @@ def test_curves_of_replicates_are_of_their_rows(slug: str) -> None:
     found = stability(
         viewed(batch, raw=False, bins=60), slug, source="replicates", n_bootstraps=2, seed=6
     )
-    replicate = np.unique(Filling(batch).replicate, return_inverse=True)[1]
+    replicate = np.unique(BatchSums(batch).replicate, return_inverse=True)[1]
     draws = draws_of(found["n_drawn"], 0, 1, "nested", np.random.default_rng(6))
     assert (found["source"], found["bins"], found["exact"]) == ("replicates", 60, False)
     for step in (0, 5, 16):
@@ -246,9 +246,9 @@ def test_losses_of_labels_have_curves(slug: str, options: dict[str, Any], weight
     view = viewed(batch, **pane_query)
     found = stability(view, slug, n_bootstraps=3, seed=6)
     assert (found["source"], found["exact"]) == ("rows", True)
-    n = view.filling.n_units  # type: ignore[union-attr]
+    n = view.batch_sums.n_units  # type: ignore[union-attr]
     labelled = np.flatnonzero(batch.row_total > 0)
-    unit = view.filling.unit_index  # type: ignore[union-attr]
+    unit = view.batch_sums.unit_index  # type: ignore[union-attr]
     draws = draws_of(n, 0, 1, "nested", np.random.default_rng(6))
     for step in (2, 9, 16):
         rows = np.concatenate([labelled[unit == each] for each in draws.subset(0, step)])

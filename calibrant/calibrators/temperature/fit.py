@@ -15,7 +15,7 @@ from calibrant.calibrators.temperature.fit_result import about_fit, nothing, res
 from calibrant.calibrators.temperature.interval import at_most
 from calibrant.calibrators.temperature.row_curve import RowCurve
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
@@ -121,11 +121,11 @@ def _limit(view: View, ci: float) -> dict[str, Any]:
         return {}
     if "sample" not in pane.names or not pane.sample.n:
         return {"at_most": None, "at_most_reason": "unequal_units"}
-    filling = Filling(pane.sample.batch())
+    batch_sums = BatchSums(pane.sample.batch())
     profile = TemperatureProfile(pane.spec)
-    profile.fill(filling)
-    curve = RowCurve(profile, filling, view.policy, 1)
-    limit = at_most(curve, n_units=filling.n_units, ci=ci)
+    profile.fill(batch_sums)
+    curve = RowCurve(profile, batch_sums, view.policy, 1)
+    limit = at_most(curve, n_units=batch_sums.n_units, ci=ci)
     if limit is None:
         return {"at_most": None, "at_most_reason": "unequal_units"}
     return {"at_most": limit, "at_most_of": "sample"}
@@ -179,14 +179,14 @@ def fit_temperature_exact(
     _check(objective, bins, None)
     spec = PaneSpec(batch.task, batch.n_classes)
     pane_query = PaneQuery(raters=raters, ci=ci).check(spec)
-    filling = Filling(batch)
+    batch_sums = BatchSums(batch)
     profile, counts = TemperatureProfile(spec), Counts(spec)
-    profile.fill(filling)
-    counts.fill(filling)
+    profile.fill(batch_sums)
+    counts.fill(batch_sums)
     policy = View(Pane(spec), pane_query).policy
     about = about_fit(spec, counts.named(), objective, raters, ci, bins, min_count, "raw")
     return result_of(
-        about, lambda: RowCurve(profile, filling, policy, bins, min_count), profile, policy
+        about, lambda: RowCurve(profile, batch_sums, policy, bins, min_count), profile, policy
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.cells import Cells
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.logits import relative_logits
@@ -185,16 +185,16 @@ class RowLosses:
     """
 
     def __init__(self, batch: Batch, options: EceOptions, raters: str = "pooled") -> None:
-        policy, filling = policy_index(raters), Filling(batch)
-        self.options, self.n_classes, self.n = options, batch.n_classes, filling.n
-        correct_ratings = filling.correct_ratings
-        self.mass = filling.weights * (filling.n_ratings if policy == 0 else 1)
-        self.right = np.zeros((filling.n, batch.n_classes))
-        self.right[correct_ratings.row, correct_ratings.class_index] = filling.policy_weights[
+        policy, batch_sums = policy_index(raters), BatchSums(batch)
+        self.options, self.n_classes, self.n = options, batch.n_classes, batch_sums.n
+        correct_ratings = batch_sums.correct_ratings
+        self.mass = batch_sums.weights * (batch_sums.n_ratings if policy == 0 else 1)
+        self.right = np.zeros((batch_sums.n, batch.n_classes))
+        self.right[correct_ratings.row, correct_ratings.class_index] = batch_sums.policy_weights[
             policy
         ]
         with np.errstate(divide="ignore"):
-            scores = filling.batch.scores
+            scores = batch_sums.batch.scores
             # As sent: a temperature per class distinguishes logits that a common temperature does not.
             self.logit = _masked(scores) if batch.is_logits else np.log(scores)
 

@@ -71,8 +71,8 @@ def surface_report(
         "nll_error_bound": None,
         "error_estimate": None,
     }
-    if view.filling is not None:
-        batch = view.filling.complete_batch
+    if view.batch_sums is not None:
+        batch = view.batch_sums.complete_batch
         return about | _of_rows(batch, "rows", view.counts["n_labelled"], grid, options, view)
     view.reject_histograms()
     part = view.pane["logits"]

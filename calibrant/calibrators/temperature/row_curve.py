@@ -21,7 +21,7 @@ from calibrant.calibrators.temperature.tempered_rows import (
     rows_of,
     spread,
 )
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import equal_width_bin
 
 Floats = NDArray[np.float64]
@@ -36,8 +36,8 @@ class RowCurve(Curve):
 
     Parameters
     ----------
-    profile : TemperatureProfile that was filled with `filling`
-    filling : Filling
+    profile : TemperatureProfile that was filled with `batch_sums`
+    batch_sums : BatchSums
     policy, bins, min_count : as in `Curve`; any number of bins
     """
 
@@ -46,17 +46,17 @@ class RowCurve(Curve):
     def __init__(
         self,
         profile: TemperatureProfile,
-        filling: Filling,
+        batch_sums: BatchSums,
         policy: int,
         bins: int,
         min_count: float = 0.0,
     ) -> None:
         super().__init__(profile, policy, bins, min_count)
-        self.policy, self.filling = policy, filling
-        step = max(256, (1 << 18) // filling.batch.n_classes)
+        self.policy, self.batch_sums = policy, batch_sums
+        step = max(256, (1 << 18) // batch_sums.batch.n_classes)
         self.parts = [
-            rows_of(filling, slice(start, min(start + step, filling.n)))
-            for start in range(0, filling.n, step)
+            rows_of(batch_sums, slice(start, min(start + step, batch_sums.n)))
+            for start in range(0, batch_sums.n, step)
         ]
 
     def nll(self, beta: float) -> float:
@@ -82,7 +82,7 @@ class RowCurve(Curve):
         return float((self._unit_slopes(objective, beta) ** 2).sum())
 
     def unit_losses(self, beta: float, n_units: int) -> float:
-        loss, weight = np.zeros((2, self.filling.n_units))
+        loss, weight = np.zeros((2, self.batch_sums.n_units))
         for part in self.parts:
             by_row = nll_by_row(part, self.policy, beta)
             loss += np.bincount(part.unit, by_row[0], len(loss))
@@ -96,7 +96,7 @@ class RowCurve(Curve):
 
     def _unit_slopes(self, objective: str, beta: float) -> Floats:
         losses = nll_slopes if objective == "nll" else brier_slopes
-        total = np.zeros(self.filling.n_units)
+        total = np.zeros(self.batch_sums.n_units)
         for part in self.parts:
             total += np.bincount(part.unit, losses(part, self.policy, beta), len(total))
         return total
@@ -158,7 +158,7 @@ class RowCurve(Curve):
 
     def _scores(self, betas: Floats) -> Iterator[tuple[slice | Ints, Floats]]:
         """Yield places in `betas` with the rows' scores there, (places, n), a few at a time."""
-        few = max(1, MAX_SCORES // max(self.filling.n, self.bins))
+        few = max(1, MAX_SCORES // max(self.batch_sums.n, self.bins))
         if len(betas) <= 4 * ROW_STEPS_PER_OCTAVE:
             for i, beta in enumerate(betas):
                 total = np.concatenate(
@@ -182,10 +182,10 @@ class RowCurve(Curve):
     def _score(self, betas: Floats, log_total: Floats) -> Floats:
         """Return scores at each beta. At beta 1 they are the scores as sent, so that a score on an edge stays there."""
         log_score = -log_total
-        if self.filling.batch.task == "binary":
+        if self.batch_sums.batch.task == "binary":
             log_score += betas[:, None] * np.concatenate([part.logit[1] for part in self.parts])
         score = np.minimum(np.exp(log_score), 1.0)
-        score[betas == 1.0] = self.filling.score
+        score[betas == 1.0] = self.batch_sums.score
         return score
 
     def _log_total(self, log_beta: float) -> Floats:

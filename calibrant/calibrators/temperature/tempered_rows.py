@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.batch_sums import Filling
+from calibrant.core.batch_sums import BatchSums
 from calibrant.core.logits import relative_logits
 
 Floats = NDArray[np.float64]
@@ -52,16 +52,16 @@ class Rows:
         return self.by_row(self.weight * self.entry_logit)
 
 
-def rows_of(filling: Filling, rows: slice) -> Rows:
+def rows_of(batch_sums: BatchSums, rows: slice) -> Rows:
     """Return the terms of the losses of some rows, at any temperature."""
-    batch, correct_ratings = filling.batch, filling.correct_ratings
+    batch, correct_ratings = batch_sums.batch, batch_sums.correct_ratings
     first, last = np.searchsorted(correct_ratings.row, [rows.start, rows.stop])
     row, class_index = (
         correct_ratings.row[first:last] - rows.start,
         correct_ratings.class_index[first:last],
     )
     scores = np.ascontiguousarray(batch.scores[rows].T)
-    weight_all = filling.policy_weights[:, first:last]
+    weight_all = batch_sums.policy_weights[:, first:last]
     if batch.is_logits:
         logit = relative_logits(scores, axis=0)
     else:
@@ -75,10 +75,10 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
         correct_ratings.majority,
         correct_ratings.single,
     )
-    score_correct = filling.score_correct
+    score_correct = batch_sums.score_correct
     begin, end = np.searchsorted(score_correct.row, [rows.start, rows.stop])
     at = score_correct.row[begin:end] - rows.start
-    weights = filling.weights[rows]
+    weights = batch_sums.weights[rows]
     n = rows.stop - rows.start
     columns = (
         score_correct.ratings,
@@ -90,16 +90,16 @@ def rows_of(filling: Filling, rows: slice) -> Rows:
         n=n,
         logit=logit,
         finite=finite,
-        score=filling.score[rows],
+        score=batch_sums.score[rows],
         row=row,
         entry_logit=finite[class_index, row],
         weight=np.where(zero, 0.0, weight_all) if zero.any() else weight_all,
         weight_all=weight_all,
         n_zero=np.array([int((zero * ratings[first:last]).sum()) for ratings in chosen], np.int64),
-        unit=filling.unit_index[rows],
+        unit=batch_sums.unit_index[rows],
         is_binary=batch.task == "binary",
-        constant=filling.constant_ratings,
-        table_weights=(weights * filling.n_ratings[rows], weights),
+        constant=batch_sums.constant_ratings,
+        table_weights=(weights * batch_sums.n_ratings[rows], weights),
         table_correct=[
             np.bincount(at, weights[at] * column[begin:end], n).astype(np.float64)
             for column in columns
