@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from calibrant_server.workers.ingest.cached_pane import CONFLICT, DUPLICATE, STALE, UnreadablePane
+from calibrant_server.workers.ingest.changed_rows import Change
 from calibrant_server.workers.ingest.entries import (
     EntryError,
     IngestEntry,
@@ -16,10 +17,10 @@ from calibrant_server.workers.ingest.entries import (
     fields_bytes,
     queued,
 )
-from calibrant_server.workers.ingest.label_join import Change, RowOutcomes
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
 from calibrant_server.workers.ingest.retained_store import write_facts
+from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 from calibrant_server.workers.store.commit import Commit

@@ -6,39 +6,35 @@ the panes and all of its new rows are added. A unit's rows share one weight, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
-from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, pane_start
-from calibrant.input.labels import MAX_NAMED, LabelRow
-from calibrant_server.workers.ingest.entries import Places
+from calibrant.input.labels import LabelRow
+from calibrant_server.workers.ingest.changed_rows import Change, panes_of_facts
 from calibrant_server.workers.ingest.retained_record import (
     CONFLICT,
     DUPLICATE,
     EXPIRED,
     FULL,
     GONE,
-    MAX_RATINGS_OF_CLASS,
     NEW,
     REVISED,
     STALE,
     RetainedRecord,
 )
 from calibrant_server.workers.ingest.retained_rows import rows_of
-from calibrant_server.workers.ingest.tail_rows import TailRows
-from calibrant_server.workers.store.batch_records import RowError
+from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import Watermarks
 
 Group = tuple[int, str]
-NamedRecord = tuple[str, RetainedRecord]
 
 
 class Records(Protocol):
@@ -65,54 +61,6 @@ class NoRecords:
 
     def marks(self, config: ModelConfig) -> Watermarks:
         return Watermarks()
-
-
-@dataclass
-class RowOutcomes:
-    """Outcomes of the rows of one entry."""
-
-    n: int = 0
-    duplicates: int = 0
-    stale: int = 0
-    errors: list[RowError] = field(default_factory=list)
-
-    def placed(self, places: Places | None) -> RowOutcomes:
-        """Return the same with pointers to rows as they were sent."""
-        if places is None:
-            return self
-        errors = []
-        for error in self.errors:
-            _, column, row = error["pointer"].split("/")
-            errors.append(error | {"pointer": places.pointer(column, int(row))})
-        return replace(self, errors=errors)
-
-    def note(self, column: str, row: int | None, result: str) -> None:
-        """Record the result of one row; without a row number, that of the entry."""
-        if result == NEW:
-            self.n += 1
-        elif result == DUPLICATE:
-            self.duplicates += 1
-        elif result == STALE:
-            self.stale += 1
-        else:
-            pointer = f"/{column}" if row is None else f"/{column}/{row}"
-            rule, detail = _RULES[result]
-            self.errors.append({"pointer": pointer, "rule": rule, "detail": detail})
-
-
-_RULES = {
-    CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
-    REVISED: (
-        "revision_conflict",
-        "this revision of the rater came before with another class; the first is kept",
-    ),
-    GONE: ("deleted", "the prediction of this id was deleted"),
-    FULL: (
-        "too_many_ratings",
-        f"a prediction takes {MAX_NAMED} named raters and {MAX_RATINGS_OF_CLASS} unnamed ratings of a class; this one has them",
-    ),
-    EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
-}
 
 
 @dataclass
@@ -145,37 +93,6 @@ class ModelJoin:
             start = pane_start(facts.prediction.event_us, self.config.pane_s)
             if start >= self.marks.sealed_to:
                 found.setdefault(start, []).append(name)
-        return found
-
-
-@dataclass
-class Change:
-    """Rows that a time slice loses and gains: all rows of each unit that changed."""
-
-    config: ModelConfig
-    lost: list[NamedRecord] = field(default_factory=list)
-    gained: list[NamedRecord] = field(default_factory=list)
-    _gained_rows: TailRows | None = None
-
-    def touched(self) -> set[PaneKey]:
-        """Return the panes that change."""
-        return panes_of_facts(self.config, [facts for _, facts in (*self.lost, *self.gained)])
-
-    def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
-        """Fill the new rows once, so that an error is found before they are stored."""
-        if self.gained:
-            self._gained_rows = rows.of_facts(self.gained, self.config.task, 1, 0)
-            self._gained_rows.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
-
-    def rows(self, rows: type[TailRows], part: int) -> list[TailRows]:
-        """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""
-        found = []
-        if self.lost:
-            found.append(rows.of_facts(self.lost, self.config.task, -1, part))
-        if self.gained:
-            if self._gained_rows is None:
-                self._gained_rows = rows.of_facts(self.gained, self.config.task, 1, part)
-            found.append(self._gained_rows.of_part(part + len(found)))
         return found
 
 
@@ -370,17 +287,6 @@ class LabelJoin:
             for group in missing:
                 model.members_before[group] = found.get(group, [])
                 model.members[group] = list(model.members_before[group])
-
-
-def panes_of_facts(config: ModelConfig, facts: Iterable[RetainedRecord]) -> set[PaneKey]:
-    """Return the panes that predictions contribute to: all rows of their time, and one per slice value."""
-    predictions = [each.prediction for each in facts if each.prediction is not None]
-    places = {(pane_start(one.event_us, config.pane_s), one.slices) for one in predictions}
-    return {
-        PaneKey(config.key, config.generation, name, start)
-        for start, slices in places
-        for name in (ALL_ROWS, *(f"{key}:{value}" for key, value in slices))
-    }
 
 
 def _delays(received_ms: int, event_us: list[int]) -> list[int]:

@@ -18,7 +18,7 @@ from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
 from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
-from calibrant_server.workers.ingest.label_join import Change
+from calibrant_server.workers.ingest.changed_rows import Change
 from calibrant_server.workers.ingest.pane_budget import CacheKey, PaneBudget, TailKey
 from calibrant_server.workers.ingest.reduce import Claim, LiftedSample, NewRows, Numerics
 from calibrant_server.workers.ingest.sample_cache import (

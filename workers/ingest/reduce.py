@@ -21,6 +21,7 @@ from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, Place, pane_start, rows_by_pane, together
 from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.ingest.changed_rows import Change
 from calibrant_server.workers.ingest.entries import (
     HISTOGRAMS,
     LABELS,
@@ -30,14 +31,9 @@ from calibrant_server.workers.ingest.entries import (
     EntryError,
     IngestEntry,
 )
-from calibrant_server.workers.ingest.label_join import (
-    Change,
-    LabelJoin,
-    NoRecords,
-    Records,
-    RowOutcomes,
-)
+from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records
 from calibrant_server.workers.ingest.payloads import Update, unpack_labels, unpack_updates
+from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
 from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes

@@ -7,8 +7,9 @@ from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
-from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin, RowOutcomes
+from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
+from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.ingest.unsealed import note
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import Keys, PartitionKeys, record_shard, with_tenant

@@ -23,7 +23,6 @@ from calibrant.core.errors import Violation
 from calibrant.core.pane import Pane
 from calibrant_server.workers.ingest import sandbox_child
 from calibrant_server.workers.ingest.entries import IngestEntry
-from calibrant_server.workers.ingest.label_join import RowOutcomes
 from calibrant_server.workers.ingest.reduce import (
     Claim,
     LiftedSample,
@@ -32,6 +31,7 @@ from calibrant_server.workers.ingest.reduce import (
     numerics_at,
     reduce_entry,
 )
+from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT

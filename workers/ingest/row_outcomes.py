@@ -1,0 +1,68 @@
+"""Outcomes of rows by id: counted, repeated, or rejected by a rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from calibrant.input.labels import MAX_NAMED
+from calibrant_server.workers.ingest.entries import Places
+from calibrant_server.workers.ingest.retained_record import (
+    CONFLICT,
+    DUPLICATE,
+    EXPIRED,
+    FULL,
+    GONE,
+    MAX_RATINGS_OF_CLASS,
+    NEW,
+    REVISED,
+    STALE,
+)
+from calibrant_server.workers.store.batch_records import RowError
+
+
+@dataclass
+class RowOutcomes:
+    """Outcomes of the rows of one entry."""
+
+    n: int = 0
+    duplicates: int = 0
+    stale: int = 0
+    errors: list[RowError] = field(default_factory=list)
+
+    def placed(self, places: Places | None) -> RowOutcomes:
+        """Return the same with pointers to rows as they were sent."""
+        if places is None:
+            return self
+        errors = []
+        for error in self.errors:
+            _, column, row = error["pointer"].split("/")
+            errors.append(error | {"pointer": places.pointer(column, int(row))})
+        return replace(self, errors=errors)
+
+    def note(self, column: str, row: int | None, result: str) -> None:
+        """Record the result of one row; without a row number, that of the entry."""
+        if result == NEW:
+            self.n += 1
+        elif result == DUPLICATE:
+            self.duplicates += 1
+        elif result == STALE:
+            self.stale += 1
+        else:
+            pointer = f"/{column}" if row is None else f"/{column}/{row}"
+            rule, detail = _RULES[result]
+            self.errors.append({"pointer": pointer, "rule": rule, "detail": detail})
+
+
+_RULES = {
+    CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
+    REVISED: (
+        "revision_conflict",
+        "this revision of the rater came before with another class; the first is kept",
+    ),
+    GONE: ("deleted", "the prediction of this id was deleted"),
+    FULL: (
+        "too_many_ratings",
+        f"a prediction takes {MAX_NAMED} named raters and {MAX_RATINGS_OF_CLASS} unnamed ratings of a class; this one has them",
+    ),
+    EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
+}
