@@ -36,8 +36,8 @@ from calibrant_server.workers.ingest.errors import OffsetMismatch, SourcesFull
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.embedded import running_store_of
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig, Registry
+from calibrant_server.workers.store.store_of_settings import running_store_of
 
 STORE_FULL = (
     "The store's memory is full: it takes no batch. Nothing of the request was written. Reads and deletions are served, "

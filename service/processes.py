@@ -28,7 +28,7 @@ from types import FrameType
 from calibrant_server.service.process_board import Board
 from calibrant_server.workers.main import run, run_queries, run_reported
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.embedded import running_store_of
+from calibrant_server.workers.store.store_of_settings import running_store_of
 
 POLL_S = 0.1
 HUNG_S = 60.0  # without a heartbeat of the event loop; it beats each second

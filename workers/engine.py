@@ -9,8 +9,8 @@ from typing import Any
 
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.embedded import store_of
 from calibrant_server.workers.store.registry import Registry
+from calibrant_server.workers.store.store_of_settings import store_of
 from calibrant_server.workers.supervisor import Supervisor
 
 

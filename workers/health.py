@@ -22,10 +22,10 @@ from redis.exceptions import OutOfMemoryError, RedisError
 
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.embedded import running_store_of
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
+from calibrant_server.workers.store.store_of_settings import running_store_of
 
 
 @dataclass(frozen=True)

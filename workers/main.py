@@ -25,9 +25,9 @@ from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.embedded import store_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
+from calibrant_server.workers.store.store_of_settings import store_of
 from calibrant_server.workers.store.transient_errors import is_worth_repeating, store_message
 from calibrant_server.workers.supervisor import Supervisor
 

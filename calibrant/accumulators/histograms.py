@@ -15,7 +15,8 @@ from calibrant.accumulators.block import Block
 from calibrant.accumulators.ranges import MASS, Ranges, bin_edges, in_cell, within
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.histogram import Histogram, grid_cells, is_key
+from calibrant.core.histogram import Histogram, is_key
+from calibrant.core.histogram_fields import grid_cells
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.spec import PaneSpec

@@ -22,7 +22,7 @@ from calibrant.accumulators.ranges import (
 )
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import Grid, grid_of, on_edge
-from calibrant.core.histogram import UNCERTAINTY_CELLS
+from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
 from calibrant.raters.label_distribution import entropy
 
 SUMS = (

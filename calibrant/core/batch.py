@@ -7,7 +7,6 @@ this entry point does not check again. All tolerances are defined in this file.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.batch_packing import TEXTS, batch_digest, columns_fit, pack_batch, unpack_fields
 from calibrant.core.errors import Violation
 from calibrant.core.hashing import U64, hash_names, hash_rows, mix, uniform
-from calibrant.core.packing import PackingError, pack, unpack
+from calibrant.core.packing import PackingError
 from calibrant.core.summing import over_classes
 from calibrant.input.columns import Columns
 from calibrant.input.value_checks import MAX_STORED, ViolationCollector
 
 TASKS = ("binary", "multiclass", "segmentation")
-_TEXTS = ("ids", "units", "cases")
 _NUMBERS = ("weights", "event_times", "delays")
 _HASHES = {"prediction_hash", "unit_hash"}
 
@@ -240,7 +239,7 @@ class Batch:
         selected = np.arange(len(row)) + np.repeat(first - (np.cumsum(length) - length), length)
         ratings = Ratings(row, self.ratings.class_index[selected], self.ratings.count[selected])
         optional: dict[str, Any] = {
-            name: _taken(getattr(self, name), index) for name in (*_TEXTS, *_NUMBERS)
+            name: _taken(getattr(self, name), index) for name in (*TEXTS, *_NUMBERS)
         }
         slices = (
             None
@@ -279,7 +278,7 @@ class Batch:
             name: np.concatenate([getattr(b, name) for b in batches])
             if getattr(first, name) is not None
             else None
-            for name in (*_TEXTS, *_NUMBERS)
+            for name in (*TEXTS, *_NUMBERS)
         }
         slices = None
         if first.slices is not None:
@@ -298,30 +297,13 @@ class Batch:
     @property
     def shape_key(self) -> tuple[Any, ...]:
         """Properties that batches must share to be concatenated."""
-        present = tuple(name for name in (*_TEXTS, *_NUMBERS) if getattr(self, name) is not None)
+        present = tuple(name for name in (*TEXTS, *_NUMBERS) if getattr(self, name) is not None)
         slices = tuple(sorted(self.slices)) if self.slices is not None else None
         return self.task, self.n_classes, self.is_logits, present, slices
 
     def pack(self) -> bytes:
         """Return the batch as bytes, with its numbers exact."""
-        arrays: dict[str, NDArray[Any]] = {
-            "scores": self.scores,
-            "vote_row": self.ratings.row,
-            "vote_class": self.ratings.class_index,
-            "vote_count": self.ratings.count,
-        }
-        if self.weights is not None:
-            arrays["weights"] = self.weights
-        if self.event_times is not None:
-            arrays["event_times"] = self.event_times
-        about: dict[str, Any] = {"task": self.task, "is_logits": self.is_logits}
-        for name in _TEXTS:
-            if getattr(self, name) is not None:
-                arrays[name] = _as_bytes(getattr(self, name))
-        if self.slices is not None:
-            about["slices"] = list(self.slices)
-            arrays |= {f"slice {key}": _as_bytes(values) for key, values in self.slices.items()}
-        return pack(arrays, about)
+        return pack_batch(self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Batch:
@@ -332,82 +314,16 @@ class Batch:
         PackingError
             Not a packed batch, or damaged.
         """
-        arrays, about = unpack(data)
-        try:
-            ratings = Ratings(arrays["vote_row"], arrays["vote_class"], arrays["vote_count"])
-            slices = about.get("slices")
-            batch = cls(
-                task=about["task"],
-                scores=arrays["scores"],
-                is_logits=about["is_logits"],
-                ratings=ratings,
-                weights=arrays.get("weights"),
-                event_times=arrays.get("event_times"),
-                slices=None
-                if slices is None
-                else {key: _as_texts(arrays[f"slice {key}"]) for key in slices},
-                **{name: _as_texts(arrays[name]) for name in _TEXTS if name in arrays},
-            )
-        except (KeyError, TypeError, UnicodeDecodeError) as error:
-            raise PackingError(f"not a packed batch: {error}") from error
-        if not batch._fits():
+        ratings, fields = unpack_fields(data)
+        batch = cls(ratings=Ratings(*ratings), **fields)
+        if batch.task not in TASKS or not columns_fit(batch):
             raise PackingError("a packed batch whose columns do not fit each other")
         return batch
 
-    def _fits(self) -> bool:
-        """Return whether columns have the required lengths, and ratings are sorted and within its rows and classes."""
-        if self.task not in TASKS or self.scores.ndim != 2 or self.scores.dtype != np.float64:
-            return False
-        named = [getattr(self, name) for name in (*_TEXTS, "weights", "event_times")]
-        columns = [
-            column for column in (*named, *(self.slices or {}).values()) if column is not None
-        ]
-        ratings = (self.ratings.row, self.ratings.class_index, self.ratings.count)
-        if any(c.shape != (self.n,) for c in columns) or len({v.shape for v in ratings}) != 1:
-            return False
-        if any(rating.dtype != np.int64 or rating.ndim != 1 for rating in ratings):
-            return False
-        inside = [(v >= low) & (v < high) for v, low, high in zip(
-            ratings, (0, 0, 1), (self.n, self.n_classes, 2**53), strict=True)]  # fmt: skip
-        place = self.ratings.row * self.n_classes + self.ratings.class_index
-        return bool(np.all(inside) and (np.diff(place) > 0).all())
-
     def digest(self) -> bytes:
         """Return 16 bytes that identify the content of a batch."""
-        state = hashlib.blake2b(digest_size=16)
-        state.update(
-            f"{self.task} {self.is_logits} {self.scores.shape} {len(self.ratings.row)}".encode()
-        )
-        arrays = (
-            self.scores,
-            self.ratings.row,
-            self.ratings.class_index,
-            self.ratings.count,
-            self.weights,
-            self.event_times,
-        )
-        for array in arrays:
-            state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
-        for name in _TEXTS:
-            _update_texts(state, name, getattr(self, name))
-        for key in sorted(self.slices or {}):
-            _update_texts(state, f"slice {key}", (self.slices or {})[key])
-        return state.digest()
+        return batch_digest(self)
 
 
 def _taken(column: NDArray[Any] | None, index: NDArray[np.int64]) -> NDArray[Any] | None:
     return None if column is None else column[index]
-
-
-def _as_bytes(column: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return names, none of which contains a newline, each followed by a newline."""
-    return np.frombuffer("".join(f"{text}\n" for text in column).encode(), np.uint8)
-
-
-def _as_texts(data: NDArray[np.uint8]) -> NDArray[Any]:
-    return np.array(data.tobytes().decode().split("\n")[:-1], dtype=object)
-
-
-def _update_texts(state: Any, name: str, column: NDArray[Any] | None) -> None:
-    if column is not None:
-        state.update(f"\x00{name}\x00".encode() + "\x1f".join(column).encode())

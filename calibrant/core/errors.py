@@ -68,3 +68,11 @@ class CalibrationInputError(ValueError):
     def at(cls, pointer: str, rule: str, detail: str) -> CalibrationInputError:
         """Return the error of a single violation."""
         return cls([Violation(pointer, rule, detail)])
+
+
+class NoResultError(Exception):
+    """The state has no result; `reason` is a code for machines, `detail` a sentence, `n_excluded` the number left out."""
+
+    def __init__(self, reason: str, detail: str, n_excluded: float | None = None) -> None:
+        self.reason, self.detail, self.n_excluded = reason, detail, n_excluded
+        super().__init__(f"{reason}: {detail}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,21 +26,15 @@ from calibrant.core.cells import (
     under_policy,
     with_histogram,
 )
+from calibrant.core.errors import NoResultError as NoResultError
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, policy_index
+from calibrant.core.view_histograms import HistogramView
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 T = TypeVar("T")
-
-
-class NoResultError(Exception):
-    """The state has no result; `reason` is a code for machines, `detail` a sentence, `n_excluded` the number left out."""
-
-    def __init__(self, reason: str, detail: str, n_excluded: float | None = None) -> None:
-        self.reason, self.detail, self.n_excluded = reason, detail, n_excluded
-        super().__init__(f"{reason}: {detail}")
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Table:
         return len(self.cells)
 
 
-class View:
+class View(HistogramView):
     """Pane with a query.
 
     Parameters
@@ -90,10 +83,6 @@ class View:
         other.policy, other.scope = policy_index(pane_query.raters), pane_query.scope_for(self.spec)
         other._made = {}
         return other
-
-    @cached_property
-    def counts(self) -> dict[str, int]:
-        return self.pane.counts
 
     @property
     def is_raw(self) -> bool:
@@ -231,14 +220,6 @@ class View:
         counts = dict(zip(score_sums.COUNTS, block.counts[:, self.policy].tolist(), strict=True))
         return counts | dict(zip(score_sums.SUMS, block.sums[:, self.policy].tolist(), strict=True))
 
-    def reject_histograms(self) -> None:
-        """Raise if the window contains plain histograms, which have only binned tables."""
-        if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
-            return
-        weight = max(self.pane.histograms.weight(key) for key in self.pane.histograms.blocks)
-        detail = "the window contains plain histograms, which supply equal-width bins of their own kind, policy and edges only"
-        raise NoResultError("not_in_histogram", detail, weight)
-
     def reject_partial(self, n_stored: int, name: str) -> None:
         """Raise if an accumulator has fewer predictions than were labelled: some were added before it was stored."""
         missing = self.counts["n_labelled"] - n_stored
@@ -246,78 +227,6 @@ class View:
             raise NoResultError(
                 "not_kept", f"{name} of {missing} predictions of the window was not stored", missing
             )
-
-    def histogram_keys(self, scope: str) -> tuple[str, ...]:
-        """Return keys of the plain histograms for a scope under this query: for all labels, those of every class."""
-        kind, _, name = scope.partition(":")
-        end = f"{self.pane_query.raters}|{self.pane_query.edges}"
-        if kind == "all":
-            return tuple(f"class|{k}|{end}" for k in range(self.spec.n_classes))
-        return (f"{kind}|{name}|{end}",)
-
-    def _stored_keys(self, scope: str) -> tuple[str, ...]:
-        """Return those keys if the window contains histograms of every one; else none."""
-        if not self.pane.keeps("histograms"):
-            return ()
-        keys = self.histogram_keys(scope)
-        return keys if all(key in self.pane.histograms.blocks for key in keys) else ()
-
-    def histogram_counts(self, scope: str) -> dict[str, Any]:
-        """Return numbers of predictions and ratings including the plain histograms in a scope's table; empty without.
-
-        `n` is None if clients did not report the number of predictions of their ratings.
-        """
-        keys = self._stored_keys(scope)
-        if not keys:
-            return {}
-        histograms = self.pane.histograms
-        # Every class counts every rating once.
-        weight, predictions = histograms.weight(keys[0]), histograms.n_predictions(keys[0])
-        pooled = self.pane_query.raters == "pooled"
-        return {
-            "n": None if predictions is None else self.counts["n_labelled"] + predictions,
-            "n_ratings": self.counts["n_ratings"] + round(weight)
-            if pooled
-            else self.counts["n_ratings"],
-            "weight_in_histograms": weight,
-        }
-
-    def histogram_share(self) -> float:
-        """Return the share of the table's weight from plain histograms."""
-        weight = self.pane.histograms.weight(self.histogram_keys(self.scope)[0])
-        rest = (
-            self.counts["n_ratings"]
-            if self.pane_query.raters == "pooled"
-            else self.counts["n_labelled"]
-        )
-        return weight / (weight + rest) if weight else 0.0
-
-    def posted_table(self, kind: str) -> Floats | None:
-        """Return count and sums of a kind's plain histograms, (3, cells); None without plain histograms.
-
-        Raises
-        ------
-        NoResultError
-            Plain histograms contain predictions that those of the kind, under this policy and these edges, do not.
-        """
-        if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
-            return None
-        self._check_histograms(kind)
-        return self.pane.histograms.table(self.histogram_keys(kind)[0])
-
-    def _check_histograms(self, scope: str) -> None:
-        """Raise if some histograms of the window contain predictions that the query's key does not."""
-        if not self.pane.keeps("histograms") or self.pane["histograms"].is_empty:
-            return
-        histograms = self.pane.histograms
-        keys = self._stored_keys(scope)
-        if not keys:
-            self.reject_histograms()
-        for key, other in product(keys, histograms.blocks):
-            missing = histograms.uncovered(key, other)
-            if missing:
-                detail = f"histograms of {other.replace('|', ' ')} contain predictions that those of {key.replace('|', ' ')} do not"
-                raise NoResultError("not_in_histogram", detail, missing)
 
     def _width_table(self, scope: str, bins: int) -> Table:
         grid = self.spec.grid_for(scope)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.grid import equal_width_bin
-from calibrant.core.histogram import SUM_TOLERANCE
+from calibrant.core.histogram_fields import SUM_TOLERANCE
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
 from calibrant.drift.mapped_scores import Fitted, class_of, scalar

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
-from calibrant.core.histogram import UNCERTAINTY_CELLS, Histogram
+from calibrant.core.histogram import Histogram
+from calibrant.core.histogram_fields import UNCERTAINTY_CELLS
 from calibrant.core.spec import PaneSpec
 from calibrant.segmentation.confidence_histogram import (
     EXACT,

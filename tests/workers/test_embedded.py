@@ -16,8 +16,9 @@ import redis
 
 from calibrant_server.workers import health
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.embedded import EmbeddedServer, store_of
+from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.server_files import EmbeddedServerError, find_binary
+from calibrant_server.workers.store.store_of_settings import store_of
 from calibrant_server.workers.supervisor import Supervisor
 from tests.workers.driving import eventually
 

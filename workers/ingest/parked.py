@@ -25,9 +25,9 @@ from calibrant_server.workers.ingest.dead_letters import (
 )
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.embedded import store_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
+from calibrant_server.workers.store.store_of_settings import store_of
 
 Action = Callable[[Store, int, str], bool]
 ACTIONS: dict[str, tuple[Action, str]] = {

@@ -17,12 +17,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.server_files import (
     EmbeddedServerError,
     ServerSilent,
@@ -316,39 +313,3 @@ def _lock(descriptor: int, kind: int, deadline: float) -> None:
             if time.monotonic() > deadline:
                 raise TimeoutError("a lock in the data directory is held too long") from None
             time.sleep(_POLL_S)
-
-
-@contextmanager
-def store_of(settings: EngineSettings) -> Iterator[EngineSettings]:
-    """Provide settings with a store: the operator's, or the embedded server of the data directory while in use."""
-    if settings.redis_url is not None:
-        yield settings
-        return
-    server = EmbeddedServer(
-        settings.store_dir,
-        settings.durability,
-        settings.server_binary,
-        settings.server_memory_bytes,
-    )
-    try:
-        yield settings.with_url(server.start())
-    finally:
-        server.stop()
-
-
-def running_store_of(settings: EngineSettings) -> EngineSettings:
-    """Return settings with a store that runs: the operator's, or the embedded server if a process uses it now.
-
-    Raises
-    ------
-    EmbeddedServerError
-        No embedded server runs on the data directory; none is started.
-    """
-    if settings.redis_url is not None:
-        return settings
-    server = EmbeddedServer(settings.store_dir)
-    if not server.is_running:
-        raise EmbeddedServerError(
-            f"no server responds in {settings.store_dir}: start the service, or set CALIBRANT_REDIS_URL"
-        )
-    return settings.with_url(server.url)
