@@ -1,7 +1,7 @@
 """Promotions by two people: the first requests one, and another one makes it effective by the same request."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TypedDict
 
 import orjson
 from pydantic import BaseModel, Field
@@ -33,25 +33,48 @@ class WaitingPromotion(BaseModel):
     pending: PendingPromotion
 
 
-def pending_of(text: bytes | None, follows: int) -> dict[str, Any] | None:
+class StoredRequest(TypedDict):
+    """A requested promotion as stored, with the key of who made it."""
+
+    version: int
+    follows: int
+    requested_by: str
+    requested_role: str | None
+    requested_at: str
+    expires_at: str
+    reason: str
+    override: bool
+    identity: str | None
+
+
+class FirstPerson(TypedDict):
+    """What the record of a promotion says about the first person."""
+
+    requested_by: str
+    requested_role: str | None
+    requested_at: str
+    requested_reason: str
+
+
+def pending_of(text: bytes | None, follows: int) -> StoredRequest | None:
     """Return the stored request; None if there is none, or it is of another promotion or too old."""
     if not text:
         return None
-    found: dict[str, Any] = orjson.loads(text)
+    found: StoredRequest = orjson.loads(text)
     is_over = datetime.fromisoformat(found["expires_at"]) <= datetime.now(UTC)
     return None if is_over or found["follows"] != follows else found
 
 
-def shown(pending: dict[str, Any] | None) -> dict[str, Any] | None:
+def shown(pending: StoredRequest | None) -> dict[str, object] | None:
     """Return a request without the identity of who made it."""
-    return (
-        None if pending is None else {name: pending[name] for name in PendingPromotion.model_fields}
-    )
+    if pending is None:
+        return None
+    return {name: value for name, value in pending.items() if name != "identity"}
 
 
 def request_of(
     caller: Caller, by: str, version: int, follows: int, reason: str, override: bool
-) -> dict[str, Any]:
+) -> StoredRequest:
     """Return the request of the first person."""
     now = datetime.now(UTC)
     return {
@@ -68,7 +91,7 @@ def request_of(
 
 
 def is_confirmed(
-    pending: dict[str, Any] | None, caller: Caller, version: int, override: bool
+    pending: StoredRequest | None, caller: Caller, version: int, override: bool
 ) -> bool:
     """Return whether this caller is another person than the one who requested the same promotion."""
     return (
@@ -78,7 +101,11 @@ def is_confirmed(
     )
 
 
-def first_person(pending: dict[str, Any]) -> dict[str, Any]:
+def first_person(pending: StoredRequest) -> FirstPerson:
     """Return what the record of a promotion says about the first person."""
-    named = ("requested_by", "requested_role", "requested_at")
-    return {name: pending[name] for name in named} | {"requested_reason": pending["reason"]}
+    return {
+        "requested_by": pending["requested_by"],
+        "requested_role": pending["requested_role"],
+        "requested_at": pending["requested_at"],
+        "requested_reason": pending["reason"],
+    }

@@ -34,6 +34,7 @@ from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.frozen_maps import FrozenMap
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -154,9 +155,7 @@ async def apply_calibration_map(
     return Response(result, media_type="application/json")
 
 
-async def _frozen(
-    connection: Connection, config: ModelConfig, version: int | None
-) -> dict[str, Any]:
+async def _frozen(connection: Connection, config: ModelConfig, version: int | None) -> FrozenMap:
     """Return the frozen version, or the current one for None; one read, no computation."""
     maps = connection.inbox.maps
     if version is not None:
@@ -164,7 +163,7 @@ async def _frozen(
     current = await maps.current(config.key)
     if current is None or current.generation != config.generation:
         raise MapUnknown("No map of this model was promoted yet.")
-    found: dict[str, Any] = orjson.loads(current.body)
+    found: FrozenMap = orjson.loads(current.body)
     return found
 
 

@@ -49,6 +49,7 @@ from calibrant_server.service.reads.frozen_maps import (
 from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.second_person import (
+    FirstPerson,
     WaitingPromotion,
     first_person,
     is_confirmed,
@@ -61,7 +62,7 @@ from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
-from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.frozen_maps import CurrentMap, FrozenMap
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
@@ -163,13 +164,14 @@ async def promote_map(
         now = await connection.inbox.maps.current(config.key)
         _check_preconditions(request, now)
         version = await connection.inbox.maps.version(config, wanted.version)
-        before = None if now is None else orjson.loads(now.body)
+        before: FrozenMap | None = None if now is None else orjson.loads(now.body)
         if now is not None and before is not None and before["version"] == wanted.version:
             return _current(now)
         evidence = await _evidence(reads, config, before, version)
         if not evidence["beats"] and not wanted.override:
             raise _not_better(wanted, before, evidence)
-        follows, first = 0 if now is None else now.promotion, {}
+        follows = 0 if now is None else now.promotion
+        first: FirstPerson | None = None
         if settings.second_person:
             pending = pending_of(await connection.inbox.maps.pending(config), follows)
             if pending is None or not is_confirmed(
@@ -187,7 +189,7 @@ async def promote_map(
             "override": wanted.override,
             "evidence": evidence,
             "warnings": await _warnings(connection, config, version),
-            **first,
+            **(first or {}),
         }
         promotion = follows + 1
         body = {**version, "promotion": {"promotion": promotion, **record}}
@@ -233,8 +235,8 @@ def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
 async def _evidence(
     reads: ReadService,
     config: ModelConfig,
-    before: dict[str, Any] | None,
-    version: dict[str, Any],
+    before: FrozenMap | None,
+    version: FrozenMap,
 ) -> dict[str, Any]:
     """Return what the version gains over the current map, or over the probabilities as sent.
 
@@ -253,8 +255,8 @@ async def _evidence(
 async def _procedure(
     reads: ReadService,
     config: ModelConfig,
-    before: dict[str, Any] | None,
-    version: dict[str, Any],
+    before: FrozenMap | None,
+    version: FrozenMap,
 ) -> dict[str, Any]:
     """Return what maps of the version's procedure gain, cross-fitted by unit in its own window."""
     current = None if before is None else _formula(before)
@@ -271,8 +273,8 @@ async def _procedure(
 async def _later_labels(
     reads: ReadService,
     config: ModelConfig,
-    before: dict[str, Any] | None,
-    version: dict[str, Any],
+    before: FrozenMap | None,
+    version: FrozenMap,
 ) -> dict[str, Any]:
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
@@ -302,7 +304,7 @@ async def _matured_to(reads: ReadService, config: ModelConfig) -> datetime:
 
 
 async def _warnings(
-    connection: Connection, config: ModelConfig, version: dict[str, Any]
+    connection: Connection, config: ModelConfig, version: FrozenMap
 ) -> list[dict[str, str]]:
     """Return a warning if the drift alarm cannot follow a map of complete rows: predictions are sent without ids."""
     watched = config.label_horizon_s is not None and AlarmSettings.of(config).is_mapped
@@ -319,12 +321,12 @@ async def _warnings(
     return [{"pointer": "/version", "rule": "alarm_blind", "detail": detail}]
 
 
-def _formula(fitted: dict[str, Any]) -> dict[str, Any]:
+def _formula(fitted: FrozenMap) -> dict[str, Any]:
     return {name: fitted.get(name) for name in ("method", "scope", "class", "parameters")}
 
 
 def _not_better(
-    wanted: Promotion, before: dict[str, Any] | None, evidence: dict[str, Any]
+    wanted: Promotion, before: FrozenMap | None, evidence: dict[str, Any]
 ) -> MapNotBetter:
     gain = (evidence.get("gain") or {}).get("nll") or {}
     measured = ""

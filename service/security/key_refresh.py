@@ -5,11 +5,11 @@ active, and the log names the reason once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from logging import getLogger
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from redis.exceptions import RedisError
 
@@ -28,7 +28,7 @@ class CreatedKeys(Protocol):
     async def changes(self) -> int:
         """Return the number of changes so far."""
 
-    async def all(self) -> tuple[int, dict[str, dict[str, Any]]]:
+    async def all(self) -> tuple[int, Mapping[str, Mapping[str, object]]]:
         """Return the number of changes so far, and every key by its id."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from calibrant_server.workers.alarm.active_map import promoted_map
 from calibrant_server.workers.alarm.alarm_commit import Writing
@@ -24,32 +24,79 @@ from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import read_configs
 
-ACKNOWLEDGE, PROMOTE, TEST, ATTEMPTED = "acknowledge", "promote", "test", "attempted"
+
+class Acknowledgement(TypedDict):
+    """Command to acknowledge an alarm; entries of older versions have no role."""
+
+    op: Literal["acknowledge"]
+    alarm: str
+    by: str
+    note: str | None
+    role: NotRequired[str | None]
+
+
+class Promotion(TypedDict):
+    """Command to restart under another calibration map."""
+
+    op: Literal["promote"]
+    map_version: str | None
+
+
+class Trial(TypedDict):
+    """Command to send a test to each receiver."""
+
+    op: Literal["test"]
+    about: str
+
+
+class Attempt(TypedDict):
+    """Outcome of one delivery attempt."""
+
+    n: int
+    at_s: float
+    status: int | None
+    error: str | None
+
+
+class Attempted(TypedDict):
+    """Command to record the outcome of a delivery attempt."""
+
+    op: Literal["attempted"]
+    delivery: str
+    attempt: Attempt
+
+
+Command = Acknowledgement | Promotion | Trial | Attempted
 
 
 def acknowledgement(
     alarm_id: str, by: str, note: str | None, role: str | None = None
-) -> dict[str, Any]:
+) -> Acknowledgement:
     """Return the command to acknowledge an alarm."""
-    return {"op": ACKNOWLEDGE, "alarm": alarm_id, "by": by, "note": note, "role": role}
+    return {"op": "acknowledge", "alarm": alarm_id, "by": by, "note": note, "role": role}
 
 
-def promotion(map_version: str | None) -> dict[str, Any]:
+def promotion(map_version: str | None) -> Promotion:
     """Return the command to restart under another calibration map."""
-    return {"op": PROMOTE, "map_version": map_version}
+    return {"op": "promote", "map_version": map_version}
 
 
-def trial(about: str) -> dict[str, Any]:
+def trial(about: str) -> Trial:
     """Return the command to send a test to each receiver; `about` distinguishes tests."""
-    return {"op": TEST, "about": about}
+    return {"op": "test", "about": about}
 
 
 def attempt(
     delivery: WebhookDelivery, at_s: float, status: int | None, error: str | None
-) -> dict[str, Any]:
+) -> Attempted:
     """Return the command to record the outcome of a delivery attempt."""
-    reported = {"n": len(delivery.attempts), "at_s": at_s, "status": status, "error": error}
-    return {"op": ATTEMPTED, "delivery": delivery.id, "attempt": reported}
+    reported: Attempt = {
+        "n": len(delivery.attempts),
+        "at_s": at_s,
+        "status": status,
+        "error": error,
+    }
+    return {"op": "attempted", "delivery": delivery.id, "attempt": reported}
 
 
 def write_order(
@@ -57,32 +104,32 @@ def write_order(
 ) -> None:
     """Write the effects of a command into the commit that consumes it; raise EntryError if it is not a command."""
     try:
-        order: dict[str, Any] = json.loads(entry.payload)
+        command: Command = json.loads(entry.payload)
         config = read_configs(node, keys.models, [entry.model]).get(entry.model)
         if config is None or config.generation != entry.generation:
             return
         writing = Writing(commit, config, AlarmState(node, keys, config), token, time.time())
-        if order["op"] == ACKNOWLEDGE:
+        if command["op"] == "acknowledge":
             acknowledge_alarm(
-                writing, order["alarm"], order["by"], order["note"], order.get("role")
+                writing, command["alarm"], command["by"], command["note"], command.get("role")
             )
-        elif order["op"] == PROMOTE:
-            promote_detectors(writing, promoted_map(node, keys, config, order["map_version"]))
-        elif order["op"] == TEST:
-            try_webhooks(writing, order["about"])
-        elif order["op"] == ATTEMPTED:
-            _attempted(node, writing, order)
+        elif command["op"] == "promote":
+            promote_detectors(writing, promoted_map(node, keys, config, command["map_version"]))
+        elif command["op"] == "test":
+            try_webhooks(writing, command["about"])
+        elif command["op"] == "attempted":
+            _attempted(node, writing, command)
         else:
-            raise EntryError(f"the command {order['op']!r} is not known")
+            raise EntryError(f"the command {command['op']!r} is not known")
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise EntryError(f"the command cannot be read: {error}") from error
 
 
-def _attempted(node: Any, writing: Writing, order: dict[str, Any]) -> None:
+def _attempted(node: Any, writing: Writing, command: Attempted) -> None:
     keys, config = writing.commit.keys, writing.config
-    text = node.hget(keys.deliveries, order["delivery"])
+    text = node.hget(keys.deliveries, command["delivery"])
     done = node.hgetall(keys.delivery_log(config.key, config.generation))
     log = {name.decode(): WebhookDelivery.from_json(each).made_s for name, each in done.items()}
     note_attempt(
-        writing, None if text is None else WebhookDelivery.from_json(text), order["attempt"], log
+        writing, None if text is None else WebhookDelivery.from_json(text), command["attempt"], log
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -224,7 +224,7 @@ class Inbox:
         """Return the same in one read if model and slice are unchanged since the last read; else None."""
         return await self._retried(lambda: self._versions.unchanged_state(model, slice_, needs))
 
-    async def order(self, model: ModelConfig, order: dict[str, Any]) -> None:
+    async def order(self, model: ModelConfig, order: Mapping[str, Any]) -> None:
         """Append an order about a model's alarm (`calibrant_server.workers.alarm.commands`). Orders are safe to repeat.
 
         Raises

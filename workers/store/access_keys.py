@@ -7,7 +7,7 @@ every few seconds reads one field while nothing changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from calibrant_server.workers.store.connection import AsyncScript, scripts
@@ -35,13 +35,13 @@ class AccessKeys:
         """Return the number of changes so far."""
         return int(await self._retried(lambda: self._client.hget(self._name, CHANGES)) or 0)
 
-    async def all(self) -> tuple[int, dict[str, dict[str, Any]]]:
+    async def all(self) -> tuple[int, dict[str, Mapping[str, object]]]:
         """Return the number of changes so far, and every key by its id."""
         found = await self._retried(lambda: self._client.hgetall(self._name))
         n_changes = int(found.pop(CHANGES.encode(), 0))
         return n_changes, {name.decode(): json.loads(text) for name, text in found.items()}
 
-    async def add(self, tenant: str, key_id: str, entry: dict[str, Any]) -> None:
+    async def add(self, tenant: str, key_id: str, entry: Mapping[str, object]) -> None:
         """Store a key; the same key again changes nothing.
 
         Raises

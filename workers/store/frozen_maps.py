@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from calibrant_server.workers.alarm.commands import promotion
 from calibrant_server.workers.ingest.entries import alarm_order
@@ -73,6 +73,24 @@ class CurrentMap:
         return cls(generation, int(promotion), body)
 
 
+# A frozen map: the result of a fit with its query, as the fields that the engine and the service read. `class` is a keyword.
+FrozenMap = TypedDict(
+    "FrozenMap",
+    {
+        "version": int,
+        "method": str,
+        "scope": str,
+        "class": int | None,
+        "parameters": dict[str, Any] | None,
+        "window": dict[str, str],
+        "slice": NotRequired[str | None],
+        "clock": NotRequired[str],
+        "raters": NotRequired[str],
+        "fit": NotRequired[dict[str, Any]],
+    },
+)
+
+
 class MapVersions:
     """The frozen maps of a store, for the event loop."""
 
@@ -87,7 +105,7 @@ class MapVersions:
         raw = await self._client.hget(self._keys.of_model(model).current_maps, model)
         return None if raw is None else CurrentMap.from_bytes(raw)
 
-    async def version(self, config: ModelConfig, number: int) -> dict[str, Any]:
+    async def version(self, config: ModelConfig, number: int) -> FrozenMap:
         """A version.
 
         Raises
@@ -97,7 +115,8 @@ class MapVersions:
         found = await self._client.hget(self._versions(config), f"v{number}")
         if found is None:
             raise NoSuchMap(number)
-        return {"version": number, **of_map(json.loads(found))}
+        version: FrozenMap = {"version": number, **of_map(json.loads(found))}  # type: ignore[typeddict-item]
+        return version
 
     async def pending(self, config: ModelConfig) -> bytes | None:
         """Return the requested promotion that waits for a second person, as stored."""

@@ -69,7 +69,7 @@ class ModelConfig:
     pane_s: int = 3600
     retention_s: int | None = None
     label_horizon_s: int | None = None
-    slices: dict[str, Any] = field(default_factory=dict)
+    slices: dict[str, list[str] | None] = field(default_factory=dict)
     unit: str | None = None
     listed_classes: list[int] | None = None
     composites: dict[str, list[int]] | None = None
