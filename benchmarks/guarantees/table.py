@@ -19,10 +19,11 @@ interrupted. The terms are those of [README.md](README.md), the metrics those of
 
 **Promises**
 
-- **Intervals** (nominal .95): at least .93 of the intervals contain the true value. This is the metric's value in a very large population:
-  for binned errors with the same bins as the estimate, for `ace` over the bins with at least 5 samples. Runs without an interval do not
-  count. In some settings at least 99 % of runs must have one: for `ece`, `rmsce`, `brier`, `nll` and `accuracy` with two classes from
-  n = 300, 40 units and 200 effective samples (Kish's number: weights and dependent units lower it), and with ten classes from n = 300.
+- **Intervals** (nominal .95): at least .93 of the intervals contain the true value. This is the metric's value in a very large population.
+  Binned errors have the same bins as the estimate; `ace` is over the bins with at least 5 samples. Runs without an interval do not count.
+  In some settings at least 99 % of runs must have one. These are `ece`, `rmsce`, `brier`, `nll` and `accuracy` with ten classes from n =
+  300, and with two classes from n = 300, 40 units and 200 effective samples. The last is Kish's number, which weights and dependent units
+  lower.
 - **Differences**: the same for the difference of two independent windows, written as "first minus second".
 - **Widths**: the mean width of the intervals is at most 1.3 times that of an oracle. The oracle computes its interval from the same
   statistic. It knows the distribution of the statistic's noise from 2,000 further samples of the true model. "Range" is the mean width
@@ -35,14 +36,14 @@ interrupted. The terms are those of [README.md](README.md), the metrics those of
 - **Power**: the share of miscalibrated models above `null_q95` is at least the promise of the row.
 - **Contradictions**: no interval excludes 0 if the value is below `null_q95`.
 - **Temperature**: the interval contains the true temperature in at least .93 of the runs that have one.
-- **Maps**: the map of the stored sample has at most 1.02 times the held-out NLL of the fit to all rows, in at least .95 of the windows of
-  which a tenth or more is stored. In at most .05 of these windows, the map is worse than the temperature by more than the standard error of
-  the NLL.
+- **Maps**: they apply to windows of which a tenth or more is stored. In at least .95 of these, the map of the stored sample has at most
+  1.02 times the held-out NLL of the fit to all rows. In at most .05 of these windows, the map is worse than the temperature by more than
+  the standard error of the NLL.
 - **Promotions**: at most 2.5 % of the tests of a calibrated model promote a map.
-- **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years (the mean time between false alarms), also in
-  the traps: outcomes of a day that move together, correlated days, and labels of positives that arrive late. [drift.md](drift.md#measured)
-  has the share of years in which such a trap causes a `watch`. Day effects of 0.1 that are correlated by 0.8 break this promise at
-  tolerance 0 ([limits](drift.md#limits)).
+- **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years (the mean time between false alarms). This also
+  applies in the traps: outcomes of a day that move together, correlated days, and labels of positives that arrive late.
+  [drift.md](drift.md#measured) has the share of years in which such a trap causes a `watch`. Day effects of 0.1 that are correlated by 0.8
+  break this promise at tolerance 0 ([limits](drift.md#limits)).
 - **Warnings**: each warning is reported in at most 5 % of calibrated years without a trap.
 - **Changes found**: at least .90 of the years with a slope of 0.75 from day 90 have an alarm within 60 days, also where the evidence is corrected.
 
