@@ -18,7 +18,7 @@ UNLOCKED_peers = $(TORCH)
 UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift guarantees openapi names dashboards page-image docs sbom bundle lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -41,6 +41,7 @@ help:
 	@echo "make names      write the type stub and the table of functions from the metrics"
 	@echo "make dashboards  write the Grafana dashboards into deploy/grafana"
 	@echo "make docs       build the documentation site into build/docs-site"
+	@echo "make notebooks  execute the notebooks in docs/notebooks and store what they print"
 	@echo "make page-image  write docs/images/model-page.png with Chromium and the data of a tutorial"
 	@echo "make lock       lock versions    make clean      remove everything that was made"
 
@@ -166,6 +167,9 @@ docs: .venv-docs/stamp $(VENV)/dev.stamp
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
 	@! grep -rlE '<(script|link|img)[^>]*(src|href)="?(https?:)?//' build/docs-site --include='*.html' || (echo "these pages load something from elsewhere" && exit 1)
 	@echo "open build/docs-site/index.html"
+
+notebooks: $(VENV)/dev.stamp $(KERNEL)
+	@$(BIN)/python -m scripts.notebooks
 
 page-image: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m scripts.page_image

@@ -29,6 +29,9 @@ def main(folder: Path) -> None:
     (folder / "README.md").rename(folder / "index.md")
     for page in folder.rglob("*.md"):
         page.write_text(within_the_site(page.read_text(), page.relative_to(folder)))
+    for notebook in sorted(folder.rglob("*.ipynb")):
+        notebook.with_suffix(".md").write_text(notebook_page(json.loads(notebook.read_text())))
+        notebook.unlink()
     reference = folder / "reference"
     reference.mkdir()
     for name, text in {
@@ -39,6 +42,29 @@ def main(folder: Path) -> None:
         "settings": settings_page(),
     }.items():
         (reference / f"{name}.md").write_text(text)
+
+
+def notebook_page(notebook: dict[str, Any]) -> str:
+    """Return a notebook as a page: its texts, its code and the stored outputs."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        parts += map(_output, cell["outputs"])
+    return "\n\n".join(parts) + "\n"
+
+
+def _output(output: dict[str, Any]) -> str:
+    if output["output_type"] == "stream":
+        return f"```text\n{''.join(output['text']).rstrip()}\n```"
+    data = output["data"]
+    if "image/png" in data:
+        image = "".join(data["image/png"]).replace("\n", "")
+        return f"![Figure of the cell above](data:image/png;base64,{image})"
+    return f"```text\n{''.join(data['text/plain'])}\n```"
 
 
 def within_the_site(text: str, page: Path) -> str:
@@ -54,6 +80,8 @@ def within_the_site(text: str, page: Path) -> str:
             return label
         if found == DOCS / "README.md":
             path = path.removesuffix("README.md") + "index.md"
+        elif found.suffix == ".ipynb":
+            path = path.removesuffix(".ipynb") + ".md"
         return f"[{label}]({path}{'#' + anchor if anchor else ''})"
 
     # Code is left as it is.
