@@ -118,6 +118,18 @@ def test_only_the_plain_statistic_is_a_watch_with_the_named_warning():
     assert told["dispersion"]["phi"] > 2 and told["dispersion"]["evidence"] == "approximate"
 
 
+def test_correlated_cohorts_raise_no_alarm():
+    """Evidence of cohorts that move together counts nothing once that is known."""
+    state, n_correlated = fresh(NONE), 0
+    for day, table in enumerate(simulation.tables(simulation.day_effects(3, 1, 200, 0.4, 0.8))):
+        n_correlated += bool(state.dispersion.is_correlated)
+        state = advance(state, day, table, 3650.0)
+        if n_correlated == 120:
+            break
+    assert n_correlated == 120 and state.log_plain_sr > 2 * np.log(3650.0)
+    assert state.alarmed_at is None
+
+
 def test_pending_labels_take_their_least_favourable_value():
     """Evidence with pending units is at most that of every way in which their labels and scores may turn out."""
     rng, bets = np.random.default_rng(9), bets_of(15)
