@@ -18,7 +18,7 @@ UNLOCKED_peers = $(TORCH)
 UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -30,6 +30,7 @@ help:
 	@echo "make check      format, lint, types, contracts      make format  format, correct what the linter can"
 	@echo "make bench      every target of speed and memory, in one table   make bench-details  the benchmarks of single steps"
 	@echo "make bench-bulk  the recipes of docs/bulk.md on a table of 20 million rows"
+	@echo "make bench-fleet  1,000 models with 20 slices in the real service, compared with docs/capacity.md"
 	@echo "make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
@@ -137,6 +138,9 @@ bench-details: $(VENV)/dev.stamp $(KERNEL)
 
 bench-bulk: .venv-adapters/bulk/stamp $(KERNEL)
 	@.venv-adapters/bulk/bin/python -m benchmarks.bulk $(ARGS)
+
+bench-fleet: $(VENV)/dev.stamp $(KERNEL)
+	@$(BIN)/python -m benchmarks.fleet $(ARGS)
 
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)

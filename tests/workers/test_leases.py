@@ -7,23 +7,127 @@ import time
 import pytest
 
 from calibrant_server.workers.health import live_workers, read_health
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
 from calibrant_server.workers.store.partition_state import PartitionState
-from tests.workers.driving import delivery, eventually
+from tests.workers.driving import PATIENCE_S, delivery, eventually
 
 TWO_HOURS_MS = 7_200_000
+
+
+LASTS_MS = 10_000  # with a `lease_s` of 1
+
+
+def alive(bench, name, age_s=0.0):
+    """Announce a worker whose last heartbeat was so long ago."""
+    seconds, microseconds = bench.client.time()
+    bench.client.zadd(bench.store.keys.workers, {name: seconds + microseconds / 1e6 - age_s})
 
 
 def test_a_lease_longer_than_twice_its_length_has_no_owner(bench):
     key = bench.store.keys.partition(0).lease
     leases = Leases(bench.store)
-    bench.client.set(key, "dead", px=int(1.9 * 0.75 * 1000))
+    alive(bench, "other")
+    bench.client.set(key, "other", px=int(1.9 * LASTS_MS))
     assert not leases.take(0)
-    bench.client.set(key, "dead", px=TWO_HOURS_MS)
+    bench.client.set(key, "other", px=TWO_HOURS_MS)
     assert leases.take(0) and leases.holds(0)
-    assert bench.client.pttl(key) <= 1000
-    bench.client.set(key, "dead")
+    assert bench.client.pttl(key) <= LASTS_MS
+    bench.client.set(key, "other")
     assert leases.take(0)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "taken"), [(0.0, False), (0.4, False), (0.9, True), (-0.4, False), (-7200.0, True)]
+)
+def test_a_heartbeat_protects_the_leases_of_its_worker(bench, age_s, taken):
+    """Longer than the worker itself relies on them; a heartbeat far in the future says nothing."""
+    alive(bench, "other", age_s)
+    bench.client.set(bench.store.keys.partition(0).lease, "other", px=LASTS_MS)
+    assert Leases(bench.store).take(0) is taken
+
+
+def test_a_worker_without_a_heartbeat_protects_nothing(bench):
+    bench.client.set(bench.store.keys.partition(0).lease, "unknown", px=LASTS_MS)
+    assert Leases(bench.store).take(0)
+
+
+def test_beats_write_the_leases_only_when_they_are_due(bench, monkeypatch):
+    """So that idle workers write as much for many partitions as for few."""
+    leases = Leases(bench.store)
+    leases.beat()
+    assert leases.take(0) and leases.take(1)
+    n_set = bench.client.info("commandstats")["cmdstat_set"]["calls"]
+    for _ in range(10):
+        leases.beat()
+        assert leases.holds(0) and leases.holds(1)
+    assert bench.client.info("commandstats")["cmdstat_set"]["calls"] == n_set
+    for partition in (0, 1):
+        bench.client.pexpire(bench.store.keys.partition(partition).lease, 2000)
+    later = time.monotonic() + LASTS_MS / 2000 + 1
+    monkeypatch.setattr("calibrant_server.workers.store.leases.time.monotonic", lambda: later)
+    leases.beat()
+    for partition in (0, 1):
+        assert bench.client.pttl(bench.store.keys.partition(partition).lease) > 2000
+        assert leases.holds(partition)
+
+
+def test_a_lease_that_another_worker_took_is_noticed_by_the_next_beat(bench):
+    leases = Leases(bench.store)
+    leases.beat()
+    assert leases.take(0)
+    alive(bench, "other")
+    bench.client.set(bench.store.keys.partition(0).lease, "other", px=LASTS_MS)
+    leases.beat()
+    assert not leases.holds(0)
+
+
+@pytest.fixture
+def of_many(bench):
+    """A store of forty partitions, all of which one worker holds."""
+    store = Store(
+        bench.settings.replace(partitions=40, namespace=f"{bench.settings.namespace}-many")
+    )
+    leases = Leases(store)
+    leases.beat()
+    assert all(leases.take(number) for number in range(40))
+    yield leases, store
+    store.close()
+
+
+def test_with_many_partitions_each_owner_is_read_in_turn(bench, of_many):
+    leases, store = of_many
+    for number in (3, 17):
+        bench.client.set(store.keys.partition(number).lease, "other", px=LASTS_MS)
+        bench.client.zadd(store.keys.workers, {"other": bench.client.time()[0]})
+    n_read = bench.client.info("commandstats")["cmdstat_get"]["calls"]
+    for _ in range(8):
+        leases.beat()
+    assert not leases.holds(3) and not leases.holds(17)
+    # Two workers share from here on: the surplus is released, and not read any more.
+    assert bench.client.info("commandstats")["cmdstat_get"]["calls"] - n_read <= 42
+
+
+def test_after_a_late_beat_every_owner_is_read(bench, of_many, monkeypatch):
+    leases, store = of_many
+    leases.beat()
+    for number in range(40):
+        bench.client.set(store.keys.partition(number).lease, "other", px=LASTS_MS)
+    later = time.monotonic() + 0.6 * bench.settings.lease_s
+    monkeypatch.setattr("calibrant_server.workers.store.leases.time.monotonic", lambda: later)
+    bench.client.zadd(store.keys.workers, {"other": bench.client.time()[0] + 0.5})
+    leases.beat()
+    assert not any(leases.holds(number) for number in range(40))
+
+
+def test_a_lease_that_has_ended_is_taken_again(bench):
+    leases = Leases(bench.store)
+    leases.beat()
+    assert leases.take(0)
+    bench.client.delete(bench.store.keys.partition(0).lease)
+    leases.beat()
+    assert leases.holds(0)
+    assert bench.client.get(bench.store.keys.partition(0).lease) == leases.name.encode()
 
 
 def test_a_dead_workers_name_is_not_used_to_release_a_lease_of_another(bench):
@@ -56,7 +160,7 @@ def test_a_partition_of_a_worker_that_died_with_the_clock_ahead_is_merged(bench)
     assert bench.merged("b1").status == "merged"
 
 
-def test_others_count_a_dead_worker_out_before_its_lease_ends(bench):
+def test_others_take_over_from_a_dead_worker_before_its_lease_ends(bench):
     """So that the partitions are free and wanted at the same time: takeover within one lease."""
     settings = bench.settings
     first, second = Leases(bench.store), Leases(bench.store)
@@ -76,7 +180,8 @@ def test_others_count_a_dead_worker_out_before_its_lease_ends(bench):
         if first.take(1):
             took = time.monotonic() - died
     assert took >= 0.5 * settings.lease_s
-    assert bench.client.pttl(bench.store.keys.partition(1).lease) <= 750
+    assert bench.client.get(bench.store.keys.partition(1).lease) == first.name.encode()
+    assert took <= PATIENCE_S
 
 
 def state(now_ms, first_ms, progress_ms=0):

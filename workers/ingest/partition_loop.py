@@ -58,6 +58,10 @@ _FIRST_COUNT = 16
 _MAX_GAP_S = 1.0
 # A read returns at once when an entry arrives. Without entries, the loop checks leases and its stop event this often.
 READ_BLOCK_S = 0.3
+# A worker with many partitions waits longer in each, so that waiting costs the same, and less than the socket's timeout.
+PARTITIONS_A_BLOCK = 8
+MAX_READ_BLOCK_S = 2.4
+MAX_BLOCK_OF_TIMEOUT = 0.8
 # Target of one read: longer replies of large entries are slower than several short ones.
 READ_BYTES = 2 << 20
 # State written per commit, unless one batch changes more. The store serves no other request during a commit:
@@ -172,7 +176,7 @@ class PartitionLoop:
         tries = self._tries
         if tries is not None and tries.spent_id and self._park_next(tries):
             return
-        items, dry = self._read(self._fencing.cursor.id, READ_BLOCK_S)
+        items, dry = self._read(self._fencing.cursor.id, self._block_s)
         if not items:
             return
         self._busy()
@@ -197,6 +201,14 @@ class PartitionLoop:
             self._child.close()
         if tries is not None:
             tries.succeeded()
+
+    @property
+    def _block_s(self) -> float:
+        """How long to wait for the next entry."""
+        wanted_s = READ_BLOCK_S * max(1.0, self._leases.n_held / PARTITIONS_A_BLOCK)
+        return max(
+            READ_BLOCK_S, min(wanted_s, MAX_BLOCK_OF_TIMEOUT * self._settings.socket_timeout_s)
+        )
 
     def _park_next(self, tries: Tries) -> bool:
         """Park the next entry if it has failed alone too often; its payload is not read, which may be what failed."""

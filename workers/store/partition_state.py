@@ -9,6 +9,10 @@ from typing import Any
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PartitionKeys
 
+# Length of a partition's lease, in units of `lease_s`. It is long, so that a heartbeat writes the name of the worker once and not
+# each of its leases; other workers take the lease of a worker without heartbeat before it ends.
+LASTS = 10.0
+
 
 @dataclass(frozen=True)
 class PartitionState:
@@ -50,8 +54,8 @@ class PartitionState:
         return not any(self._is_recent(each, lease_s * 1000) for each in times)
 
     def has_owner(self, lease_s: float) -> bool:
-        """Whether a worker has the lease; one that lasts longer than two leases has no owner."""
-        return 0 < self.lease_ms <= 2000 * lease_s
+        """Whether a worker has the lease; one that lasts longer than twice its length has no owner."""
+        return 0 < self.lease_ms <= 2000 * LASTS * lease_s
 
     @property
     def lag_s(self) -> float:
