@@ -33,6 +33,7 @@ from calibrant_server.service.security.admission import Admission, ServedRequest
 from calibrant_server.service.security.key_file import load_keyring
 from calibrant_server.service.security.key_refresh import KeyRefresh, refreshed
 from calibrant_server.service.security.keys import Keyring
+from calibrant_server.service.security.oidc import issuer_keys, oidc_sign_in
 from calibrant_server.service.security.proxy_sign_in import proxy_sign_in
 from calibrant_server.service.security.rates import Rates
 from calibrant_server.service.settings import Settings
@@ -62,6 +63,7 @@ def create_app(
             stack.push_async_callback(app.state.rates.close)
 
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(issuer_keys(app.state.oidc))
             if connection is None:
                 await stack.enter_async_context(
                     joined(app, lambda: connected(settings, board), join)
@@ -87,6 +89,7 @@ def create_app(
     app.state.start_error = None
     app.state.keyring = load_keyring(settings)
     app.state.proxy = proxy_sign_in(settings)
+    app.state.oidc = oidc_sign_in(settings)
     app.state.admission = Admission(settings.max_bytes_in_hand)
     app.state.served = ServedRequests(
         max(1, int(SERVED_SHARE * connection_limit(settings.processes)))

@@ -31,11 +31,9 @@ from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import Processes, divides_connections, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
 from calibrant_server.service.security.keys import is_loopback
-from calibrant_server.service.security.proxy_sign_in import (
-    PEER,
-    ProxySettingsError,
-    proxy_sign_in,
-)
+from calibrant_server.service.security.oidc import oidc_sign_in
+from calibrant_server.service.security.proxy_sign_in import PEER, proxy_sign_in
+from calibrant_server.service.security.roles import RoleSettingsError
 from calibrant_server.service.settings import Settings
 from calibrant_server.service.startup import (
     CannotListen,
@@ -62,12 +60,12 @@ def main() -> None:
         settings = Settings()
         engine_settings(settings)
         is_open = load_keyring(settings).is_open
-        named_by_proxy = proxy_sign_in(settings) is not None
-    except (ValidationError, SettingsError, KeysUnreadable, ProxySettingsError) as error:
+        names_people = bool(proxy_sign_in(settings) or oidc_sign_in(settings))
+    except (ValidationError, SettingsError, KeysUnreadable, RoleSettingsError) as error:
         sys.exit(f"calibrant: {sentence(error)}")
-    if is_open and (named_by_proxy or settings.second_person):
+    if is_open and (names_people or settings.second_person):
         sys.exit(
-            "calibrant: CALIBRANT_PROXY_ADDRESSES and CALIBRANT_SECOND_PERSON tell people apart, but no keys are configured, so every "
+            "calibrant: CALIBRANT_PROXY_ADDRESSES, CALIBRANT_OIDC_ISSUER and CALIBRANT_SECOND_PERSON need keys, but no keys are configured: every "
             "request is accepted. Set CALIBRANT_KEYS_FILE (with CALIBRANT_CREATE_KEY=true a first key is made) or CALIBRANT_KEYS."
         )
     open_to_others = is_open and not is_loopback(settings.host)

@@ -52,10 +52,14 @@ class Settings(BaseSettings):
         pattern=HEADER,
         description="Header with the person's roles, with commas between.",
     )
-    proxy_roles: str | None = Field(
-        None, description="Scopes by role as JSON: see Sign-in through a proxy."
+    oidc_issuer: str | None = Field(None, description="Address of an OpenID Connect issuer.")
+    oidc_audience: str | None = Field(None, description="`aud` of its tokens for this service.")
+    oidc_name_claim: str = Field("preferred_username", description="Claim with the person's name.")
+    oidc_roles_claim: str = Field("groups", description="Claim with the person's roles.")
+    roles: str | None = Field(
+        None, description="Scopes by role of people whom a proxy or an issuer names, as JSON."
     )
-    proxy_tenant: str = Field("default", description="Tenant of the people whom a proxy names.")
+    people_tenant: str = Field("default", description="Tenant of these people.")
     second_person: bool = Field(
         False, description="A promotion takes effect once another person requests it too."
     )

@@ -20,7 +20,7 @@
         401  KeyRequired, KeyUnknown
       RetryLater
         429  BacklogFull, IdsFull, RecordsFull, QuotaFull, RateExceeded
-        503  Saturated, StoreUnavailable, AnswerLate
+        503  Saturated, StoreUnavailable, AnswerLate, IssuerUnavailable
 
 The slug is the class name in kebab case; `type` is the page `/v1/problems/{slug}`. Problems are raised
 where they are detected. `service/http/problem_responses.py` is the one place that turns them into
@@ -341,6 +341,10 @@ class StoreUnavailable(RetryLater):
     """The store is unavailable; a batch can be sent again safely under the same id."""
 
     status = 503
+
+
+class IssuerUnavailable(RetryLater):
+    """The keys of the issuer of tokens have not been read yet; send the same token again later, or use a key."""
 
 
 class AnswerLate(RetryLater):

@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.errors import CalibrationInputError, Violation
+from calibrant_server.service.http.errors import ModelConflict
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
 from calibrant_server.service.reads.durations import duration_of
@@ -198,3 +199,17 @@ def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[name] = value
     return merged
+
+
+WORDS = {"n_classes": "classes", "pane_s": "pane"}
+
+
+def fixed(properties: list[str]) -> ModelConflict:
+    """Return the conflict of a change that would make panes that cannot be added up."""
+    violations = [
+        Violation(f"/{WORDS.get(name, name)}", "fixed", "cannot change once the model exists")
+        for name in properties
+    ]
+    listed = ", ".join(WORDS.get(name, name) for name in properties)
+    detail = f"Cannot change once a model exists: {listed}. Delete the model, or use another id."
+    return ModelConflict(detail, errors=violations)

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from calibrant.core.errors import Violation
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON, MERGE_PATCH, read_body
 from calibrant_server.service.http.dependencies import (
@@ -20,7 +19,6 @@ from calibrant_server.service.http.dependencies import (
     TheReadService,
 )
 from calibrant_server.service.http.errors import (
-    ModelConflict,
     ModelUnknown,
     PreconditionFailed,
     PreconditionRequired,
@@ -39,7 +37,6 @@ from calibrant_server.service.http.parameters import (
     entity_tags,
     names,
 )
-from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
@@ -50,6 +47,7 @@ from calibrant_server.service.reads.model_documents import (
     change_of,
     changes_between,
     declared,
+    fixed,
     patched,
     shown,
 )
@@ -314,21 +312,7 @@ def _revisions() -> Iterator[None]:
     except RevisionConflict as error:
         raise (ModelUnknown() if error.current is None else PreconditionFailed()) from error
     except FixedProperty as error:
-        raise _fixed(error.names) from error
-
-
-WORDS = {"n_classes": "classes", "pane_s": "pane"}
-
-
-def _fixed(properties: list[str]) -> Problem:
-    """Return the conflict of a change that would make panes that cannot be added up."""
-    violations = [
-        Violation(f"/{WORDS.get(name, name)}", "fixed", "cannot change once the model exists")
-        for name in properties
-    ]
-    listed = ", ".join(WORDS.get(name, name) for name in properties)
-    detail = f"Cannot change once a model exists: {listed}. Delete the model, or use another id."
-    return ModelConflict(detail, errors=violations)
+        raise fixed(error.names) from error
 
 
 def _headers(config: ModelConfig) -> dict[str, str]:

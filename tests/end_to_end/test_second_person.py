@@ -24,7 +24,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     environment = {
         "CALIBRANT_KEYS": json.dumps(keys),
         "CALIBRANT_PROXY_ADDRESSES": PROXY,
-        "CALIBRANT_PROXY_ROLES": json.dumps(ROLES),
+        "CALIBRANT_ROLES": json.dumps(ROLES),
         "CALIBRANT_SECOND_PERSON": "true",
     }
     with Deployment(tmp_path_factory.mktemp("guarded"), **environment) as found:

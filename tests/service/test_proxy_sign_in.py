@@ -9,11 +9,8 @@ import pytest
 from calibrant_server.service import main
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import Connection
-from calibrant_server.service.security.proxy_sign_in import (
-    PEER,
-    ProxySettingsError,
-    proxy_sign_in,
-)
+from calibrant_server.service.security.proxy_sign_in import PEER, proxy_sign_in
+from calibrant_server.service.security.roles import RoleSettingsError
 from calibrant_server.service.settings import Settings
 from tests.service.conftest import problem
 
@@ -30,7 +27,7 @@ def settings(tmp_path) -> Settings:
         log_requests=False,
         keys=json.dumps(KEYS),
         proxy_addresses="10.1.0.0/16, ::1",
-        proxy_roles=json.dumps(ROLES),
+        roles=json.dumps(ROLES),
     )
 
 
@@ -140,18 +137,17 @@ async def test_pages_open_without_a_key(app):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"proxy_addresses": "10.0.0.1"}, "together"),
-        ({"proxy_roles": "{}"}, "together"),
-        ({"proxy_addresses": "proxy.local", "proxy_roles": "{}"}, "proxy.local"),
-        ({"proxy_addresses": "10.0.0.1", "proxy_roles": "["}, "not JSON"),
+        ({"proxy_addresses": "10.0.0.1"}, "CALIBRANT_ROLES is not set"),
+        ({"proxy_addresses": "proxy.local", "roles": "{}"}, "proxy.local"),
+        ({"proxy_addresses": "10.0.0.1", "roles": "["}, "not JSON"),
         (
-            {"proxy_addresses": "10.0.0.1", "proxy_roles": '{"a": {"scopes": ["all"]}}'},
+            {"proxy_addresses": "10.0.0.1", "roles": '{"a": {"scopes": ["all"]}}'},
             "a/scopes/0",
         ),
     ],
 )
 def test_settings_that_cannot_be_used(given, words):
-    with pytest.raises(ProxySettingsError, match=words):
+    with pytest.raises(RoleSettingsError, match=words):
         proxy_sign_in(Settings(**given))
 
 
@@ -159,7 +155,7 @@ def test_settings_that_cannot_be_used(given, words):
 def test_without_keys_it_does_not_start(name, monkeypatch):
     values = {"CALIBRANT_SECOND_PERSON": "true", "CALIBRANT_PROXY_ADDRESSES": "10.0.0.1"}
     monkeypatch.setenv(name, values[name])
-    monkeypatch.setenv("CALIBRANT_PROXY_ROLES", json.dumps(ROLES) if "PROXY" in name else "")
+    monkeypatch.setenv("CALIBRANT_ROLES", json.dumps(ROLES) if "PROXY" in name else "")
     monkeypatch.setattr(main, "bound_to", lambda *_: pytest.fail("it listens"))
     with pytest.raises(SystemExit, match="no keys are configured"):
         main.main()
