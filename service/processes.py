@@ -28,7 +28,10 @@ from types import FrameType
 from calibrant_server.service.process_board import Board
 from calibrant_server.workers.main import run, run_queries, run_reported
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.store_of_settings import running_store_of
+from calibrant_server.workers.store.store_of_settings import (
+    running_store_of,
+    with_partitions_of_store,
+)
 
 POLL_S = 0.1
 HUNG_S = 60.0  # without a heartbeat of the event loop; it beats each second
@@ -219,7 +222,9 @@ def engine_works(settings: EngineSettings, board: Board) -> dict[str, Callable[[
     return {
         "engine": lambda: _run_engine(run, lambda: merging, lambda: board.beat(board.n)),
         "queries": lambda: _run_engine(
-            run_queries, lambda: running_store_of(settings), lambda: board.beat(board.n + 1)
+            run_queries,
+            lambda: with_partitions_of_store(running_store_of(settings)),
+            lambda: board.beat(board.n + 1),
         ),
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.registry import Registry
-from calibrant_server.workers.store.store_of_settings import store_of
+from calibrant_server.workers.store.store_of_settings import store_of, with_partitions_of_store
 from calibrant_server.workers.supervisor import Supervisor
 
 
@@ -65,7 +65,8 @@ class Engine:
         return self.supervisor is None or self.supervisor.is_alive
 
     def _start(self) -> None:
-        self.settings = self._started.enter_context(store_of(self.settings))
+        stored = self._started.enter_context(store_of(self.settings))
+        self.settings = with_partitions_of_store(stored)
         if self._works_here:
             self.supervisor = Supervisor(self.settings, **self._parts)
             self._started.callback(self.supervisor.stop)

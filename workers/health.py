@@ -25,7 +25,10 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
-from calibrant_server.workers.store.store_of_settings import running_store_of
+from calibrant_server.workers.store.store_of_settings import (
+    running_store_of,
+    with_partitions_of_store,
+)
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--here", action="store_true", help="fail only without a worker here")
     only_here = parser.parse_args(arguments).here
     try:
-        settings = running_store_of(EngineSettings())
+        settings = with_partitions_of_store(running_store_of(EngineSettings()))
         with closing(Store(settings)) as store:
             store.check_properties()
             health = read_health(store, socket.gethostname())

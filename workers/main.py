@@ -27,7 +27,7 @@ from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
-from calibrant_server.workers.store.store_of_settings import store_of
+from calibrant_server.workers.store.store_of_settings import store_of, with_partitions_of_store
 from calibrant_server.workers.store.transient_errors import is_worth_repeating, store_message
 from calibrant_server.workers.supervisor import Supervisor
 
@@ -60,10 +60,10 @@ def run(
     on_start : called once all threads run
     """
     with store_of(settings) as stored:
-        supervisor = Supervisor(stored, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
-        if not _started(supervisor, stop):
+        supervisor = _started(stored, stop, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
+        if supervisor is None:
             return
-        log.info("engine_started n_partitions=%d", settings.partitions)
+        log.info("engine_started n_partitions=%d", supervisor.settings.partitions)
         log.info("panes_filled_by kernel=%s", kernel.status())
         on_start()
         stop.wait()
@@ -99,25 +99,29 @@ def run_queries(
             thread.join(STOP_QUERIES_S)
 
 
-def _started(supervisor: Supervisor, stop: threading.Event) -> bool:
-    """Start the threads, waiting for a store that is away; return False if stopped first.
+def _started(settings: EngineSettings, stop: threading.Event, **parts: Any) -> Supervisor | None:
+    """Start the threads, waiting for a store that is away; return None if stopped first.
 
     Without a limit: a worker that ended would only be started again. Until it has reached the store, health is red.
     """
+    supervisor: Supervisor | None = None
     is_new = True
     while not stop.is_set():
         try:
+            if supervisor is None:
+                supervisor = Supervisor(with_partitions_of_store(settings), **parts)
             supervisor.start()
-            return True
+            return supervisor
         except RedisError as error:
             if not is_worth_repeating(error):
                 raise
-            supervisor.store.state.failed(error)
+            if supervisor is not None:
+                supervisor.store.state.failed(error)
             if is_new:
                 log.warning("worker_waits_for_store error=%s", store_message(error))
             is_new = False
             stop.wait(PAUSE_S)
-    return False
+    return None
 
 
 def main(**parts: Any) -> int:

@@ -23,6 +23,7 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import APPEND_ONLY, SNAPSHOT, EmbeddedServerError
+from calibrant_server.workers.store.store_of_settings import with_partitions_of_store
 
 _POLL_S = 0.05
 
@@ -71,7 +72,8 @@ def _loaded(directory: Path, settings: EngineSettings) -> int:
     """Load the snapshot of a directory and write it as an append-only file; return the number of models."""
     server = EmbeddedServer(directory, "fsync", settings.server_binary, loads_snapshot=True)
     try:
-        with closing(Store(settings.with_url(server.start()))) as store:
+        stored = with_partitions_of_store(settings.with_url(server.start()))
+        with closing(Store(stored)) as store:
             store.check_properties()
             store.client.config_set("appendonly", "yes")
             while _is_rewriting(store):
@@ -80,7 +82,7 @@ def _loaded(directory: Path, settings: EngineSettings) -> int:
                 raise EmbeddedServerError("the append-only file could not be written")
             return sum(
                 store.node(number).hlen(store.keys.partition(number).models)
-                for number in range(settings.partitions)
+                for number in range(stored.partitions)
             )
     finally:
         server.stop()

@@ -27,7 +27,7 @@ from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
-from calibrant_server.workers.store.store_of_settings import store_of
+from calibrant_server.workers.store.store_of_settings import store_of, with_partitions_of_store
 
 Action = Callable[[Store, int, str], bool]
 ACTIONS: dict[str, tuple[Action, str]] = {
@@ -55,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.what != "list" and bool(given.ids) == given.all:
         parser.error(f"{given.what} takes ids, or --all")
     try:
-        with store_of(EngineSettings()) as settings, closing(Store(settings)) as store:
+        with (
+            store_of(EngineSettings()) as stored,
+            closing(Store(with_partitions_of_store(stored))) as store,
+        ):
             store.fix_properties()
             return _listed(store) if given.what == "list" else _done(store, given.what, given.ids)
     except (RedisError, SettingsError, StoreMismatch, EmbeddedServerError) as error:

@@ -225,6 +225,12 @@ class Store:
             found = self.run(number, "mark_schema", [cursor], [SCHEMA])
             check_properties({"schema": SCHEMA}, [b"schema", b"%d" % found])
 
+    def n_partitions(self) -> int | None:
+        """Return the number of partitions that the store was made with, None for a new store."""
+        check_kind(self.settings.redis_url, self.client)
+        found = self.client.hget(self.keys.configuration, "partitions")
+        return None if found is None else int(found)
+
     def check_properties(self) -> None:
         """Raise StoreMismatch if the store has other properties, without changing it."""
         found = self.client.hgetall(self.keys.configuration)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.server_files import (
     EmbeddedServerError,
 )
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -46,3 +50,21 @@ def running_store_of(settings: EngineSettings) -> EngineSettings:
             f"no server responds in {settings.store_dir}: start the service, or set CALIBRANT_REDIS_URL"
         )
     return settings.with_url(server.url)
+
+
+def with_partitions_of_store(settings: EngineSettings) -> EngineSettings:
+    """Return settings with the number of partitions that the store was made with; a setting that differs is reported.
+
+    Raises
+    ------
+    StoreMismatch
+        The store is a cluster and the URL is not that of one, or the reverse.
+    RedisError
+        The store cannot be reached.
+    """
+    with closing(Store(settings)) as store:
+        found = store.n_partitions()
+    if found is None or found == settings.partitions:
+        return settings
+    log.warning("partitions_are_those_of_the_store n=%d setting=%d", found, settings.partitions)
+    return settings.replace(partitions=found)

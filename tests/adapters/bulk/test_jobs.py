@@ -110,14 +110,14 @@ def job(url: str, model: str, dies: str, paths: list[str]) -> subprocess.Complet
 def test_a_killed_and_repeated_job_counts_once_and_equals_a_direct_post(url, tmp_path):
     rows = table(N)
     paths = write(rows, tmp_path)
-    for name in ("direct", "bulk"):
+    for name in ("direct", "killed"):
         declared(url, name)
     for dies in ("reducing", "sending"):
-        assert job(url, "bulk", dies, paths).returncode == -signal.SIGKILL
+        assert job(url, "killed", dies, paths).returncode == -signal.SIGKILL
     with cal.Client(url, timeout=PATIENCE_S) as client:
-        before = client.model("bulk").metrics("ece", **WINDOW)
+        before = client.model("killed").metrics("ece", **WINDOW)
         assert 0 < before.n_labelled < N
-        resumed, repeated = (job(url, "bulk", "", paths) for _ in range(2))
+        resumed, repeated = (job(url, "killed", "", paths) for _ in range(2))
         assert resumed.returncode == repeated.returncode == 0, resumed.stderr + repeated.stderr
         assert resumed.stdout.split() == ["True", "False"]
         assert repeated.stdout.split() == ["True", "True"]
@@ -126,12 +126,12 @@ def test_a_killed_and_repeated_job_counts_once_and_equals_a_direct_post(url, tmp
         for scope in ({}, {"slice": "site:B"}):
             found, expected = (
                 client.model(name).metrics(METRICS, **WINDOW, **scope)
-                for name in ("bulk", "direct")
+                for name in ("killed", "direct")
             )
             assert (found.n_labelled, found.n_ratings) == (expected.n_labelled, expected.n_ratings)
             for slug in METRICS:
                 assert found[slug].value == pytest.approx(expected[slug].value, abs=1e-12)
-        assert client.model("bulk").metrics("ece", **WINDOW).n_labelled == N
+        assert client.model("killed").metrics("ece", **WINDOW).n_labelled == N
 
 
 def post(model, rows) -> None:
