@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
@@ -120,7 +121,11 @@ class Acknowledgement(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    note: str | None = Field(None, max_length=2000, description="The reason.")
+    note: str | None = Field(
+        None,
+        max_length=2000,
+        description="The reason; required from people whom a proxy or an issuer names.",
+    )
 
 
 @router.get(
@@ -253,7 +258,7 @@ async def acknowledge_alarm(
     """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays."""
     with ingest.admission.hold() as hold:
         body = await read_body(request, ingest.settings, hold, (JSON,))
-        said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)))
+        said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)), caller)
     episode = await _alarm(connection, caller, alarm)
     if episode.state == CLOSED:
         raise AlarmClosed()
@@ -277,14 +282,19 @@ def _waits(episode: Episode) -> bool:
     return episode.state == OPEN and not episode.is_acknowledged
 
 
-def _acknowledgement(document: dict[str, Any]) -> Acknowledgement:
+def _acknowledgement(document: dict[str, Any], caller: Caller) -> Acknowledgement:
+    """Return a valid acknowledgement; a person gives a reason, which is recorded with their name."""
     try:
-        return Acknowledgement.model_validate(document)
+        said = Acknowledgement.model_validate(document)
     except ValidationError as error:
         violations = [
             violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
         ]
         raise invalid_input(violations) from error
+    if caller.is_person and not (said.note or "").strip():
+        detail = "Received no note; expected the reason of the acknowledgement."
+        raise invalid_input([Violation("/note", "missing", detail)])
+    return said
 
 
 async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:

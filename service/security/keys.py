@@ -40,6 +40,8 @@ ID_DIGITS = 16
 # In the scope of a request that a page makes inside this process: the caller whom its session stands for. No client can set it.
 SIGNED_IN = "calibrant.signed_in"
 MAX_TOKEN = 16 * 1024
+# Begins the identity of a person; that of a key begins with `k_`.
+PERSON_PREFIX = "u_"
 MODEL_PATTERN = r"^(?:[A-Za-z0-9._:@-]{1,128}|[A-Za-z0-9._:@-]{0,127}\*)$"
 
 
@@ -84,6 +86,11 @@ class Caller:
     key_id: str = ""
     models: tuple[str, ...] | None = None
     role: str = ""
+
+    @property
+    def is_person(self) -> bool:
+        """Whether a proxy or an issuer names the caller."""
+        return self.key_id.startswith(PERSON_PREFIX)
 
     def may_use(self, model: str) -> bool:
         """Return whether the key covers a model; a pattern ends in `*`."""

@@ -10,7 +10,7 @@ from itertools import islice
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from calibrant_server.service.security.keys import SCOPES, Caller, Scope
+from calibrant_server.service.security.keys import PERSON_PREFIX, SCOPES, Caller, Scope
 from calibrant_server.service.settings import Settings
 
 MAX_NAME, MAX_ROLES = 200, 100
@@ -56,7 +56,7 @@ class Roles:
         scopes = {scope for each in known for scope in self.by_name[each].scopes}
         digest = hashlib.sha256(identity.encode()).hexdigest()[:ID_DIGITS]
         allowed = frozenset(each for each in SCOPES if each in scopes)
-        return Caller(self.tenant, allowed, name, f"u_{digest}", role=", ".join(known))
+        return Caller(self.tenant, allowed, name, f"{PERSON_PREFIX}{digest}", role=", ".join(known))
 
 
 def roles_of(settings: Settings) -> Roles:

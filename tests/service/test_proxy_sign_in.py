@@ -13,6 +13,7 @@ from calibrant_server.service.security.proxy_sign_in import PEER, proxy_sign_in
 from calibrant_server.service.security.roles import RoleSettingsError
 from calibrant_server.service.settings import Settings
 from tests.service.conftest import problem
+from tests.service.test_alarms import episode
 
 pytestmark = pytest.mark.anyio
 ROLES = {"quality": {"scopes": ["read", "admin"]}, "readers": {"scopes": ["read"]}, "senders": {"scopes": ["ingest"]}}  # fmt: skip
@@ -124,6 +125,23 @@ async def test_the_audit_names_person_and_role(app, inbox):
         entries = (await client.get("/v1/audit", headers=named("bo", "quality"))).json()["entries"]
     assert entries[0]["key"]["name"] == "Ann Lee" and entries[0]["key"]["role"] == "quality"
     assert entries[0]["key"]["id"].startswith("u_")
+
+
+async def test_a_person_gives_a_reason_that_is_recorded_with_their_role(app, inbox, registry):
+    async with client_at(app, PROXY) as client:
+        ann = named("Ann Lee", "quality")
+        alarms = {**SETTINGS, "label_horizon": "P1D"}
+        assert (await client.put(MODEL, json=alarms, headers=ann)).status_code == 201
+        generation = registry.configs["default", "digits"].generation
+        inbox.alarms.held = [episode(generation=generation)]
+        url = f"/v1/alarms/{inbox.alarms.held[0].id}/acknowledge"
+        for body in ({}, {"note": " "}):
+            found = problem(await client.post(url, json=body, headers=ann), 422, "invalid-input")
+            assert (found["errors"][0]["pointer"], found["errors"][0]["rule"]) == ("/note", "missing")  # fmt: skip
+        done = await client.post(url, json={"note": "new scanner"}, headers=ann)
+        assert done.status_code == 200, done.text
+        order = inbox.orders[-1][1]
+        assert (order["by"], order["role"], order["note"]) == ("Ann Lee", "quality", "new scanner")
 
 
 async def test_pages_open_without_a_key(app):
