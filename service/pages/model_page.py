@@ -61,6 +61,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         alarms=api.get("/v1/alarms", model=model, limit=MAX_LISTED),
         maps=api.get(f"{path}/maps", limit=100),
         current=api.get(f"{path}/maps/current"),
+        reports=api.get(f"{path}/reports", limit=1000),
     )
     names = list(settings.document["slices"] or {})[:MAX_SLICE_KEYS]
     by_slice = await together(

@@ -1,4 +1,4 @@
-"""What people do on the page of a model: acknowledge an alarm, freeze a map, promote one or return to an earlier one.
+"""What people do on the page of a model: acknowledge an alarm, freeze a map, promote one or return to an earlier one, archive a report.
 
 Each form becomes one request to the API, with the scopes, preconditions and audit entries of that operation.
 """
@@ -55,6 +55,15 @@ async def post_promotion(
     }
     done = await visitor.api.send("PUT", f"/v1/models/{model}/maps/current", body, condition)
     return _after(request, model, done, "maps")
+
+
+@router.post("/models/{model}/reports")
+async def post_report(model: ModelId, request: Request, visitor: Anybody) -> Response:
+    """Archive the report of all data with its panes."""
+    form = await posted_form(request, visitor)
+    body = {"note": form["note"]} if form.get("note") else {}
+    done = await visitor.api.send("POST", f"/v1/models/{model}/reports", body)
+    return _after(request, model, done, "reports")
 
 
 def _after(request: Request, model: str, done: ApiResponse, part: str) -> Response:

@@ -14,6 +14,7 @@ from calibrant_server.service.pages.model_page import ModelPageQuery, model_page
 from calibrant_server.service.pages.models_page import ModelsPageQuery, models_page
 from calibrant_server.service.pages.rendering import PageRoute, page
 from calibrant_server.service.pages.visitors import Visitor, visitor_of
+from calibrant_server.service.reads.archived_reports import ReportNumber
 
 router = APIRouter(include_in_schema=False, default_response_class=Response, route_class=PageRoute)
 
@@ -74,6 +75,18 @@ async def get_raters_page(
 async def get_report_page(model: ModelId, visitor: Reader) -> Response:
     """Return the report of a model, which also `GET /v1/models/{model}/report` returns."""
     found = await visitor.api.read(f"/v1/models/{model}/report", "text/html")
+    if not found.is_ok:
+        title = found.document["title"]
+        return rendering.error_page(visitor.request, found.status, title, found.problem)
+    return Response(found.content, headers=rendering.REPORT_HEADERS, media_type="text/html")
+
+
+@router.get("/models/{model}/reports/{report}")
+async def get_archived_report_page(
+    model: ModelId, report: ReportNumber, visitor: Reader
+) -> Response:
+    """Return an archived report, which also `GET /v1/models/{model}/reports/{report}` returns."""
+    found = await visitor.api.read(f"/v1/models/{model}/reports/{report}", "text/html")
     if not found.is_ok:
         title = found.document["title"]
         return rendering.error_page(visitor.request, found.status, title, found.problem)

@@ -155,6 +155,17 @@ def test_the_report_is_a_page(browser: Browser, served: Deployment) -> None:
     assert browser.run("document.querySelectorAll('svg, img').length") > 0
 
 
+def test_a_report_is_archived_by_clicking(browser: Browser, served: Deployment) -> None:
+    browser.open(f"http://127.0.0.1:{served.port}/models/{MODEL}")
+    browser.fill("#report-note", "for the <i>committee</i>")
+    browser.follow("#reports button")
+    assert "by boss. for the <i>committee</i>" in text_of(browser, "#reports")
+    browser.follow("#reports a[href$='/reports/1']")
+    assert "Pane of all predictions" in text_of(browser, "body")
+    (report,) = served.client.get(f"/v1/models/{MODEL}/reports").json()["reports"]
+    assert report["panes"][0]["digest"] in text_of(browser, "body")
+
+
 def test_a_search_finds_models_while_one_types(browser: Browser, served: Deployment) -> None:
     browser.open(f"http://127.0.0.1:{served.port}/")
     browser.fill("#q", "nothing-like-it")
