@@ -194,6 +194,7 @@ reducer.close()
 
 
 @pytest.mark.one_server
+@pytest.mark.one_server
 class TestTheChild:
     """What the machine rejects says nothing about an entry."""
 
