@@ -334,13 +334,9 @@ class InternalError(Problem):
 class Saturated(RetryLater):
     """The service holds the maximum amount of request bodies in memory."""
 
-    status = 503
-
 
 class StoreUnavailable(RetryLater):
     """The store is unavailable; a batch can be sent again safely under the same id."""
-
-    status = 503
 
 
 class IssuerUnavailable(RetryLater):
