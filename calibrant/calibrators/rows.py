@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.sample import Sample
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.hashing import mix
+from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.logits import relative_logits
 from calibrant.core.pane import Pane
 
@@ -92,9 +92,19 @@ def labelled_rows(batch: Batch, policy: int) -> LabelledRows:
     batch_sums = BatchSums(batch)
     labelled, share = batch_sums.batch, np.zeros((batch_sums.n, batch.n_classes))
     share[labelled.ratings.row, labelled.ratings.class_index] = batch_sums.weight_under(policy)
-    half = (mix(labelled.unit_hash ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
+    half = (mix(_placed(labelled) ^ np.uint64(0x5A5A5A5A)) >> np.uint64(63)).astype(np.int64)
     unit = np.unique(labelled.unit_hash, return_inverse=True)[1].astype(np.int64)
     return LabelledRows(log_probabilities(labelled), share, unit, half, np.arange(batch_sums.n))
+
+
+def _placed(batch: Batch) -> U64:
+    """Return what halves are chosen by: the unit, for rows without a name their scores.
+
+    A row without a name has the hash of its scores and labels. By it, equal rows of equal labels would be in one half, and
+    the halves would differ in their labels.
+    """
+    own = Batch(batch.task, batch.scores, batch.is_logits, batch.ratings).prediction_hash
+    return np.where(batch.unit_hash == own, hash_rows(batch.scores), batch.unit_hash)
 
 
 def log_probabilities(batch: Batch) -> Floats:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.sample import Sample
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
-from calibrant.core.hashing import mix
+from calibrant.core.hashing import mix, occurrences
 from calibrant.core.view import NoResultError, View
 
 Floats = NDArray[np.float64]
@@ -24,6 +24,8 @@ Ints = NDArray[np.int64]
 
 
 MAX_PAIRED = 1000
+# Equal rows without ids are stored once, with their number: of more than this many together fewer are drawn from, in proportion.
+MAX_REPEATED = 2_000_000
 # Number of elements in the largest array of arithmetic over pairs of rows: rows squared times classes.
 _MAX_NUMBERS = 10_000_000
 
@@ -151,12 +153,26 @@ def _available(view: View) -> tuple[Batch, Ints, str]:
 
 
 def _each(batch: Batch, counts: Ints, keep: Ints, most: int) -> Ints:
-    """Return the rows of `keep`, repeated by occurrences; of more than `most` that many, evenly by their hashes."""
-    if counts[keep].sum() <= most:
-        return np.repeat(keep, counts[keep])
-    order = keep[
-        np.argsort(mix(batch.prediction_hash[keep] ^ np.uint64(0x3C3C3C3C)), kind="stable")
-    ]
-    reached = np.cumsum(counts[order])
-    chosen = np.floor((np.arange(most) + 0.5) * reached[-1] / most)
-    return np.sort(order[np.searchsorted(reached, chosen, side="right")])
+    """Return the rows of `keep`, repeated by occurrences; of more than `most` that many, evenly by their hashes.
+
+    Equal rows are drawn apart: together, pairs of equal rows would be as frequent as in all rows instead of by chance.
+    """
+    rows = np.repeat(keep, bounded(counts[keep]))
+    if len(rows) <= most:
+        return rows
+    hashes = batch.prediction_hash[rows]
+    number = occurrences(hashes).astype(np.uint64)
+    place = mix(hashes ^ np.uint64(0x3C3C3C3C))
+    place = np.where(number > 0, mix(place ^ mix(number)), place)
+    chosen = np.floor((np.arange(most) + 0.5) * len(rows) / most).astype(np.int64)
+    return np.sort(rows[np.argsort(place, kind="stable")[chosen]])
+
+
+def bounded(counts: Ints) -> Ints:
+    """Return numbers of occurrences with a bounded sum, in proportion.
+
+    >>> bounded(np.array([1, 3])).tolist()
+    [1, 3]
+    """
+    total = int(counts.sum())
+    return counts if total <= MAX_REPEATED else np.maximum(counts * MAX_REPEATED // total, 1)

@@ -60,6 +60,19 @@ def hash_names(names: Sequence[str]) -> U64:
     return state
 
 
+def occurrences(hashes: U64) -> NDArray[np.int64]:
+    """Number each value among its equals, from 0, in their order.
+
+    >>> occurrences(np.array([7, 5, 7, 7], np.uint64)).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(hashes, kind="stable")
+    first = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order][:1]) != 0)
+    numbers = np.empty(len(hashes), np.int64)
+    numbers[order] = np.arange(len(hashes)) - np.repeat(first, np.diff(first, append=len(hashes)))
+    return numbers
+
+
 def uniform(hashes: U64) -> NDArray[np.float64]:
     """Return a number in [0, 1) from each hash's upper 53 bits."""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53

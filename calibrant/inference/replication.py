@@ -151,6 +151,10 @@ def _resamples(n: int, seed: int) -> Floats:
     )
 
 
+# So many distinct rows would fill almost every replicate.
+_MANY_ROWS = 4 * N_REPLICATES
+
+
 def reject_if_thin(view: View, least: int = MIN_FILLED) -> None:
     """Raise if fewer than `least` replicates are filled, or plain histograms hold too much of the window."""
     if view.histogram_share() > MAX_HISTOGRAM_SHARE:
@@ -162,6 +166,11 @@ def reject_if_thin(view: View, least: int = MIN_FILLED) -> None:
         (sums.reshape(len(SCORE_SUMS), N_REPLICATES, len(POLICIES))[0, :, view.policy] > 0).sum()
     )
     if filled < least:
+        if view.counts["n_unit_from_row"] >= _MANY_ROWS:
+            raise NoResultError(
+                "tied_rows",
+                f"rows without ids and units have few distinct scores: they fall into {filled} of 64 replicates; send ids",
+            )
         raise NoResultError(
             "too_few_units",
             f"units fall into {filled} of 64 replicates; {least} are needed",

@@ -22,6 +22,7 @@ UNITS_OF_INTERVALS = 25
 REASONS = {
     "no_data": "no labelled data",
     "too_few_units": "too few independent units",
+    "tied_rows": "few distinct scores, and rows have no ids",
     "few_units": "too few independent units",
     "one_vote": "needs two ratings of a prediction",
     "no_cases": "no cases are named",

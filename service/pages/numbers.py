@@ -10,6 +10,7 @@ REASONS = {
     "no_data": "No labelled prediction in this window.",
     "not_in_histogram": "Histograms were posted, which do not carry this result.",
     "too_few_units": "Too few independent units.",
+    "tied_rows": "Few distinct scores, and rows have no ids.",
     "zero_probability": "A label has a class to which the model gave probability 0.",
     "not_ready": "Still being computed. Reload the page in a few seconds.",
     "not_computed": "It could not be computed.",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from calibrant import Batch
+from calibrant.core.hashing import hash_rows
 
 POLICIES = ("pooled", "mean", "majority", "single")
 
@@ -61,6 +62,7 @@ def rows_of(batch: Batch) -> list[Row]:
     """The labelled rows, with softmax and hashes of their own."""
     counts = batch.label_counts
     units = batch.unit_hash
+    placed = hash_rows(batch.scores) if batch.unit_source == "row" else units
     numbers = {h: i for i, h in enumerate(dict.fromkeys(units.tolist()))}
     result = []
     for i in range(batch.n):
@@ -77,7 +79,7 @@ def rows_of(batch: Batch) -> list[Row]:
                 counts[i].tolist(),
                 weight,
                 numbers[unit],
-                splitmix(unit ^ 0xA5A5A5A5) >> 58,
+                splitmix(int(placed[i]) ^ 0xA5A5A5A5) >> 58,
                 chosen,
             )
         )

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from calibrant.core.actions import map_method, next_request, recommendation
+from calibrant.core.available_rows import bounded
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.drift.mapped_scores import OWN_SCORE
@@ -169,7 +170,10 @@ class _Calls:
             "class": None,
             "parameters": {"temperature": fitted},
         }
-        return row_table(pane.sample.batch(), self._scope or OWN_SCORE, self._policy, divided)[0]
+        # Equal rows without ids are stored once, with their number.
+        times = bounded(pane.sample.arrays()["counts"])
+        rows = pane.sample.batch().take(np.repeat(np.arange(len(times)), times))
+        return row_table(rows, self._scope or OWN_SCORE, self._policy, divided)[0]
 
 
 def _one(name: str, value: float | None) -> dict[str, float] | None:

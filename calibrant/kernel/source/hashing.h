@@ -37,4 +37,13 @@ static inline double uniform(uint64_t hash)
     return (double)(hash >> 11) * 0x1p-53;
 }
 
+/* Hash of a row's scores. */
+static inline uint64_t hash_scores(const double *scores, int64_t n_classes)
+{
+    uint64_t state = 0;
+    for (int64_t k = 0; k < n_classes; k++)
+        state = mix(state ^ bits_of(scores[k]));
+    return state;
+}
+
 #endif
