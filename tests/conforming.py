@@ -24,12 +24,13 @@ class Conforming:
     """The operations of the document, found by method and path; it takes a second and is made for the first answer."""
 
     @cached_property
-    def _document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
+        """The document of an app with default settings; no setting changes it."""
         return create_app(Settings()).openapi()
 
     @cached_property
     def _paths(self) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
-        paths: dict[str, dict[str, Any]] = self._document["paths"]
+        paths: dict[str, dict[str, Any]] = self.document["paths"]
         # More of a path that is fixed comes first: /maps/current before /maps/{version}.
         ordered = sorted(paths, key=lambda path: path.count("{"))
         return [(re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), paths[path]) for path in ordered]
@@ -52,7 +53,7 @@ class Conforming:
         if response.status_code in BODILESS:
             return
         described = operation["responses"][str(response.status_code)]
-        content = resolved(self._document, described)["content"]
+        content = resolved(self.document, described)["content"]
         media = response.headers["content-type"].partition(";")[0]
         assert media in content, f"{said} as {media}"
         name = content[media]["schema"].get("$ref", "").rpartition("/")[2]

@@ -67,7 +67,7 @@ def fitted(method: str, scope: str, **options: Any) -> tuple[dict[str, Any], Bat
         there = Batch.from_columns({"confidences": edges}).batch
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    answer = fit(method, View(pane, PaneQuery()), Options(**options))
+    answer = fit(method, View(pane, PaneQuery()), Options(**options), evaluate=False)
     return json.loads(json.dumps(answer, allow_nan=False)), there
 
 

@@ -101,7 +101,9 @@ def test_strong_shrinkage_is_the_temperature_and_weak_is_none(method):
     common = fitted("temperature", batch, raw=True)
     assert apply(strong, batch) == pytest.approx(apply(common, batch), abs=1e-6)
     weak = [
-        fitted(method, batch, raw=True, options=Options(regularisation=each))["after"]["nll"]
+        fitted(method, batch, raw=True, options=Options(regularisation=each), evaluate=False)[
+            "after"
+        ]["nll"]
         for each in (1e-8, 1e-5, 1e-2, 1.0)
     ]
     assert weak == sorted(weak)
@@ -138,9 +140,11 @@ def test_a_unit_left_out_to_second_order_is_a_unit_left_out(n_units):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_strength_has_the_lowest_loss_left_out(method):
     batch = simulated(1200, [0.6, 0.9, 1.1, 1.3], [0.0, 0.1, 0.2, -0.1])
-    chosen = fitted(method, batch, raw=True)
+    chosen = fitted(method, batch, raw=True, evaluate=False)
     others = [
-        fitted(method, batch, raw=True, options=Options(regularisation=each))["left_out"]["nll"]
+        fitted(method, batch, raw=True, options=Options(regularisation=each), evaluate=False)[
+            "left_out"
+        ]["nll"]
         for each in STRENGTHS
     ]
     assert chosen["left_out"]["nll"] == pytest.approx(min(others), abs=1e-9)
@@ -153,12 +157,14 @@ def test_where_a_temperature_is_all_there_is_the_map_is_not_worse(method):
     """Left out, never; on other rows, not by more than its standard error."""
     for seed in range(3):
         batch = simulated(500, [0.7] * 4, [0.0] * 4, seed)
-        answer = fitted(method, batch, raw=True)
+        answer = fitted(method, batch, raw=True, evaluate=False)
         assert answer["left_out"]["gain"] >= 0.0
         if answer["regularisation"] is None:
             assert "shrunk_to_temperature" in answer["warnings"]
         test = simulated(20_000, [0.7] * 4, [0.0] * 4, 100 + seed)
-        worse = nll(test, answer) - nll(test, fitted("temperature", batch, raw=True))
+        worse = nll(test, answer) - nll(
+            test, fitted("temperature", batch, raw=True, evaluate=False)
+        )
         assert worse.mean() < 0.002
 
 
@@ -168,9 +174,9 @@ def test_a_sample_of_a_tenth_is_within_two_percent_of_all_rows(method):
     batch, test = simulated(9000, slopes, intercepts), simulated(20_000, slopes, intercepts, 2)
     answer = fit(method, View(pane_of(batch, 1 << 16), PaneQuery()), evaluate=False)
     assert 0.04 * batch.n < answer["sample"]["n"] < 0.1 * batch.n
-    whole = fitted(method, batch, raw=True)
+    whole = fitted(method, batch, raw=True, evaluate=False)
     assert nll(test, answer).mean() == pytest.approx(nll(test, whole).mean(), rel=0.02)
-    common = fitted("temperature", batch)
+    common = fitted("temperature", batch, evaluate=False)
     assert answer["temperature"] == pytest.approx(common["parameters"]["temperature"], rel=1e-9)
 
 

@@ -42,7 +42,9 @@ def inbox(registry) -> FakeInbox:
 
 @pytest.fixture
 def app(settings, inbox, registry):
-    return create_app(settings, Connection(inbox, registry))
+    app = create_app(settings, Connection(inbox, registry))
+    app.openapi_schema = CONFORMING.document
+    return app
 
 
 def client_of(app, **options) -> httpx.AsyncClient:

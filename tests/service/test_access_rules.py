@@ -14,6 +14,7 @@ from calibrant_server.service.openapi.components import resolved
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.security.keys import SCOPES
 from calibrant_server.service.settings import Settings
+from tests.conforming import CONFORMING
 from tests.service.conftest import PREDICTIONS
 from tests.service.fakes import FakeInbox, FakeRegistry
 
@@ -129,7 +130,9 @@ def guarded(tmp_path, noted):
     inbox.merges_at_once = True
     connection = Connection(Watched(inbox, noted), Watched(registry, noted))
     settings = Settings(data_dir=tmp_path, keys=json.dumps({"keys": entries}), log_requests=False)
-    return create_app(settings, connection)
+    app = create_app(settings, connection)
+    app.openapi_schema = CONFORMING.document
+    return app
 
 
 def client_of(app) -> httpx.AsyncClient:

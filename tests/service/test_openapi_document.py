@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from calibrant_server.service.app import create_app
 from calibrant_server.service.openapi.__main__ import COMMITTED
 from calibrant_server.service.openapi.components import resolved, subschemas
 from calibrant_server.service.openapi.schema import _documented
 from calibrant_server.service.openapi.tags import TAGS
-from calibrant_server.service.settings import Settings
+from tests.conforming import CONFORMING
 
 MAX_BYTES = 300_000
 BODILESS = {"204", "304"}
@@ -19,7 +18,7 @@ BODILESS = {"204", "304"}
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return create_app(Settings()).openapi()
+    return CONFORMING.document
 
 
 def operations(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -120,6 +120,15 @@ def test_after_a_late_beat_every_owner_is_read(bench, of_many, monkeypatch):
     assert not any(leases.holds(number) for number in range(40))
 
 
+def test_a_lease_that_is_released_during_a_beat_stays_released(bench, monkeypatch):
+    leases = Leases(bench.store)
+    leases.beat()
+    assert leases.take(0)
+    monkeypatch.setattr(leases, "_owners", lambda partitions: leases.give_back(0) or {0: None})
+    leases.beat()
+    assert bench.client.get(bench.store.keys.partition(0).lease) is None and not leases.holds(0)
+
+
 def test_a_lease_that_has_ended_is_taken_again(bench):
     leases = Leases(bench.store)
     leases.beat()

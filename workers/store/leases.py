@@ -54,7 +54,9 @@ class Leases:
         with self._lock:
             if partition not in self._until and len(self._until) >= self._share:
                 return False
-        until = time.monotonic() + self._hold_s
+        # Only the last beat protects it from other workers.
+        since = time.monotonic() if self._beat_at == -math.inf else self._beat_at
+        until = since + self._hold_s
         if not self._acquire(partition):
             return False
         with self._lock:
@@ -86,11 +88,12 @@ class Leases:
 
     def beat(self) -> None:
         """Renew the leases, announce this worker, compute its share."""
+        started_at = time.monotonic()
+        until = started_at + self._hold_s
         workers = self._roll_call()
         self._share = math.ceil(self._settings.partitions / max(1, workers))
         self._drop_surplus()
-        held = [each for each, until in list(self._until.items()) if until]
-        until = time.monotonic() + self._hold_s
+        held = [each for each, lasts in list(self._until.items()) if lasts]
         owners = self._owners(self._to_check(held))
         for partition in held:
             if self._is_stuck(partition):
@@ -99,9 +102,11 @@ class Leases:
                 self._on_stuck(partition)
             elif self._is_mine(partition, owners.get(partition, self.name.encode())):
                 self._renewed(partition, until)
+                if partition not in self._until:  # released since the beat began
+                    self._lease(partition, 0)
             else:
                 self._forget(partition)
-        self._beat_at = time.monotonic()
+        self._beat_at = started_at
 
     def leave(self) -> None:
         """Remove this worker from the list of live workers."""
