@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from tests.end_to_end.deployment import Deployment
+from tests.near import Near
 from tests.waiting import eventually
 
 DAY = (datetime.now(UTC) - timedelta(days=1)).replace(minute=0, second=0, microsecond=0)
@@ -75,11 +76,12 @@ def unsealed(deployment) -> set[bytes]:
         }
 
 
-def test_answers_are_identical_and_labels_find_their_predictions(exported, embedded, spread):
+def test_answers_are_equal_and_labels_find_their_predictions(exported, embedded, spread):
     made = spread.client.post("/v1/models/moved/import", content=exported, headers=LINES)
     assert made.status_code == 201, made.text
     assert made.json()["records"] == 8 * 60 + 1
-    assert answers(spread) == answers(embedded)
+    # Sums and rows of a pane were added in another order than the imported sums.
+    assert answers(spread) == Near(answers(embedded))
     assert len(unsealed(spread)) == 8 * 60
     for deployment in (embedded, spread):
         ids = [f"b{i}.{j}" for i in range(8) for j in range(20)]

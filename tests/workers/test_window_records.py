@@ -26,6 +26,7 @@ from calibrant_server.workers.queries.kinds.raters import MAX_RATERS, RatersQuer
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermarks, daily_to
 from calibrant_server.workers.store.windows import Window
+from tests.near import Near
 from tests.workers.driving import MODEL, delivery
 
 pytestmark = pytest.mark.one_server
@@ -196,25 +197,6 @@ class Read:
 
     def read(self):
         return CohortRows(sorted(self.facts.items()), True)
-
-
-class Near:
-    """Equal to a nest of numbers within rounding, and to its words exactly."""
-
-    def __init__(self, expected):
-        self.expected = expected
-
-    def __repr__(self):
-        return repr(self.expected)
-
-    def __eq__(self, found):
-        if isinstance(self.expected, dict):
-            return self.expected.keys() == found.keys() and all(
-                found[k] == Near(v) for k, v in self.expected.items()
-            )
-        if isinstance(self.expected, float):
-            return found == pytest.approx(self.expected, rel=1e-9, abs=1e-12)
-        return found == self.expected
 
 
 @pytest.mark.parametrize("columns", [(), ("units", "weights"), ("cases",)])
