@@ -81,12 +81,6 @@ def test_one_command_restores_a_snapshot(tmp_path, server_binary, snapshot, monk
     assert not (tmp_path / "second" / "store.restoring").exists()
 
 
-def test_a_restored_store_keeps_its_number_of_partitions(tmp_path, server_binary, snapshot, caplog):
-    settings = settings_of(tmp_path / "fourth", server_binary).replace(partitions=3)
-    assert restore.restore(snapshot, settings) == 1
-    assert "partitions_are_those_of_the_store n=2 setting=3" in caplog.text
-
-
 def test_what_cannot_be_restored_leaves_nothing(tmp_path, server_binary, snapshot):
     target = tmp_path / "third"
     (tmp_path / "bad.rdb").write_bytes(b"no snapshot")
