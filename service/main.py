@@ -1,4 +1,4 @@
-"""Serve over HTTP: `python -m service`."""
+"""Start of the HTTP service: reads settings and keys, listens, and serves in one process or several; `python -m service`."""
 
 import logging
 import os

@@ -1,4 +1,7 @@
-"""Cells of each class's probability, one class against the rest, and of all classes in one table."""
+"""Cells of each stored class's probability, one class against the rest: one table per class.
+
+Where every class is stored, a view adds them to the table of all classes. Elsewhere `all_labels.py` stores that table.
+"""
 
 from __future__ import annotations
 

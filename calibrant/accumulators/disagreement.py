@@ -1,8 +1,8 @@
-"""Observed disagreement of raters, by cell of the predicted probability of disagreement, 1 - sum z^2.
+"""Observed disagreement of raters, by cell of the predicted probability of disagreement: 1 - sum z^2, z the class probabilities.
 
-Only predictions with at least two ratings are included. Each cell stores true sums, so its bins equal those computed from raw
-rows, and a prediction shrunk by a constant (a Dirichlet around it) can be scored from the same cells. Squared weights are for the
-debiasing.
+Only predictions with at least two ratings are included. Each cell stores true sums, so its bins equal those computed from
+raw rows, and a prediction shrunk by a constant (a Dirichlet around it) can be scored from the same cells. Squared weights
+are for debiased calibration losses. Sums `..._by_ratings` weigh each prediction by its number of ratings.
 """
 
 from __future__ import annotations

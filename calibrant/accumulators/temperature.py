@@ -1,4 +1,4 @@
-"""The temperature profile: losses of softmax(z / T) on a fixed geometric grid of 1 / T.
+"""The temperature profile: losses and reliability tables of softmax(z / T), z the logits, on a fixed geometric grid of 1 / T.
 
 NLL as a function of beta = 1 / T is convex and additive over predictions, and so are its derivatives. With them on a grid of ratio
 sqrt(2), the temperature is the root of a piecewise polynomial, without raw rows. Because exp(2 beta z) is the square of

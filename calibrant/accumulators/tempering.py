@@ -1,8 +1,9 @@
-"""Losses of softmax(beta z) for some rows at every beta of the grid, from two exponentials and repeated squaring.
+"""Losses of labelled rows, and their derivatives, at every inverse temperature of the grid, for the temperature profile.
 
-With p a row's softmax at beta, its NLL is log sum exp(beta z) minus beta times the z of its ratings. Derivatives are means of z and
-z^2 under p. The Brier loss needs sums of p^2, and of p and p z over the ratings. Ratings are represented as *lanes*: a few classes of
-each row, so that nothing is collected by index. Policies differ by one weight per row.
+The probabilities are softmax(beta z) of logits z, from two exponentials and repeated squaring. With p a row's softmax at beta,
+its NLL is log sum exp(beta z) minus beta times the z of its ratings. Derivatives are means of z and z^2 under p. The Brier loss
+needs sums of p^2, and of p and p z over the ratings. Ratings are represented as *lanes*: a few classes of each row, so that
+nothing is collected by index. Policies differ by one weight per row.
 """
 
 from __future__ import annotations

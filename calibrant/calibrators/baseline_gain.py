@@ -1,7 +1,8 @@
-"""Gain of a map fitted to a window over a map fitted to other data, on the window's labels.
+"""Gain of a map fitted to a window over a map of the same method fitted to another window or model: how much lower its losses are.
 
-The window's stored sample is split in two by unit. The method is fitted to each half and applied to the other, so
-that the own map is not evaluated on its own training labels. The other map is applied unchanged.
+The window's stored sample is split in two by unit. The method is fitted to each half and applied to the other, so that
+the own map is not evaluated on its own training labels. The other map is applied unchanged. Both are scored on the
+window's labels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bins as plain numbers: edges that assign every score to the bin that the fit used."""
+"""Bins of the maps that are constant in each bin: edges that assign every score to the bin that the fit used."""
 
 from __future__ import annotations
 

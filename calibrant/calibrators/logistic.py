@@ -1,4 +1,7 @@
-"""Solver of Platt, beta and related maps: logistic regression on few weighted points, accurate to rounding error."""
+"""Solver of Platt, beta and related maps: logistic regression on few weighted points, accurate to rounding error.
+
+With the diagnostics of a fit, the reasons why there is none, and a bound of its error from reading cells instead of scores.
+"""
 
 from __future__ import annotations
 

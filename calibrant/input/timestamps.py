@@ -60,7 +60,7 @@ def _timestamps(column: NDArray[Any], violations: ViolationCollector) -> NDArray
 
 
 def instant(text: Any) -> int | None:
-    """Return microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one, or is before 1970."""
+    """Return microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one, or not in 1970 to 9999."""
     micros = _micros(text)
     return micros if micros is not None and _EARLIEST <= micros < _YEAR_10000 else None
 

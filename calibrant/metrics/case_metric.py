@@ -1,4 +1,4 @@
-"""Interface of the three marginal calibration errors over cases: `ml1_ece`, `ml1_ace`, `ml1_mce`."""
+"""What `ml1_ece`, `ml1_ace` and `ml1_mce` share: an error of each case and class, averaged over cases, with an interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Squared calibration error without bias: the mean squared gap minus what the labels' chance adds to it. It may be negative.
+"""Squared calibration error without bias: the mean squared gap minus what chance in the labels adds. It may be negative.
 
 Its square root is `debiased_ece`, up to the variance that is subtracted: here that of hits minus scores, which is exact for bins with
 several scores. Its interval is normal. It holds where the model is calibrated, and where it is not, because the variance has both parts.

@@ -1,4 +1,4 @@
-"""Every key of the store, in one place.
+"""Names of the store's keys, all in one place, with the type, the content and the writer of each.
 
 `ns` is the namespace. `T` is `{ns.pNNN}`, the hash tag of partition NNN: everything that one commit touches is in one
 slot. A model, named `tenant/model`, is in one partition. `G` is `tenant/model|generation`: a model that is deleted and
@@ -36,6 +36,7 @@ T:hr:G                hash    cohort start -> JSON: who rated how much, agreemen
 T:ag                  hash    G -> the cohort of which not everything is sealed yet     commit
 T:e                   hash    alarm id -> JSON of the episode; `*` -> number of the last change  commit
 T:as                  hash    tenant/model -> JSON: evidence, status, sums, for metrics  commit
+T:st                  hash    tenant/model -> JSON: status for overviews, a cache        service; commit (deletion)
 T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
 T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
 T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
@@ -52,6 +53,7 @@ ns:cfg                hash    partitions, schema: fixed at creation             
 ns:ak                 hash    key id -> JSON of a caller's key; `*` -> number of changes  key scripts
 ns:au:TENANT          stream  audit log: e (JSON)                                       service
 ns:ps:<digest>        string  SHA-256 of the key of a session of the pages; expires   service
+ns:pk:<digest>        list    sessions of the pages of the key with this SHA-256, newest first; expires  service
 ns:wt:{TENANT}[/MODEL]  int     webhook tests of the last minute; expires                 service
 ns:rl:SUBJECT         hash    tokens of a tenant or key: level, at, p:PROCESS; expires  service
 ns:w                  zset    live workers by time of their last heartbeat              worker

@@ -1,4 +1,7 @@
-"""Limits of webhook tests: each sends to every receiver of a model, anywhere on the internet."""
+"""Rate limit of test deliveries to webhooks: one test a minute of a model, ten of a tenant.
+
+A test sends to every receiver of a model, anywhere on the internet.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class WebhookTests:
-    """Turns to send a test, for the event loop."""
+    """Counts the tests of models and tenants in the store, for the event loop."""
 
     def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
         self._client, self._keys, self._retried = client, keys, store_retries
