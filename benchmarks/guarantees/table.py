@@ -19,12 +19,12 @@ interrupted. The terms are those of [README.md](README.md), the metrics those of
 
 **Promises**
 
-- **Intervals** (nominal .95): at least .93 of the intervals contain the true value. This is the metric's value in a very large population.
-  Binned errors have the same bins as the estimate; `ace` is over the bins with at least 5 samples. Runs without an interval do not count.
-  In some settings at least 99 % of runs must have one. These are `ece`, `rmsce`, `brier`, `nll` and `accuracy` with ten classes from n =
-  300, and with two classes from n = 300, 40 units and 200 effective samples. The last is Kish's number, which weights and dependent units
-  lower.
-- **Differences**: the same for the difference of two independent windows, written as "first minus second".
+- **Intervals** (nominal .95): at least .93 of the intervals contain the true value. The true value is the metric's value in a very large
+  population. For binned errors, it has the same bins as the estimate; for `ace`, it is over the bins with at least 5 samples. Runs without
+  an interval do not count. For some metrics and settings, at least 99 % of runs must have an interval. The metrics are `ece`, `rmsce`,
+  `brier`, `nll` and `accuracy`. With ten classes, this applies from n = 300. With two classes, it applies from n = 300, 40 units and 200
+  effective samples. The number of effective samples is Kish's, which weights and dependent units lower.
+- **Differences**: the same promise for the difference of two independent windows, written as "first minus second".
 - **Widths**: the mean width of the intervals is at most 1.3 times that of an oracle. The oracle computes its interval from the same
   statistic. It knows the distribution of the statistic's noise from 2,000 further samples of the true model. "Range" is the mean width
   divided by the width of the central 95 % of the estimates from these samples. Near a true error of 0, no interval with this coverage can
@@ -36,12 +36,12 @@ interrupted. The terms are those of [README.md](README.md), the metrics those of
 - **Power**: the share of miscalibrated models above `null_q95` is at least the promise of the row.
 - **Contradictions**: no interval excludes 0 if the value is below `null_q95`.
 - **Temperature**: the interval contains the true temperature in at least .93 of the runs that have one.
-- **Maps**: they apply to windows of which a tenth or more is stored. In at least .95 of these, the map of the stored sample has at most
-  1.02 times the held-out NLL of the fit to all rows. In at most .05 of these windows, the map is worse than the temperature by more than
-  the standard error of the NLL.
+- **Maps**: these promises apply to windows of which a tenth or more is stored in the sample. In at least .95 of these windows, the map of
+  the stored sample has at most 1.02 times the held-out negative log-likelihood (NLL) of the fit to all rows. In at most .05 of these
+  windows, the map is worse than the temperature by more than the standard error of the NLL.
 - **Promotions**: at most 2.5 % of the tests of a calibrated model promote a map.
 - **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years (the mean time between false alarms). This also
-  applies in the traps: outcomes of a day that move together, correlated days, and labels of positives that arrive late.
+  applies in the traps: outcomes of a day that vary together, correlated days, and labels of positives that arrive late.
   [drift.md](drift.md#measured) has the share of years in which such a trap causes a `watch`. Day effects of 0.1 that are correlated by 0.8
   break this promise at tolerance 0 ([limits](drift.md#limits)).
 - **Warnings**: each warning is reported in at most 5 % of calibrated years without a trap.
@@ -54,20 +54,22 @@ interrupted. The terms are those of [README.md](README.md), the metrics those of
   marked *, but with other seeds. The other shapes were used for these tests only.
 - Labels: `calibrated`, or drawn with the log-odds (ten classes: log-probabilities) multiplied by .6 or .8 (`slope`), or at the rate .967
   for every score (`flat`).
-- Units: "100 units of 10" has 10 predictions per unit, with one score for the unit or own scores. For the stated share of predictions, the
-  labels of a unit are drawn with one common random number, so that they are dependent.
+- Units: "100 units of 10" has 10 predictions per unit, with one score for the unit or one score per prediction. For the stated share of
+  predictions, the labels of a unit are drawn with one common random number, so that they are dependent.
 - Weights: lognormal, with the stated standard deviation of their logarithm.
 
-**Limits**, measured by an independent review with simulations of its own. Here intervals do not keep, or do better than, what the tables show:
+**Limits**, measured by an independent review with simulations of its own. In these cases, the results are worse or better than the tables
+show:
 
 - **Rows without ids whose scores are equal.** The rows of the tables have distinct scores. Equal rows without ids and units share a
-  replicate: with scores of two decimals, intervals of `brier`, `nll` and `accuracy` are 1.5 to 2.5 times as wide as with ids, those of
-  `ece` up to 1.25 times. With so few distinct scores that they fill too few replicates (one decimal), there is no interval (`tied_rows`).
-  With ids there is no such loss.
-- **Means with few effective samples.** With lognormal weights of 1.5 and n = 300, the intervals of `brier`, `nll` and `accuracy` contain the
-  true value in .91 of runs, with weights of 2 in .89. Where 2 % of 400 rows have a weight of 100, it is .83.
-- **Means of very accurate models.** Scores near Beta(0.3, 60), n = 300, accuracy .995: .76, because most samples contain no error. An
-  `accuracy` without an error has the interval from 1 to 1.
+  replicate. With scores of two decimals, intervals of `brier`, `nll` and `accuracy` are 1.5 to 2.5 times as wide as with ids. Those of
+  `ece` are up to 1.25 times as wide. If there are so few distinct scores that they fill too few replicates (scores of one decimal), there
+  is no interval (`tied_rows`). With ids there is no such loss.
+- **Means with few effective samples.** With lognormal weights of 1.5 and n = 300, the intervals of `brier`, `nll` and `accuracy` contain
+  the true value in .91 of runs, with weights of 2 in .89. The numbers 1.5 and 2 are the standard deviation of the logarithm of the
+  weights. Where 2 % of 400 rows have a weight of 100, the share is .83.
+- **Means of very accurate models.** With scores near Beta(0.3, 60), n = 300 and accuracy .995, the intervals contain the true value in .76
+  of runs, because most samples contain no error. In a sample without an error, the interval of `accuracy` is from 1 to 1.
 - **Bounds of means** can be outside the range of the metric where one weight dominates.
 - **Nulls with dependent units** are conservative: most shares above `null_q95` are 0 to .02.
 
