@@ -160,6 +160,29 @@ def test_rows_of_several_panes_fill_a_window_as_pane_by_pane(bench, wanted, toge
 
 
 @pytest.mark.one_server
+def test_repeated_reads_leave_cached_panes_as_they_are(bench, loop, monkeypatch):
+    """Other queries may be reading them."""
+    columns = {
+        "event_times": [f"2026-01-01T0{i % 5}:10:00Z" for i in range(20)],
+        "probabilities": np.random.default_rng(1).dirichlet(np.ones(3), 20).tolist(),
+        "labels": [i % 3 for i in range(20)],
+    }
+    bench.deliver(predictions(MODEL, "p", columns))
+    drained(bench, loop)
+    panes = WindowPanes(bench.store, bench.numerics)
+    first = panes.merged(MODEL, "", EVER, None).merged, panes.each(MODEL, "", EVER, None).panes
+
+    def changed(pane):
+        raise AssertionError("a pane that is cached was changed")
+
+    monkeypatch.setattr(Pane, "compact", changed)
+    monkeypatch.setattr(Pane, "fill_batch", lambda pane, batch: changed(pane))
+    again = panes.merged(MODEL, "", EVER, None).merged, panes.each(MODEL, "", EVER, None).panes
+    assert again[0].digest() == first[0].digest()
+    assert [each.start_s for each in again[1]] == [each.start_s for each in first[1]]
+
+
+@pytest.mark.one_server
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_pane_does_not_depend_on_when_rows_become_sums(bench, seed):
     """Counts and digests to the bit, sums to 1e-12 of the column's largest; the other model writes sums in every commit."""

@@ -106,7 +106,7 @@ class WindowPanes:
                 state = snapshot.state(place, alarm)
                 for start, length in state.spans:
                     version, each = loaded[start]
-                    each = self._filled(place, each).compacted()
+                    each = self._complete(place, each)
                     loaded[start] = version, each
                     self._cached.put((*place.name, ((start, version),)), each)
                     state.panes.append(DatedPane(start, length, each.pane))
@@ -213,8 +213,9 @@ class WindowPanes:
 
     def _resolve(self, gathering: _Gathering, part: Part, missing: list[int]) -> LoadedPane | None:
         """Return a part's merge; None if panes are missing, which are then added to `missing`."""
-        place, is_of_window = gathering.place, part in gathering.parts
+        place = gathering.place
         found = gathering.merges.get(part) or self._cached.get((*place.name, part.panes))
+        is_new = found is None
         if found is None and part.is_pane:
             lacking = self._missing(place, part.panes, gathering.panes)
             missing += lacking
@@ -223,10 +224,10 @@ class WindowPanes:
             found = self._merged(gathering, part, missing)
         if found is None:
             return None
-        if is_of_window:
-            found = self._filled(place, found)
-            # Panes are stored sparsely: a window has many. Merges stay dense, to which others are added faster.
-            found = found.compacted() if part.is_pane else found
+        if (is_new or found.rows is not None) and part in gathering.parts:
+            # Merges stay dense: others are added to them faster.
+            fill = self._complete if part.is_pane else self._filled
+            found = fill(place, found)
             self._cached.put((*place.name, part.panes), found)
         gathering.merges[part] = found
         return found
@@ -279,6 +280,13 @@ class WindowPanes:
         sums = self._numerics.of_parts(spec, {}, place.wanted).merge_all(panes)
         merge = LoadedPane.of(sums, rows_of_panes(self._numerics, several))
         return self._filled(place, merge) if fills or len(merge.rows) >= ROWS_TOGETHER else merge
+
+    def _complete(self, place: Place, loaded: LoadedPane) -> LoadedPane:
+        """Return a pane whose sums have its rows, stored sparsely: a window has many.
+
+        One without rows was stored sparsely where it was read. It may be cached, and other queries read it: it is not changed.
+        """
+        return loaded if loaded.rows is None else self._filled(place, loaded).compacted()
 
     def _filled(self, place: Place, loaded: LoadedPane) -> LoadedPane:
         """Return a pane whose sums have its rows; a pane that has rows yet belongs to one query, and is changed."""
@@ -354,7 +362,7 @@ class WindowPanes:
         loaded = LoadedPane.of(pane.compact(), rows)
         # Many rows take more memory than their sums, and one fill of them costs little more than none.
         is_large = rows is not None and len(rows) >= ROWS_TOGETHER
-        return self._filled(place, loaded).compacted() if is_large else loaded
+        return self._complete(place, loaded) if is_large else loaded
 
 
 def _damaged_sample(place: Place, snapshot: WindowSnapshot, error: SampleDamaged) -> PanesDamaged:
