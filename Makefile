@@ -18,7 +18,7 @@ UNLOCKED_peers = $(TORCH)
 UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-peers guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -31,6 +31,7 @@ help:
 	@echo "make bench      every target of speed and memory, in one table   make bench-details  the benchmarks of single steps"
 	@echo "make bench-bulk  the recipes of docs/bulk.md on a table of 20 million rows"
 	@echo "make bench-fleet  1,000 models with 20 slices in the real service, compared with docs/capacity.md"
+	@echo "make bench-peers  CPU of related packages on the same arrays, from rows and from state"
 	@echo "make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
 	@echo "make guarantees  simulate every promise of intervals and nulls; write docs/guarantees.md"
@@ -110,6 +111,9 @@ fuzz: .venv-fuzz/stamp
 test-adapters: $(ADAPTERS:%=.venv-adapters/%/stamp) $(KERNEL)
 	@set -e; for name in $(ADAPTERS); do echo "adapters: $$name"; \
 		CALIBRANT_ADAPTERS=required .venv-adapters/$$name/bin/python -m pytest -q -m "not soak" --confcutdir=tests/adapters tests/adapters/$$name $(ARGS); done
+
+bench-peers: .venv-adapters/peers/stamp $(KERNEL)
+	@OMP_NUM_THREADS=1 .venv-adapters/peers/bin/python -m benchmarks.peers $(ARGS)
 
 study-lambda: .venv-adapters/torch/stamp
 	@.venv-adapters/torch/bin/python -m benchmarks.lambda_study $(ARGS)

@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 Numbers = tuple[float | None, ...]
 HEAD_PENALTY = 0.005
 LOSSES = ("L_sq", "EL plug-in", "EL", "IL", "CL plug-in", "CL", "CE", "GL", "L_phi", "CE_phi")
-WHOLE: dict[str, Numbers] = {
+COMPLETE: dict[str, Numbers] = {
     "VGG-16": (0.16853, 0.09356, 0.09206, 0.07647, 0.01308, 0.01081, 0.1040, 0.08125, 0.07739, 0.0904),
     "ResNet-110": (0.16238, 0.08741, 0.08591, 0.07647, 0.00918, 0.00706, 0.0840, 0.07885, 0.07789, 0.0950),
 }  # fmt: skip
@@ -104,7 +104,7 @@ def loaded(folder: Path) -> dict[str, Ratings]:
     }
 
 
-def whole(ratings: Ratings) -> Numbers:
+def complete(ratings: Ratings) -> Numbers:
     """The columns of `LOSSES`."""
     slugs = (
         "squared_loss", "epistemic_loss", "irreducible_loss", "calibration_loss",
@@ -227,8 +227,8 @@ def scored(test: Ratings, temperature: float, alpha: float) -> tuple[Numbers, fl
 def tables(data: dict[str, Ratings], penalty: float) -> tuple[Table, Table]:
     """Print both tables; each cell has our value, then the reference."""
     first = Table("data", *LOSSES, title="All rows, 15 bins: ours / reference")
-    for name, expected in WHOLE.items():
-        first.add_row(name, *_cells(whole(data[name]), expected, 5))
+    for name, expected in COMPLETE.items():
+        first.add_row(name, *_cells(complete(data[name]), expected, 5))
     second = Table(
         "data", "method", *FITTED, "CE_phi, bins before", title="Fitted on even rows, scored on odd"
     )

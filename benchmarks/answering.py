@@ -25,10 +25,10 @@ def packed(seed: int) -> dict[str, bytes]:
 
 
 def merged(panes: list[Pane]) -> Pane:
-    whole = Pane.for_window(SPEC)
+    merged_pane = Pane.for_window(SPEC)
     for pane in panes:
-        whole.merge(pane)
-    return whole
+        merged_pane.merge(pane)
+    return merged_pane
 
 
 def prepare() -> list[Case]:
@@ -36,7 +36,7 @@ def prepare() -> list[Case]:
     kept = [packed(seed) for seed in range(PANES)]
     panes = [Pane.from_parts(SPEC, parts, only=wanted) for parts in kept]
     groups = [merged(panes[i : i + GROUP]) for i in range(0, PANES, GROUP)]
-    whole = merged(groups)
+    merged_pane = merged(groups)
     table = np.random.default_rng(0).random((15, SPEC.class_grid.n_positions * N_CLASSES))
     cheap = [slug for slug in DEFAULT_METRICS if not slug.startswith("corp")]
     return [
@@ -46,9 +46,13 @@ def prepare() -> list[Case]:
         Case(f"merge a group of {GROUP}", lambda: merged(panes[:GROUP])),
         Case(f"merge {len(groups)} merges of {GROUP}", lambda: merged(groups)),
         Case(
-            "default metrics", lambda: compute_metrics(View(whole, PaneQuery()), DEFAULT_METRICS, 1)
+            "default metrics",
+            lambda: compute_metrics(View(merged_pane, PaneQuery()), DEFAULT_METRICS, 1),
         ),
-        Case("the same without corp", lambda: compute_metrics(View(whole, PaneQuery()), cheap, 1)),
+        Case(
+            "the same without corp",
+            lambda: compute_metrics(View(merged_pane, PaneQuery()), cheap, 1),
+        ),
     ]
 
 

@@ -14,7 +14,7 @@ from calibrant.drift.bets import bets_of
 from calibrant.drift.detector import MAX_HELD, DetectorState, advance, fresh
 from calibrant.drift.dispersion import SETTLED, Dispersion, standardised
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
-from calibrant.drift.expected_delay import Change
+from calibrant.drift.expected_delay import SimulatedChange
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
 
@@ -68,7 +68,7 @@ def simulate(days: Iterable[Day | Pending], n_runs: int, delta: float = 0.0) -> 
     plain_sr, dispersion = log_sr, Dispersion.none((n_runs,))
     lowest, caution = np.full(log_sr.shape, np.inf), np.ones(log_sr.shape)
     first, warned = np.full((3, n_runs), np.inf), np.zeros(n_runs, bool)
-    told, n_held = warned.copy(), np.zeros(n_runs)
+    alarmed, n_held = warned.copy(), np.zeros(n_runs)
     for day, (weight, confidence, correct, *more) in enumerate(days):
         plain = log_bets(weight, confidence, correct, bets, tolerance)
         gain = plain
@@ -95,8 +95,8 @@ def simulate(days: Iterable[Day | Pending], n_runs: int, delta: float = 0.0) -> 
         dispersion = seen.where(is_learned, dispersion)
         warned |= seen.is_over & np.isinf(first[0])
         found = seen.is_correlated & (seen.is_over | doubtful) | held & (seen.n_cohorts >= SETTLED)
-        told |= found & np.isinf(first[0])
-    return SimulatedAlarms(first[0], first[1], first[2], warned, told)
+        alarmed |= found & np.isinf(first[0])
+    return SimulatedAlarms(first[0], first[1], first[2], warned, alarmed)
 
 
 def _of_leading(values: Floats, log_weight: Floats) -> Floats:
@@ -109,7 +109,7 @@ def calibrated(p: Floats, day: int) -> Floats:
     return p
 
 
-def changed(change: Change, at: int = CHANGED_AT) -> Rate:
+def changed(change: SimulatedChange, at: int = CHANGED_AT) -> Rate:
     """Outcomes that follow the scores before a day and the change from it on."""
     return lambda p, day: expit(change.intercept + change.slope * logit(p)) if day >= at else p
 
@@ -277,7 +277,7 @@ def slope_change(
     n_seeds: int, delta: float, per_day: int = 200, rate: Rate | None = None
 ) -> tuple[float, float, float]:
     """Return the share of alarms before the change, median delay in days, median error of the start of change in days."""
-    rate = rate or changed(Change(slope=0.75))
+    rate = rate or changed(SimulatedChange(slope=0.75))
     ends = [until_alarm(records(seed, 1, per_day, rate), delta) for seed in range(n_seeds)]
     alarmed = np.array([np.inf if s.alarmed_at is None else s.alarmed_at for s in ends])
     starts = np.array([-1 if s.start_of_change is None else s.start_of_change for s in ends])

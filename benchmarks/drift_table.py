@@ -40,14 +40,14 @@ from benchmarks.drift_simulation import (
 from benchmarks.run import Benchmark, Case
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.drift.detector import advance, fresh
-from calibrant.drift.expected_delay import PREDICTED_CHANGES, Change, expected_delay
+from calibrant.drift.expected_delay import PREDICTED_CHANGES, SimulatedChange, expected_delay
 from calibrant.drift.tolerance import DEFAULT_TOLERANCE, Tolerance
 from calibrant.drift.unit_tables import merged
 
 PREDICTED_DAYS = 500
 
 
-def predicted_delay(delta: float, change: Change, per_day: int = 200) -> float:
+def predicted_delay(delta: float, change: SimulatedChange, per_day: int = 200) -> float:
     """Return the delay that the service predicts from the days before the change."""
     quiet = merged(tables(records(10_000, 1, per_day, n_days=CHANGED_AT, bins=UNIT_BINS)))
     return float(
@@ -84,12 +84,12 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
     def detectors(delta: float) -> Callable[[], str]:
         def measure() -> str:
             early, delay, error = slope_change(few, delta)
-            predicted = predicted_delay(delta, Change(slope=0.75))
+            predicted = predicted_delay(delta, SimulatedChange(slope=0.75))
             return f"{early:.2f} / {delay:.4g} d, start off by {error:.3g} d, predicted {predicted:.4g} d"
 
         return measure
 
-    slope, local = changed(Change(slope=0.75)), changed_bin(-0.15)
+    slope, local = changed(SimulatedChange(slope=0.75)), changed_bin(-0.15)
     shown = (("change", "change alarm"), ("evidence", "evidence since baseline"))
     published = {
         "change": ("0.050", "0.037", "0.00 / 6 d", "0.01 / 37 d", "27 d", "17% missed"),
@@ -148,7 +148,7 @@ def rows(scale: float) -> Iterator[tuple[str, str, Callable[[], str]]]:
 
 def _traps(n_runs: int) -> Iterator[tuple[str, str, Callable[[], str]]]:
     """Rows of the traps: alarms in a calibrated year, years in which only the plain statistic crossed, and what detection costs."""
-    slope = changed(Change(slope=0.75))
+    slope = changed(SimulatedChange(slope=0.75))
 
     def calm(days: Callable[[], Iterable[Day | Pending]], delta: float) -> Callable[[], str]:
         def measure() -> str:
@@ -197,7 +197,9 @@ def _traps(n_runs: int) -> Iterator[tuple[str, str, Callable[[], str]]]:
         )
 
 
-def measured_against_predicted(n_runs: int, per_day: int, delta: float, change: Change) -> str:
+def measured_against_predicted(
+    n_runs: int, per_day: int, delta: float, change: SimulatedChange
+) -> str:
     """Print the median delay of simulated runs and the one that the service predicts."""
     days = records(5, n_runs, per_day, changed(change), PREDICTED_DAYS)
     measured, predicted = (

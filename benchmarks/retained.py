@@ -24,7 +24,7 @@ from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.memory import settle
+from calibrant_server.workers.memory import prepare_process
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
@@ -147,7 +147,7 @@ async def measure(settings: EngineSettings, n: int) -> None:
 
 
 def main(n: int) -> None:
-    settle()
+    prepare_process()
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         settings = EngineSettings(

@@ -6,6 +6,8 @@ a process of its own, at the lowest priority and, where there are two cores, on 
 and the service use the rest; it is stopped (SIGSTOP) in the segments without it. Printed is the median over the pairs of the ratio
 of both 99th percentiles; the goal is at most 2.
 
+`--parts` chooses parts of the attack, to find out which of them costs most.
+
 The ratio is printed by the clock, and by the CPU time that service, engine and store used between request and response:
 where the service has one core, that is the duration on a machine without other programs. The attacker's share of
 its core in the segments with it is printed too: a starved attacker attacks little.
@@ -43,6 +45,8 @@ REQUESTS = (
     ("GET", "/v1/models/b/metrics?metrics=ece,brier", None),
 )
 START_S = 60.0
+# What the attacker does at the same time, and how often at once.
+PARTS = {"rows": 8, "queries": 8, "streams": 40, "half": 100}
 # Predictions by id that an attacker sends in seconds may take minutes of one core to merge.
 MERGE_S = 900.0
 
@@ -66,6 +70,9 @@ def service(cores: set[int], n_processes: int) -> Iterator[list[int]]:
             "CALIBRANT_PROCESSES": str(n_processes),
             "CALIBRANT_DATA_DIR": folder,
             "CALIBRANT_LOG_REQUESTS": "false",
+            # The other tenant sends the next request at once; on a fast machine, that is more than the default rate.
+            "CALIBRANT_TENANT_RATE": "10000",
+            "CALIBRANT_KEY_RATE": "10000",
         }
         with (Path(folder) / "log").open("wb") as log:
             process = subprocess.Popen(
@@ -105,15 +112,15 @@ def wait_until_merged() -> None:
     raise TimeoutError("the backlog was not merged")
 
 
-def attack(core: int | None, nice: int, begun: Event) -> None:
+def attack(core: int | None, nice: int, begun: Event, parts: tuple[str, ...]) -> None:
     """Do the worst until killed: large bodies, retained records, queries, streams, half-sent requests."""
     os.nice(nice)
     if core is not None:
         os.sched_setaffinity(0, {core})
-    asyncio.run(_attack(begun))
+    asyncio.run(_attack(begun, parts))
 
 
-async def _attack(begun: Event) -> None:
+async def _attack(begun: Event, parts: tuple[str, ...]) -> None:
     async with httpx.AsyncClient(base_url=URL, headers=key("attacker"), timeout=60) as client:
 
         async def rows(i: int) -> None:
@@ -123,7 +130,6 @@ async def _attack(begun: Event) -> None:
             await client.post(
                 "/v1/models/a/predictions", content=orjson.dumps(body), headers=headers
             )
-            begun.set()
 
         async def ask(i: int) -> None:
             query = {"metrics": "ece,kde_ece,smooth_ece", "ci": str(0.5 + i % 400 / 1000)}
@@ -145,8 +151,11 @@ async def _attack(begun: Event) -> None:
                 with suppress(httpx.HTTPError, OSError):
                     await kind(i)
 
-        kinds = [rows] * 8 + [ask] * 8 + [stream] * 40 + [half] * 100
-        await asyncio.gather(*(again(kind, number) for number, kind in enumerate(kinds)))
+        await rows(0)  # queries need a model with data
+        begun.set()
+        of = {"rows": rows, "queries": ask, "streams": stream, "half": half}
+        kinds = [of[part] for part in parts for _ in range(PARTS[part])]
+        await asyncio.gather(*(again(kind, number) for number, kind in enumerate(kinds, 1)))
 
 
 class Measured:
@@ -200,7 +209,12 @@ def _cpu_s(pids: list[int]) -> float:
 
 
 def pair(
-    seconds: float, segment_s: float, n_processes: int, nice: int, with_attack_first: bool
+    seconds: float,
+    segment_s: float,
+    n_processes: int,
+    nice: int,
+    parts: tuple[str, ...],
+    with_attack_first: bool,
 ) -> tuple[float, float]:
     """Run one pair; print the percentiles and return the ratios by the clock and by CPU time."""
     cores = sorted(os.sched_getaffinity(0))
@@ -215,7 +229,7 @@ def pair(
         httpx.put(f"{URL}/v1/models/b", json={"classes": 3}, headers=key("other"), timeout=60)
         context = multiprocessing.get_context("spawn")
         begun = context.Event()
-        attacker = context.Process(target=attack, args=(own, nice, begun))
+        attacker = context.Process(target=attack, args=(own, nice, begun, parts))
         attacker.start()
         assert attacker.pid is not None
         begun.wait(START_S)
@@ -259,11 +273,19 @@ def main() -> None:
         default=19,
         help="of the attacker; less on a busy machine, where 19 would starve it",
     )
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=PARTS,
+        default=list(PARTS),
+        help="of the attack; default: all at the same time",
+    )
     given = parser.parse_args()
+    parts = tuple(given.parts)
     ratios = []
     for number in range(given.pairs):
         ratios.append(
-            pair(given.seconds, given.segment, given.processes, given.nice, number % 2 == 1)
+            pair(given.seconds, given.segment, given.processes, given.nice, parts, number % 2 == 1)
         )
         by_clock, by_cpu = ratios[-1]
         print(

@@ -34,7 +34,7 @@ def catalogue(search: str | None = None) -> list[dict[str, object]]:
 
 
 def means(metric: Metric, search: str) -> bool:
-    """Tell whether a slug, a title, a search word or the source of the metric contains what is searched for."""
+    """Return whether a slug, a title, a search word or the source of the metric contains what is searched for."""
     texts = (metric.slug, metric.title, *metric.search_words, metric.source)
     return any(plain(search) in plain(each) for each in texts)
 

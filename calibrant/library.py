@@ -64,7 +64,7 @@ def evaluate(
     probabilities : (n, n_classes), rows that sum to 1, scored by the top class unless `scope` says otherwise; or (n,),
         the probability of class 1 of two, scored as such
     labels : a class per row, or a list with one class per rater; None for a row without label
-    metrics : slugs, as a list or with commas between, with options of their own in brackets: "ece,lp_ece(order=3)".
+    metrics : slugs, as a list or separated by commas, with options of their own in brackets: "ece,lp_ece(order=3)".
         Default: 12 metrics.
     bins, binning, edges, min_count : of metrics that bin: how many bins, "equal_width" or "equal_mass", (a, b] for
         "right" or [a, b) for "left", and the least number of samples of a bin

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from calibrant.calibrators import Options
-from calibrant.calibrators.registry import found
+from calibrant.calibrators.registry import map_methods
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
@@ -105,7 +105,7 @@ def filled(batch: Batch, accumulators: Iterable[str]) -> Pane:
 
 def map_options(method: str, given: dict[str, Any]) -> Options:
     """Return the options of a method, once it takes each that is given."""
-    taken = found()[method].options if method in found() else given
+    taken = map_methods()[method].options if method in map_methods() else given
     for name in given:
         if name not in taken:
             listed = ", ".join(taken) or "none"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibrant.calibrators.temperature.fit import fit_temperature as fit_profile
+from calibrant.core.documents import Extra
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.reliability_table import reliability as reliability_of
@@ -66,7 +67,7 @@ def _bins(pane: Pane, bins: int | None, scope: str | None) -> int:
 def report_of(view: View, slugs: Sequence[str]) -> Report:
     """Return the report of metrics by their canonical keys."""
     split = view.pane.units_split
-    about: dict[str, Any] = {
+    about: Extra = {
         **view.pane.counts,
         "weight": view.pane.weight,
         "unit_source": view.pane.unit_source,

@@ -52,8 +52,25 @@ def axes_of(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return ax
 
 
-def plot_reliability(table: ReliabilityTable, ax: Axes | None) -> Axes:
-    """Draw accuracy over confidence with intervals, over the distribution of the scores."""
+def score_name(scope: str) -> str:
+    """Return what the score of a scope is, in words."""
+    return SCORES.get(scope, f"probability of {scope.replace(':', ' ')}")
+
+
+def frequency_name(scope: str) -> str:
+    """Return what is compared with the score of a scope, in words."""
+    return "accuracy" if scope == "top_label" else "observed frequency"
+
+
+def plot_reliability(
+    table: ReliabilityTable, ax: Axes | None, with_uncertainty: bool = True
+) -> Axes:
+    """Draw accuracy over confidence over the distribution of the scores.
+
+    Parameters
+    ----------
+    with_uncertainty : whether the intervals of the bins and the range of calibrated models are drawn
+    """
     ax = axes_of(ax, (5.2, 5.2))
     values = table.to_dict()
     filled = table.bin_weight > 0
@@ -73,16 +90,17 @@ def plot_reliability(table: ReliabilityTable, ax: Axes | None) -> Axes:
             label="calibrated",
             zorder=2,
         )
-        _draw_band(ax, table, filled)
-        ax.vlines(
-            x,
-            *bounds.T,
-            color=BLUE,
-            alpha=0.45,
-            linewidth=3,
-            label=f"{100 * values['ci']:g} % interval",
-            zorder=3,
-        )
+        if with_uncertainty:
+            _draw_band(ax, table, filled)
+            ax.vlines(
+                x,
+                *bounds.T,
+                color=BLUE,
+                alpha=0.45,
+                linewidth=3,
+                label=f"{100 * values['ci']:g} % interval",
+                zorder=3,
+            )
         joined = np.where(table.column("n_effective")[filled] >= MIN_JOINED, y, np.nan)
         ax.plot(x, joined, color=BLUE, linewidth=1.5, zorder=4)
         ax.plot(
@@ -102,8 +120,8 @@ def plot_reliability(table: ReliabilityTable, ax: Axes | None) -> Axes:
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     ax.set_aspect("equal")
     scope = str(values["scope"])
-    ax.set_xlabel(SCORES.get(scope, f"probability of {scope.replace(':', ' ')}"))
-    ax.set_ylabel("accuracy" if scope == "top_label" else "observed frequency")
+    ax.set_xlabel(score_name(scope))
+    ax.set_ylabel(frequency_name(scope))
     ax.set_title(_title(table), fontsize=10, loc="left")
     return ax
 
@@ -154,7 +172,7 @@ def plot_temperature(temperature: Temperature, ax: Axes | None) -> Axes:
         _nothing(ax, values)
     if temperature.value is not None:
         ax.axvline(
-            temperature.value, color=ORANGE, linewidth=1.4, label=f"T = {number(temperature.value)}"
+            temperature.value, color=ORANGE, linewidth=1.4, label=f"T = {temperature.value:.3f}"
         )
         if values.get("interval"):
             level = f"{100 * values['ci']:g} % interval" if values.get("ci") else "interval"
@@ -226,9 +244,9 @@ def plot_map(fitted: CalibrationMap, ax: Axes | None) -> Axes:
 
 def _mapped(fitted: CalibrationMap, values: Mapping[str, Any], x: Any) -> Any:
     """Return the recalibrated values of one probability."""
-    from calibrant.calibrators.registry import found
+    from calibrant.calibrators.registry import map_methods
 
-    method = found()[str(values["method"])]
+    method = map_methods()[str(values["method"])]
     if values["scope"] != "full":
         return method.at_scores(values["parameters"], x)
     try:

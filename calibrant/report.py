@@ -1,4 +1,4 @@
-"""One batch scored at once, from its raw rows: what `POST /v1/score` returns."""
+"""Report of one batch from its raw rows, as `POST /v1/score` returns it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.core.batch import Batch
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
@@ -20,7 +21,7 @@ from calibrant.metrics import DEFAULT_METRICS, compute_metrics, requested, view_
 from calibrant.raters.label_statistics import disagreement
 from calibrant.report_sections import PARAMETERS, RATERS, requested_sections
 from calibrant.segmentation.case_options import MEMBERSHIP
-from calibrant.stability.baselines import of_raters, values_by_policy
+from calibrant.stability.rater_baselines import of_raters, values_by_policy
 
 _PANE_QUERY = ("bins", "binning", "edges", "raters", "min_count", "scope", "ci")
 _ELSEWHERE = ("metrics", "objective", "slice", *PARAMETERS)
@@ -28,14 +29,14 @@ _ELSEWHERE = ("metrics", "objective", "slice", *PARAMETERS)
 
 def score_batch(
     batch: Batch, params: Mapping[str, Any], raters: Mapping[str, NDArray[np.int64]] | None = None
-) -> dict[str, Any]:
+) -> Result:
     """Metrics, reliability table and temperature of a batch.
 
     Parameters
     ----------
     batch : with at least one labelled prediction
     params : `metrics` (slugs), `objective` of the temperature, the fields of `PaneQuery`, `include` (names of
-        `sections.SECTIONS`) with the sections' own parameters, and further options by name
+        `report_sections.SECTIONS`) with the sections' own parameters, and further options by name
     raters : each named rater's class for every row of the batch, -1 where they gave none
 
     Returns
@@ -78,7 +79,7 @@ def score_batch(
 
 def raters_compared(
     view: View, slugs: Sequence[str], raters: Mapping[str, NDArray[np.int64]]
-) -> dict[str, Any]:
+) -> Result:
     """Each metric under every label policy and of each named rater separately, with the rate at which raters differ."""
     assert view.batch_sums is not None
     batch, pane_query = view.batch_sums.complete_batch, view.pane_query

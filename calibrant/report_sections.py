@@ -9,7 +9,8 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from calibrant.calibrators.temperature.report import surface_report
+from calibrant.calibrators.temperature.surface_report import surface_report
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View
 from calibrant.estimators.roc import POINTS, roc
@@ -41,12 +42,12 @@ PARAMETERS = (
 )
 # Under which `params` holds the classes of named raters.
 RATERS = "named_raters"
-Section = Callable[[View, Mapping[str, Any]], dict[str, Any]]
+Section = Callable[[View, Mapping[str, Any]], Result]
 
 
 def requested_sections(
     view: View, names: Iterable[str], params: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Result]:
     """Return the requested sections by name; one that the rows cannot give has a `reason` and a `detail`.
 
     Parameters
@@ -77,23 +78,23 @@ def chosen(name: str) -> Section:
     return SECTIONS[name]
 
 
-def _section(section: Section, view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _section(section: Section, view: View, params: Mapping[str, Any]) -> Result:
     try:
         return section(view, params)
     except NoResultError as rejection:
         return {"reason": rejection.reason, "detail": rejection.detail}
 
 
-def _alpha_calibration(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _alpha_calibration(view: View, params: Mapping[str, Any]) -> Result:
     return compare_calibrations(_batch(view), bins=view.pane_query.bins, ci=view.pane_query.ci)
 
 
-def _by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _by_case(view: View, params: Mapping[str, Any]) -> Result:
     request = requested([params.get("metric") or "ece"], "/metric")[0]
     return by_case(view_for(view, request), request.metric.slug)
 
 
-def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _cases(view: View, params: Mapping[str, Any]) -> Result:
     found = cases_of(view, params.get("frequency_bins"))
     if params.get("sensitivity") and not found.get("reason"):
         found["sensitivity"] = sensitivity(view)
@@ -105,11 +106,11 @@ def _cases(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
         raise CalibrationInputError.at("/case", rejection.reason, rejection.detail) from rejection
 
 
-def _compat(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _compat(view: View, params: Mapping[str, Any]) -> Result:
     return compared(view, params.get("compat"))
 
 
-def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _confidence_histogram(view: View, params: Mapping[str, Any]) -> Result:
     histogram = ConfidenceHistogram.of_batch(_batch(view), raters=view.pane_query.raters)
     least = view.pane_query.min_count
     found = histogram_report(
@@ -120,21 +121,21 @@ def _confidence_histogram(view: View, params: Mapping[str, Any]) -> dict[str, An
     return found | {"packed": base64.b64encode(histogram.pack()).decode()}
 
 
-def _consensus(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _consensus(view: View, params: Mapping[str, Any]) -> Result:
     return consensus_of(view, params.get(RATERS))
 
 
-def _disagreement(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _disagreement(view: View, params: Mapping[str, Any]) -> Result:
     return disagreement_report(view)
 
 
-def _losses(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _losses(view: View, params: Mapping[str, Any]) -> Result:
     return training_losses(
         view, LossWeights.read(params.get("loss_weights")), params.get("gradients")
     )
 
 
-def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _posterior(view: View, params: Mapping[str, Any]) -> Result:
     """Epistemic loss before, and expected after further ratings under the fitted concentration."""
     losses = compute_metrics(view, ["epistemic_loss", "irreducible_loss"])
     epistemic, irreducible = (
@@ -162,28 +163,28 @@ def _posterior(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _roc(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _roc(view: View, params: Mapping[str, Any]) -> Result:
     return roc(view, params.get("points") or POINTS)
 
 
-def _stability(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _stability(view: View, params: Mapping[str, Any]) -> Result:
     request = requested([params.get("metric") or "ece"], "/metric")[0]
     view, subsets = view_for(view, request), params.get("subsets") or "nested"
-    return stability_report(view, request.metric.slug, subsets=subsets, most_ratings=MAX_RATINGS)
+    return stability_report(view, request.metric.slug, subsets=subsets, max_ratings=MAX_RATINGS)
 
 
-def _stability_by_case(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _stability_by_case(view: View, params: Mapping[str, Any]) -> Result:
     request = requested([params.get("metric") or "ece"], "/metric")[0]
     view, subsets = view_for(view, request), params.get("subsets") or "nested"
     slug = request.metric.slug
-    return stability_by_case(view, slug, subsets=subsets, most_ratings=MAX_RATINGS_OF_CASES)
+    return stability_by_case(view, slug, subsets=subsets, max_ratings=MAX_RATINGS_OF_CASES)
 
 
-def _temperature_surface(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _temperature_surface(view: View, params: Mapping[str, Any]) -> Result:
     return surface_report(view)
 
 
-def _uncertainty(view: View, params: Mapping[str, Any]) -> dict[str, Any]:
+def _uncertainty(view: View, params: Mapping[str, Any]) -> Result:
     return uncertainty(view)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Extra, Result
 from calibrant.core.reliability_table import wilson
 from calibrant.core.view import View
 from calibrant.inference.seeds import SEED
@@ -17,7 +16,7 @@ Floats = NDArray[np.float64]
 CURVE = np.arange(101) / 100.0
 
 
-def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
+def uncertainty(view: View, seed: int = SEED) -> Result:
     """What the metric `uce` says, with its bins as rows.
 
     Returns
@@ -54,7 +53,7 @@ def uncertainty(view: View, seed: int = SEED) -> dict[str, Any]:
     curve = None
     if view.spec.n_classes == 2:
         curve = {"uncertainty": CURVE.tolist(), "error": inverse_binary_entropy(CURVE).tolist()}
-    about: dict[str, Any] = {
+    about: Extra = {
         "raters": pane_query.raters,
         "bins": pane_query.bins,
         "edges": pane_query.edges,

@@ -57,7 +57,7 @@ def post_wave(client: Client, deployment: Deployment, wave: int) -> None:
         client.post(f"/v1/models/{LATE}/labels", body, wait_s=60)
 
 
-def settle(client: Client, deployment: Deployment, timeline: Timeline) -> list[Settling]:
+def results_by_wave(client: Client, deployment: Deployment, timeline: Timeline) -> list[Settling]:
     """Post everything and query after each wave."""
     post_predictions(client, deployment, timeline)
     found = [_asked(client, "no label yet")]

@@ -18,7 +18,7 @@ from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
 from demo.client import Client
 from demo.digits import Deployment
-from demo.late import LATE, raw, settle
+from demo.late import LATE, raw, results_by_wave
 from demo.play import LOGISTIC, NETWORK, Timeline, columns, fill, start_alarm
 from demo.server import DemoFailed
 from demo.truth import raw_metrics, raw_temperature, votes_of
@@ -114,9 +114,11 @@ class Report:
         errors = []
         for name, scores in (("as the model said", said), ("after the map", mapped)):
             body = {"probabilities": scores.tolist(), "labels": labels}
-            told = self.client.post("/v1/score?metrics=ece,nll,brier", body)["metrics"]
-            table.add_row(name, *(_number(told[slug]["value"]) for slug in ("ece", "nll", "brier")))
-            errors.append(told["ece"]["value"])
+            served = self.client.post("/v1/score?metrics=ece,nll,brier", body)["metrics"]
+            table.add_row(
+                name, *(_number(served[slug]["value"]) for slug in ("ece", "nll", "brier"))
+            )
+            errors.append(served["ece"]["value"])
         self.console.print(table)
         self.console.print(
             f"[green]equal[/green] to POST calibration-map/apply within {MAP_TOLERANCE:g}"
@@ -131,7 +133,7 @@ class Report:
         table = Table(
             "after", "predictions", "labelled", "ratings", "ece", "accuracy", "brier", "nll"
         )
-        for settling in settle(self.client, self.deployment, self.timeline):
+        for settling in results_by_wave(self.client, self.deployment, self.timeline):
             answer = settling.answer
             values = (
                 _number(answer["metrics"][slug]["value"]) for slug in query["metrics"].split(",")
@@ -139,9 +141,9 @@ class Report:
             numbers = (str(answer[name]) for name in ("n_predictions", "n_labelled", "n_ratings"))
             table.add_row(settling.wave, *numbers, *values)
         self.console.print(table)
-        told = _values(answer["metrics"])
-        exact = {slug: value for slug, value in raw(self.deployment).items() if slug in told}
-        self._same("raw rows with every label at once", exact, told, METRICS_TOLERANCE)
+        served = _values(answer["metrics"])
+        exact = {slug: value for slug, value in raw(self.deployment).items() if slug in served}
+        self._same("raw rows with every label at once", exact, served, METRICS_TOLERANCE)
 
     def diagram(self) -> None:
         path = self._path("reliability")
@@ -238,10 +240,10 @@ class Report:
         self._title("Comparison with raw rows")
         rows = votes_of(self.deployment.ratings, 10)
         exact = raw_metrics(self.deployment.probabilities, rows)
-        told = self.client.get(self._path("metrics"), metrics=",".join(exact), **self.window)[
+        served = self.client.get(self._path("metrics"), metrics=",".join(exact), **self.window)[
             "metrics"
         ]
-        self._same("raw rows, numpy alone", exact, _values(told), METRICS_TOLERANCE)
+        self._same("raw rows, numpy alone", exact, _values(served), METRICS_TOLERANCE)
 
         temperature = {"temperature": raw_temperature(self.deployment.probabilities, rows)}
         fitted = self.client.get(self._path("temperature"), **self.window)
@@ -254,11 +256,11 @@ class Report:
         self._same("one pane filled here", here, _values(every), METRICS_TOLERANCE)
 
         logistic = raw_metrics(self.deployment.logistic, rows)
-        told = self.client.get(self._path("metrics", LOGISTIC), metrics="ece,mce", **self.window)[
+        served = self.client.get(self._path("metrics", LOGISTIC), metrics="ece,mce", **self.window)[
             "metrics"
         ]
-        binned = {slug: logistic[slug] for slug in told}
-        self._same("raw rows of the second model", binned, _values(told), METRICS_TOLERANCE)
+        binned = {slug: logistic[slug] for slug in served}
+        self._same("raw rows of the second model", binned, _values(served), METRICS_TOLERANCE)
 
     def _same(
         self, source: str, here: dict[str, Any], there: dict[str, Any], tolerance: float

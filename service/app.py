@@ -58,7 +58,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async def join(reached: Connection, stack: AsyncExitStack) -> None:
             if connection is None:
-                furnish(app, settings, reached)
+                set_up_state(app, settings, reached)
             await stack.enter_async_context(refreshed(app.state.key_refresh))
             stack.push_async_callback(app.state.rates.close)
 
@@ -98,7 +98,7 @@ def create_app(
     app.state.board = board
     app.state.metrics = ServiceMetrics(app.state.admission)
     if connection is not None:
-        furnish(app, settings, connection)
+        set_up_state(app, settings, connection)
     app.state.routes = [route for router in routers() for route in router.routes]
     # `include_router` would analyse every function again, 50 ms per app.
     app.router.routes.extend(app.state.routes)
@@ -122,7 +122,7 @@ def create_app(
     return app
 
 
-def furnish(app: FastAPI, settings: Settings, connection: Connection) -> None:
+def set_up_state(app: FastAPI, settings: Settings, connection: Connection) -> None:
     """Give the routes their services in front of the engine."""
     keyring: Keyring = app.state.keyring
     app.state.ingest = IngestService(settings, connection, app.state.admission, keyring)

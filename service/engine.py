@@ -18,6 +18,8 @@ from calibrant_server.service.http.errors import (
     BatchUnknown,
     IdsFull,
     ImportUnfinished,
+    JobClosed,
+    JobUnknown,
     ModelConflict,
     ModelDeleted,
     ModelUnknown,
@@ -27,12 +29,19 @@ from calibrant_server.service.http.errors import (
     RecordsFull,
     StoreUnavailable,
 )
+from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.process_board import Board
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.ingest import inbox
-from calibrant_server.workers.ingest.errors import OffsetMismatch, SourcesFull
+from calibrant_server.workers.ingest.errors import (
+    JobClosedError,
+    OffsetMismatchError,
+    SourcesFullError,
+    TaskRangeError,
+    UnknownJobError,
+)
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
@@ -40,7 +49,7 @@ from calibrant_server.workers.store.registry import HalfImported, ModelConfig, R
 from calibrant_server.workers.store.store_of_settings import running_store_of
 
 STORE_FULL = (
-    "The store's memory is full: it takes no batch. Nothing of the request was written. Reads and deletions are served, "
+    "The store's memory is full, so it accepts no batch. Nothing of the request was written. Reads and deletions are served, "
     "and waiting batches are merged."
 )
 
@@ -100,35 +109,42 @@ def engine_errors() -> Iterator[None]:
     """Translate errors of the engine into problems."""
     try:
         yield
-    except inbox.BatchConflict as error:
+    except inbox.BatchConflictError as error:
         detail = "Received other content under a batch id that was used before. Use another id."
         raise BatchConflict(errors=[Violation("/batch_id", "same_content", detail)]) from error
-    except OffsetMismatch as error:
+    except OffsetMismatchError as error:
         rule = "offset_gap" if error.is_gap else "offset_overlap"
         detail = f"R{str(error)[1:]}."
         found = [Violation("/offsets", rule, detail)]
         raise OffsetConflict(detail, errors=found, watermark=error.watermark) from error
-    except SourcesFull as error:
+    except UnknownJobError as error:
+        raise JobUnknown(f"The model has no job {error.args[0]!r}.") from error
+    except JobClosedError as error:
+        detail = f"R{str(error)[1:]}."
+        raise JobClosed(detail, errors=[Violation("/job", "job_closed", detail)]) from error
+    except TaskRangeError as error:
+        raise invalid_input([Violation("/task", "range", f"R{str(error)[1:]}.")]) from error
+    except SourcesFullError as error:
         raise QuotaFull(f"There is no room: {error}.", retry_after_s=error.retry_after_s) from error
-    except inbox.ModelMismatch as error:
+    except inbox.ModelMismatchError as error:
         raise ModelConflict(f"The request was not carried out: {error}.") from error
     except HalfImported as error:
         raise ImportUnfinished() from error
-    except inbox.ModelGone as error:
+    except inbox.ModelGoneError as error:
         raise ModelDeleted() from error
-    except inbox.UnknownBatch as error:
+    except inbox.UnknownBatchError as error:
         raise BatchUnknown() from error
-    except inbox.BacklogFull as error:
+    except inbox.BacklogFullError as error:
         raise BacklogFull(retry_after_s=error.retry_after_s) from error
-    except inbox.IdsFull as error:
+    except inbox.IdsFullError as error:
         raise IdsFull(retry_after_s=error.retry_after_s) from error
-    except inbox.RecordsFull as error:
+    except inbox.RecordsFullError as error:
         raise RecordsFull(
             f"There is no room: {error}", retry_after_s=error.retry_after_s
         ) from error
-    except inbox.StoreFull as error:
+    except inbox.StoreFullError as error:
         raise StoreUnavailable(STORE_FULL, retry_after_s=error.retry_after_s) from error
-    except (inbox.StoreUnavailable, RedisError) as error:
+    except (inbox.StoreUnavailableError, RedisError) as error:
         raise _unavailable(error) from error
     except ask.SubjectGone as error:
         raise ModelUnknown(f"The query has no result: {error}.") from error
@@ -140,8 +156,8 @@ def engine_errors() -> Iterator[None]:
 
 def _unavailable(error: Exception) -> StoreUnavailable:
     """Return the problem of a store that cannot be reached, or that rejected the request."""
-    found = error if isinstance(error, inbox.StoreUnavailable) else inbox.unavailable(error)
-    if isinstance(found, inbox.StoreFull):
+    found = error if isinstance(error, inbox.StoreUnavailableError) else inbox.unavailable(error)
+    if isinstance(found, inbox.StoreFullError):
         return StoreUnavailable(STORE_FULL, retry_after_s=found.retry_after_s)
     detail = f"T{str(found)[1:]}." if isinstance(found, inbox.StoreRejectedError) else None
     return StoreUnavailable(detail, retry_after_s=found.retry_after_s)

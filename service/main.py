@@ -18,8 +18,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from calibrant_server.service.app import create_app
 from calibrant_server.service.engine import engine_settings
 from calibrant_server.service.http.connections import (
+    ConnectionSlots,
     OnceAMinute,
-    Room,
     backlog,
     connection_limit,
     protocol_in,
@@ -27,6 +27,7 @@ from calibrant_server.service.http.connections import (
 )
 from calibrant_server.service.http.prometheus import forget_gauges, share_metrics, shared_files
 from calibrant_server.service.http.telemetry import TelemetryUnavailable
+from calibrant_server.service.pages.rendering import load_templates
 from calibrant_server.service.process_board import Board
 from calibrant_server.service.processes import Processes, divides_connections, engine_works
 from calibrant_server.service.security.key_file import KeysUnreadable, load_keyring
@@ -44,7 +45,7 @@ from calibrant_server.service.startup import (
     unread,
 )
 from calibrant_server.workers.logs import configure_logs
-from calibrant_server.workers.memory import settle
+from calibrant_server.workers.memory import prepare_process
 from calibrant_server.workers.settings import SettingsError
 
 SHUTDOWN_S = 15  # maximum wait for long polls at shutdown
@@ -60,13 +61,15 @@ def main() -> None:
         settings = Settings()
         engine_settings(settings)
         is_open = load_keyring(settings).is_open
+        takes_two = settings.second_person or settings.second_person_alarms
         names_people = bool(proxy_sign_in(settings) or oidc_sign_in(settings))
     except (ValidationError, SettingsError, KeysUnreadable, RoleSettingsError) as error:
         sys.exit(f"calibrant: {sentence(error)}")
-    if is_open and (names_people or settings.second_person):
+    if is_open and (names_people or takes_two):
         sys.exit(
-            "calibrant: CALIBRANT_PROXY_ADDRESSES, CALIBRANT_OIDC_ISSUER and CALIBRANT_SECOND_PERSON need keys, but no keys are configured: every "
-            "request is accepted. Set CALIBRANT_KEYS_FILE (with CALIBRANT_CREATE_KEY=true a first key is made) or CALIBRANT_KEYS."
+            "calibrant: CALIBRANT_PROXY_ADDRESSES, CALIBRANT_OIDC_ISSUER, CALIBRANT_SECOND_PERSON and CALIBRANT_SECOND_PERSON_ALARMS need keys, "
+            "but no keys are configured: every request is accepted. Set CALIBRANT_KEYS_FILE (with CALIBRANT_CREATE_KEY=true a first key is "
+            "made) or CALIBRANT_KEYS."
         )
     open_to_others = is_open and not is_loopback(settings.host)
     if open_to_others:
@@ -100,7 +103,8 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
     except TelemetryUnavailable as error:
         sys.exit(f"calibrant: {error}")
     report_start(app, sockets if number == 0 else [])
-    settle()
+    load_templates()
+    prepare_process()
     logging.getLogger("asyncio").addFilter(OnceAMinute())
     parent = os.getppid()
 
@@ -113,7 +117,7 @@ def serve(settings: Settings, sockets: list[socket.socket], board: Board | None 
     config = uvicorn.Config(
         with_peer(app),
         proxy_headers=False,
-        http=protocol_in(Room(connection_limit(settings.processes))),
+        http=protocol_in(ConnectionSlots(connection_limit(settings.processes))),
         ws="none",
         access_log=False,
         server_header=False,
@@ -171,6 +175,7 @@ def serve_together(settings: Settings, bound: list[socket.socket]) -> int:
         serve(part, own, board, number)
 
     engine = engine_works(of_engine, board) if board.has_engine else {}
-    settle()
+    load_templates()  # once, for all processes
+    prepare_process()
     with shared_files():
         return Processes(work, n, engine, board, every, forget_gauges).run()

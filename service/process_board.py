@@ -1,4 +1,4 @@
-"""What the parent and the processes of a service tell each other: numbers in memory that all of them share.
+"""Numbers in memory that the parent and the processes of a service share: state, counts, limits.
 
 Each number has one writer, so nothing is locked, and a process may be killed at any time.
 """
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+# Merging, first queries, other queries.
+N_OF_ENGINE = 3
 _N_ALIVE, _N_RESTARTS, _FIRST_BEAT = 0, 1, 2
 
 
@@ -23,12 +25,12 @@ class Board:
     Parameters
     ----------
     n : processes that serve
-    has_engine : whether two more processes have the engine, of the numbers n (merging) and n + 1 (queries)
+    has_engine : whether three more processes have the engine, of the numbers from n on
     """
 
     def __init__(self, n: int, has_engine: bool) -> None:
         self.n, self.has_engine = n, has_engine
-        memory = mmap.mmap(-1, 8 * (_FIRST_BEAT + n + 2))
+        memory = mmap.mmap(-1, 8 * (_FIRST_BEAT + n + N_OF_ENGINE))
         self._numbers = memoryview(memory).cast("d")
 
     def beat(self, number: int) -> None:
@@ -46,7 +48,9 @@ class Board:
     @property
     def is_engine_alive(self) -> bool:
         """Whether the processes of the engine run, if this service has them."""
-        return not self.has_engine or min(self.beat_at(self.n), self.beat_at(self.n + 1)) > 0
+        if not self.has_engine:
+            return True
+        return all(self.beat_at(self.n + i) > 0 for i in range(N_OF_ENGINE))
 
     @property
     def n_alive(self) -> int:
@@ -67,7 +71,7 @@ class Board:
         self._numbers[_N_RESTARTS] = number
 
 
-class ProcessMeters(Collector):
+class ProcessMetrics(Collector):
     """Series about the processes of a service; of one process alone, without a board."""
 
     def __init__(self, board: Board | None) -> None:

@@ -1,9 +1,10 @@
 """Several processes on one port: a parent that starts, watches, restarts and stops them, and serves nothing itself.
 
 The parent has loaded the code and has no threads, so a process is a fork of it: it starts in a fraction of a second, and
-shares the loaded code's memory. With the embedded store, two more processes have the engine: one manages the store, merges and
-sends webhooks, the other computes queries, so that a result does not wait for the interpreter of the one that merges. They
-start first and are stopped last.
+shares the loaded code's memory. With the embedded store, three more processes have the engine: one manages the store, merges and
+sends webhooks; one computes the first query of each tenant, and one all others, so that a result waits neither for the
+interpreter of the one that merges nor for that of a busy tenant's queries. They start first and are stopped last. Where cores are
+few, merging and other queries have less of them (`background_nice`).
 
 Each process has sockets of its own on the port (SO_REUSEPORT; the system divides connections among them). The parent
 holds them too: connections to a process that died wait in its queue until it is restarted. Without that option of the
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
@@ -99,7 +101,7 @@ class Processes:
     serve : serves as the process of a number, from 0
     n : how many serve
     engine : what further processes do, by name; empty: the engine runs elsewhere. They start one after the other
-    board : what parent and processes tell each other
+    board : numbers that parent and processes share
     sockets : of each process that serves; closed at the stop
     on_end : called with the number of a process that has ended
     """
@@ -218,19 +220,27 @@ def divides_connections() -> bool:
 
 def engine_works(settings: EngineSettings, board: Board) -> dict[str, Callable[[], None]]:
     """Return what the processes of the engine do, by name."""
-    merging = settings.replace(compute_threads=0)
+
+    def started() -> EngineSettings:
+        return with_partitions_of_store(running_store_of(settings))
+
+    merging, nice = settings.replace(compute_threads=0), settings.background_nice
+    other_queries = partial(run_queries, queues="other", nice=nice)
+    works: list[tuple[str, Callable[..., None], Callable[[], EngineSettings]]] = [
+        ("engine", partial(run, nice=nice), lambda: merging),
+        ("queries", run_queries, started),
+        ("other-queries", other_queries, started),
+    ]
     return {
-        "engine": lambda: _run_engine(run, lambda: merging, lambda: board.beat(board.n)),
-        "queries": lambda: _run_engine(
-            run_queries,
-            lambda: with_partitions_of_store(running_store_of(settings)),
-            lambda: board.beat(board.n + 1),
-        ),
+        name: partial(_run_engine, work, given, partial(board.beat, board.n + i))
+        for i, (name, work, given) in enumerate(works)
     }
 
 
 def _run_engine(
-    work: Callable[..., None], settings: Callable[[], EngineSettings], on_start: Callable[[], None]
+    work: Callable[..., None],
+    settings: Callable[[], EngineSettings],
+    on_start: Callable[[], None],
 ) -> None:
     """Do this work until SIGTERM, or until the parent has died."""
     stop, parent = threading.Event(), os.getppid()

@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     create_key: bool = Field(False, description="Make a first key if the file is not there yet.")
 
     proxy_addresses: Annotated[tuple[str, ...] | None, NoDecode] = Field(
-        None, description="Addresses of proxies that sign people in, with commas between."
+        None, description="Addresses of proxies that sign people in, separated by commas."
     )
     proxy_user_header: str = Field(
         "X-Forwarded-User",
@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     proxy_roles_header: str = Field(
         "X-Forwarded-Groups",
         pattern=HEADER,
-        description="Header with the person's roles, with commas between.",
+        description="Header with the person's roles, separated by commas.",
     )
     oidc_issuer: str | None = Field(None, description="Address of an OpenID Connect issuer.")
     oidc_audience: str | None = Field(None, description="`aud` of its tokens for this service.")
@@ -62,6 +62,9 @@ class Settings(BaseSettings):
     people_tenant: str = Field("default", description="Tenant of these people.")
     second_person: bool = Field(
         False, description="A promotion takes effect once another person requests it too."
+    )
+    second_person_alarms: bool = Field(
+        False, description="An alarm is acknowledged once another person acknowledges it too."
     )
 
     create_models: bool = Field(True, description="A first batch creates an unknown model.")
@@ -93,9 +96,9 @@ class Settings(BaseSettings):
         100, ge=0, description="Models of a tenant in /metrics/models, by name."
     )
     allowed_origins: Annotated[tuple[str, ...] | None, NoDecode] = Field(
-        None, description="Origins of pages that may read and embed responses, with commas between."
+        None, description="Origins of pages that may read and embed responses, separated by commas."
     )
-    log_requests: bool = Field(True, description="One line a request on standard error.")
+    log_requests: bool = Field(True, description="Log one line per request to standard error.")
 
     def part_of_process(self) -> "Settings":
         """Return the settings of one process: an equal part of each bound of all processes together.

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant import kernel
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 from calibrant_server.workers.settings import (
     PREFIX,
     EngineSettings,
@@ -26,7 +26,7 @@ from calibrant_server.workers.store.server_files import EmbeddedServerError
 
 log = logging.getLogger("service")
 
-FORESEEN = (EmbeddedServerError, StoreMismatch, StoreUnavailable, SettingsError, RedisError)
+FORESEEN = (EmbeddedServerError, StoreMismatch, StoreUnavailableError, SettingsError, RedisError)
 
 
 class CannotListen(OSError):
@@ -54,7 +54,7 @@ def bound_to(host: str, port: int) -> list[socket.socket]:
         for each in found:
             each.close()
         reason = (error.strerror or str(error)).lower()
-        detail = f"{host}:{port} cannot be listened on: {reason}; CALIBRANT_HOST and CALIBRANT_PORT name another"
+        detail = f"cannot listen on {host}:{port}: {reason}; choose another address with CALIBRANT_HOST and CALIBRANT_PORT"
         raise CannotListen(detail) from error
     return found
 

@@ -1,6 +1,6 @@
 """Start while the store is away: the process responds, reports itself not ready, and serves once the store does.
 
-A process that ended instead would be started again and again, and nobody could ask it why it does not serve. Errors that
+A process that ended instead would be started again and again, and no user could ask it why it does not serve. Errors that
 no wait ends, such as a store of another version, end the process.
 """
 
@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from redis.exceptions import RedisError
 
 from calibrant_server.service.engine import Connection
-from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 from calibrant_server.workers.store.server_files import ServerSilent
 from calibrant_server.workers.store.transient_errors import is_worth_repeating, store_message
 
@@ -29,7 +29,7 @@ Join = Callable[[Connection, AsyncExitStack], Awaitable[None]]
 
 def is_away(error: BaseException) -> bool:
     """Return whether an error of the start ends by itself once the store serves."""
-    if isinstance(error, StoreUnavailable) and error.__cause__ is not None:
+    if isinstance(error, StoreUnavailableError) and error.__cause__ is not None:
         error = error.__cause__
     return isinstance(error, ServerSilent) or is_worth_repeating(error)
 
@@ -53,7 +53,7 @@ async def joined(app: FastAPI, connect: Connect, join: Join) -> AsyncIterator[No
 async def _has_joined(app: FastAPI, connect: Connect, join: Join, stack: AsyncExitStack) -> bool:
     try:
         connection = await stack.enter_async_context(connect())
-    except (StoreUnavailable, ServerSilent, RedisError, OSError) as error:
+    except (StoreUnavailableError, ServerSilent, RedisError, OSError) as error:
         if not is_away(error):
             raise
         if not app.state.waits_for_store:

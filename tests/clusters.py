@@ -50,7 +50,7 @@ class StoreCluster:
 
     @property
     def url(self) -> str:
-        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        hosts = ",".join(f"{node.host}:{node.port}" for node in self.nodes)
         return f"redis+cluster://{hosts}"
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class StoreCluster:
         for node, low, high in zip(self.nodes, bounds, bounds[1:], strict=False):
             with node.client() as client:
                 client.execute_command("CLUSTER", "ADDSLOTSRANGE", low, high - 1)
-        names = [self._name(node) for node in self.nodes[: self.n_masters]]
+        names = [name_of(node) for node in self.nodes[: self.n_masters]]
         for at, replica in enumerate(self.nodes[self.n_masters :]):
             eventually(lambda replica=replica, at=at: self._knows(replica, names[at % len(names)]))
             with replica.client() as client:
@@ -92,13 +92,8 @@ class StoreCluster:
         with first.client() as client:
             for node in self.nodes[1:]:
                 client.execute_command(
-                    "CLUSTER", "MEET", "127.0.0.1", node.port, node.options["cluster-port"]
+                    "CLUSTER", "MEET", node.host, node.port, node.options["cluster-port"]
                 )
-
-    def _name(self, node: StoreServer) -> str:
-        with node.client() as client:
-            name: bytes = client.execute_command("CLUSTER", "MYID")
-        return name.decode()
 
     def _knows(self, node: StoreServer, name: str) -> bool:
         with node.client() as client:
@@ -112,6 +107,35 @@ class StoreCluster:
         linked = replication["role"] == "master" or replication["master_link_status"] == "up"
         known = state["cluster_known_nodes"] == str(len(self.nodes))
         return state["cluster_state"] == "ok" and known and linked and len(slots) >= self.n_masters
+
+
+def name_of(node: StoreServer) -> str:
+    """Return the name that a node has in its cluster."""
+    with node.client() as client:
+        name: bytes = client.execute_command("CLUSTER", "MYID")
+    return name.decode()
+
+
+def move_slot(slot: int, source: StoreServer, target: StoreServer) -> None:
+    """Move a slot with all its keys to another master, key by key, as tools of clusters do it."""
+    with source.client() as at_source, target.client() as at_target:
+        at_target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", name_of(source))
+        at_source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", name_of(target))
+        while found := at_source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 10):
+            eventually(lambda found=found: _migrated(at_source, target, found))
+        for client in (at_target, at_source):
+            client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", name_of(target))
+
+
+def _migrated(at_source: redis.Redis, target: StoreServer, keys: Sequence[bytes]) -> bool:
+    """Move keys; return False if a node waits for its replica."""
+    try:
+        at_source.execute_command("MIGRATE", target.host, target.port, "", 0, 5000, "KEYS", *keys)
+    except redis.ResponseError as error:
+        if "NOREPLICAS" not in str(error):
+            raise
+        return False
+    return True
 
 
 def _fields(client: redis.Redis) -> dict[str, str]:

@@ -40,8 +40,10 @@ class StoreServer:
         self.socket = os.path.join(self._socket_directory, "s")
         self.configuration: Path | None = None
         self.environment: dict[str, str] = {}
-        self.listens = False  # on a loopback port too, for replicas
+        self.listens = False  # on a port of `host` too, for replicas
+        self.host = "127.0.0.1"
         self.port = 0
+        self.prefix: list[str] = []  # of its command, such as that of a network namespace
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -60,7 +62,7 @@ class StoreServer:
             self.port = reserved_port()
         fixed = {
             "port": str(self.port),
-            "bind": "127.0.0.1",
+            "bind": self.host,
             "unixsocket": self.socket,
             "dir": str(self.directory),
         }
@@ -68,7 +70,7 @@ class StoreServer:
             word for name, value in (self.options | fixed).items() for word in (f"--{name}", value)
         ]
         file = [str(self.configuration)] if self.configuration else []
-        command = [self.binary, *file, *directives]
+        command = [*self.prefix, self.binary, *file, *directives]
         log = self.directory / "log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(

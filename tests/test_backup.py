@@ -23,9 +23,9 @@ def saved_copy(server: StoreServer) -> None:
 
 def wait_for_rewrite(client: redis.Redis) -> None:
     while True:
-        told = client.info("persistence")
-        if not told["aof_rewrite_in_progress"] and not told.get("aof_rewrite_scheduled"):
-            assert told["aof_last_bgrewrite_status"] == "ok"
+        result = client.info("persistence")
+        if not result["aof_rewrite_in_progress"] and not result.get("aof_rewrite_scheduled"):
+            assert result["aof_last_bgrewrite_status"] == "ok"
             return
         time.sleep(0.05)
 

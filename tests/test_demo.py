@@ -47,18 +47,18 @@ def test_deployment_repeats_itself(deployment: Deployment) -> None:
 
 def test_raw_metrics_of_a_case_done_by_hand() -> None:
     probabilities = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
-    told = raw_metrics(probabilities, votes_of([[0, 0], [1, 1, 2]], 3), bins=10)
-    assert told["accuracy"] == pytest.approx(4 / 5)
-    assert told["ece"] == pytest.approx((abs(2 - 1.4) + abs(2 - 2.4)) / 5)
-    assert told["mce"] == pytest.approx(0.3)
-    assert told["brier"] == pytest.approx((2 * 0.14 + 2 * 0.06 + 1.46) / 5)
-    assert told["nll"] == pytest.approx(-np.log([0.7, 0.7, 0.8, 0.8, 0.1]).mean())
+    result = raw_metrics(probabilities, votes_of([[0, 0], [1, 1, 2]], 3), bins=10)
+    assert result["accuracy"] == pytest.approx(4 / 5)
+    assert result["ece"] == pytest.approx((abs(2 - 1.4) + abs(2 - 2.4)) / 5)
+    assert result["mce"] == pytest.approx(0.3)
+    assert result["brier"] == pytest.approx((2 * 0.14 + 2 * 0.06 + 1.46) / 5)
+    assert result["nll"] == pytest.approx(-np.log([0.7, 0.7, 0.8, 0.8, 0.1]).mean())
 
 
 @pytest.mark.parametrize("days", [14, pytest.param(28, marks=pytest.mark.slow)])
 def test_plays_to_the_end(tmp_path: Path, days: int) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    played = subprocess.run(
+    simulated = subprocess.run(
         [sys.executable, "-m", "demo", "--days", str(days)],
         cwd=tmp_path,
         env=environment,
@@ -67,8 +67,8 @@ def test_plays_to_the_end(tmp_path: Path, days: int) -> None:
         timeout=5 * PATIENCE_S,
         check=False,
     )
-    assert played.returncode == 0, played.stdout + played.stderr
-    assert "equal to raw rows" in played.stdout
+    assert simulated.returncode == 0, simulated.stdout + simulated.stderr
+    assert "equal to raw rows" in simulated.stdout
     output = tmp_path / "demo-output"
     assert ElementTree.parse(output / "reliability.svg").getroot().tag.endswith("svg")
     assert (output / "reliability.png").read_bytes().startswith(b"\x89PNG\r\n")

@@ -41,6 +41,8 @@ PARAMETERS = {
 # Fields of answers and bodies that the page names beside slugs and parameters.
 FIELDS = {
     *(
+        "p_value",
+        "t_cal",
         "baselines",
         "tv",
         "bootstrap",

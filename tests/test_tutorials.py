@@ -21,7 +21,7 @@ BLOCK = re.compile(
     r'^```(sh|python|text)(?: title="([\w.]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL
 )
 INSTALL = re.compile(
-    r"python3 -m venv \.venv && \. \.venv/bin/activate\npip install '\.\./calibrant\[([\w,]+)\]'\n"
+    r"(?:mkdir \w+ && cd \w+\n)?python3 -m venv \.venv && \. \.venv/bin/activate\npip install '\.\./calibrant\[([\w,]+)\]'\n"
 )
 SERVICE = "127.0.0.1:8000"
 NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)?"

@@ -1,4 +1,4 @@
-"""The engine inside another process: an inbox and a registry, and by default all of the work."""
+"""The engine inside another process: inbox and registry; by default it also does all of the work if it starts the embedded store."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, Literal
 
 # Matrices here are small, and threads of a linear algebra library would wait for each other on busy cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -20,7 +20,7 @@ from calibrant import kernel
 from calibrant_server.workers.engine import Engine
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.logs import configure_logs
-from calibrant_server.workers.memory import settle
+from calibrant_server.workers.memory import prepare_process
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.serve import QueryServer
 from calibrant_server.workers.settings import EngineSettings, SettingsError
@@ -51,6 +51,7 @@ def run(
     settings: EngineSettings,
     stop: threading.Event,
     on_start: Callable[[], None] = lambda: None,
+    nice: int = 0,
     **parts: Any,
 ) -> None:
     """Run the engine until `stop` is set.
@@ -58,8 +59,10 @@ def run(
     Parameters
     ----------
     on_start : called once all threads run
+    nice : added to the nice value of all threads, but not to that of an embedded store
     """
     with store_of(settings) as stored:
+        os.nice(nice)  # of this thread, and of those that it starts
         supervisor = _started(stored, stop, on_stuck=_exit_stuck, on_mismatch=stop.set, **parts)
         if supervisor is None:
             return
@@ -73,17 +76,23 @@ def run(
 
 
 def run_queries(
-    settings: EngineSettings, stop: threading.Event, on_start: Callable[[], None] = lambda: None
+    settings: EngineSettings,
+    stop: threading.Event,
+    on_start: Callable[[], None] = lambda: None,
+    nice: int = 0,
+    queues: Literal["first", "other"] = "first",
 ) -> None:
     """Only compute queries until `stop` is set; the engine runs in another process, with `compute_threads` 0.
 
     Parameters
     ----------
     settings : with a store that runs
+    queues : first queries of tenants, or further and slow ones; each in a process of its own
     """
+    os.nice(nice)
     with closing(Store(settings)) as store:
         store.check_properties()
-        threads = QueryServer(store, Compute(store, Numerics())).threads(stop)
+        threads = QueryServer(store, Compute(store, Numerics())).threads(stop, queues)
         for thread in threads:
             thread.start()
         on_start()
@@ -130,7 +139,7 @@ def main(**parts: Any) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    settle()
+    prepare_process()
     return run_reported(EngineSettings, stop, **parts)
 
 

@@ -97,7 +97,7 @@ def keep_freed() -> bool:
     return all([mallopt(name, value) == 1 for name, value in settings.items()])
 
 
-def settle() -> None:
+def prepare_process() -> None:
     """Prepare for work: exclude existing objects from later garbage collections and switch threads more often."""
     keep_freed()
     gc.collect()

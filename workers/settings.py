@@ -144,6 +144,7 @@ class EngineSettings(BaseSettings):
     held_panes_bytes: Bytes | None = None
     housekeeping_s: Seconds = 60.0
     compute_threads: int = Field(1, ge=1)
+    background_nice: int = Field(10, ge=0, le=19)
     pane_cache_bytes: Bytes = 128 << 20
     stored_merges_bytes: Bytes = Field(256 << 20, ge=0)
 

@@ -80,7 +80,7 @@ class Supervisor:
             self._others.append(thread)
             thread.start()
         webhook_sender = WebhookSender(self.store, lambda: self.partitions)
-        self._start_other("courier", lambda: webhook_sender.run(self._stop))
+        self._start_other("webhook-sender", lambda: webhook_sender.run(self._stop))
         self._start_other("heartbeat", self._beat)
 
     def stop(self, timeout_s: float = 10.0) -> bool:

@@ -23,10 +23,10 @@ from benchmarks.drift_simulation import (
     simulate,
 )
 from benchmarks.guarantees.block import Block
-from calibrant.drift.expected_delay import Change
+from calibrant.drift.expected_delay import SimulatedChange
 from calibrant.validation.checks import Check, Counts
 
-MOST_FALSE, MOST_WARNED, LEAST_FOUND = 0.10, 0.05, 0.90
+MAX_FALSE, MAX_WARNED, MIN_FOUND = 0.10, 0.05, 0.90
 WARNINGS = ("over_dispersed", "cohorts_correlated")
 FEW, SOME, MANY = 500, 1500, 3500
 # Days after a change within which it is found.
@@ -68,7 +68,7 @@ class Year:
 
     def days(self, seed: int, n_runs: int) -> Iterable[Day | Pending]:
         """Return the days of several years at once."""
-        rate = calibrated if self.slope == 1.0 else changed(Change(slope=self.slope))
+        rate = calibrated if self.slope == 1.0 else changed(SimulatedChange(slope=self.slope))
         if self.spread:
             return day_effects(seed, n_runs, self.per_day, self.spread, self.correlation, rate)
         if self.horizon:
@@ -152,7 +152,7 @@ def _false_alarms() -> Iterable[Block]:
     )  # fmt: skip
     for i, (year, runs, full) in enumerate((*clean, *traps)):
         yield Block(
-            "5 Alarm", "false alarms", year, ("alarm",), MOST_FALSE, 760 + i, False, runs, full
+            "5 Alarm", "false alarms", year, ("alarm",), MAX_FALSE, 760 + i, False, runs, full
         )
 
 
@@ -160,7 +160,7 @@ def _false_warnings() -> Iterable[Block]:
     for i, (year, slugs) in enumerate(
         ((Year(100), WARNINGS), (Year(100, horizon=30, slow=3.0), ("labels_pending",)))
     ):
-        yield Block("5 Warnings", "false warnings", year, slugs, MOST_WARNED, 730 + i, False, SOME)
+        yield Block("5 Warnings", "false warnings", year, slugs, MAX_WARNED, 730 + i, False, SOME)
 
 
 def _found() -> Iterable[Block]:
@@ -171,5 +171,5 @@ def _found() -> Iterable[Block]:
     )
     for i, year in enumerate(years):
         yield Block(
-            "5 Power", "found changes", year, ("change found",), LEAST_FOUND, 740 + i, runs=FEW
+            "5 Power", "found changes", year, ("change found",), MIN_FOUND, 740 + i, runs=FEW
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from benchmarks.guarantees.block import Block
 from calibrant.validation.checks import CHECKS as CHECKS
-from calibrant.validation.settings import Setting, Units
+from calibrant.validation.settings import CONFUSED, Setting, Units
 
 ERRORS = ("ece", "rmsce", "ace")
 SOME = ("ece", "ace")
@@ -24,16 +24,19 @@ def _intervals() -> Iterator[Block]:
     section, promise = "1 Intervals", 0.93
     for i, (shape, curve, n, slugs) in enumerate(
         (
-            ("u-shaped", "calibrated", 100, ERRORS),
+            ("u-shaped", "calibrated", 100, SOME),
             ("u-shaped", "calibrated", 300, (*ERRORS, *MEANS)),
             ("u-shaped", "slope .6", 300, (*ERRORS, "adaptive_ece", "nll")),
-            ("u-shaped", "slope .8", 2000, SOME),
-            ("confident", "calibrated", 300, (*ERRORS, "adaptive_ece")),
+            ("u-shaped", "slope .8", 2000, ("ece",)),
+            ("confident", "calibrated", 300, SOME),
             ("confident", "slope .6", 300, (*ERRORS, *MEANS)),
-            ("confident", "slope .6", 2000, ("ece", "rmsce", "debiased_ece")),
-            ("beta", "calibrated", 100, SOME),
-            ("beta", "calibrated", 300, ("ece",)),
+            ("confident", "slope .6", 2000, ("ece", "debiased_ece")),
             ("uniform", "slope .8", 1000, ("rmsce",)),
+            # Errors in one bin only: the noise of the other bins raises the estimate, and is no error.
+            ("uniform", "one bin off by .3", 300, ("ece",)),
+            ("uniform", "one bin off by .3", 2000, SOME),
+            ("uniform", "one bin off by .3", 10_000, ("ece",)),
+            ("u-shaped", "top bin off by .1", 2000, ("ece",)),
         )
     ):
         must = MUST if n >= 300 else ()
@@ -60,10 +63,17 @@ def _intervals() -> Iterator[Block]:
                 140 + 10 * i + j,
                 must=must,
             )
+    # Few samples decide these means: few errors, or few heavy weights.
+    for i, (n, slugs) in enumerate(((300, ("accuracy",)), (1000, MEANS), (5000, ("nll",)))):
+        yield Block(section, "coverage", Setting("accurate", n=n), slugs, promise, 170 + i)
+    heavy = Setting("u-shaped", n=1500, weights=1.5)
+    yield Block(section, "coverage", heavy, MEANS, promise, 173)
     for i, (curve, n) in enumerate((("calibrated", 300), ("slope .6", 300), ("slope .8", 2000))):
         several = Setting(curve=curve, n=n, n_classes=10)
         slugs = ("ece", "classwise_ece", "brier" if i == 1 else "nll")
         yield Block(section, "coverage", several, slugs, promise, 160 + i, must=MUST)
+    confused = Setting(curve=CONFUSED, n=2000, n_classes=10)
+    yield Block(section, "coverage", confused, ("ece", "classwise_ece"), promise, 163, must=MUST)
 
 
 def _widths() -> Iterator[Block]:
@@ -93,6 +103,8 @@ def _differences() -> Iterator[Block]:
     )
     for i, pair in enumerate(pairs):
         yield Block("1 Differences", "difference", pair, slugs, 0.93, 300 + i)
+    one_bin = tuple(Setting("uniform", "one bin off by .3", n) for n in (1000, 10_000))
+    yield Block("1 Differences", "difference", one_bin, ("ece",), 0.93, 304)
 
 
 def _nulls() -> Iterator[Block]:

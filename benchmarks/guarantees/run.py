@@ -58,9 +58,9 @@ def load(path: Path) -> Results:
 
 def save(path: Path, results: Results) -> None:
     """Replace the cache in one step."""
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(results, indent=0, sort_keys=True))
-    os.replace(beside, path)
+    partial = path.with_suffix(".part")
+    partial.write_text(json.dumps(results, indent=0, sort_keys=True))
+    os.replace(partial, path)
 
 
 def total(block: Block, results: Results) -> Counts | None:

@@ -55,25 +55,25 @@ def number(value: float) -> str:
 
 
 FORM = "10,000 rows, 10 classes, 5 raters: CPU over `orjson.loads` and `asarray`"
-ARROW = "Arrow, float32, 10 classes, 5 raters: CPU µs a prediction"
-FILLING = "filling alone, K = 10: CPU µs a row"
+ARROW = "Arrow, float32, 10 classes, 5 raters: CPU µs per prediction"
+FILLING = "filling alone, K = 10: CPU µs per row"
 CHANGED = "24 panes, one changed: CPU ms, 99th percentile"
 COLD = "720 panes, cold: CPU ms, median"
 LINES: Mapping[str, Line] = {
     "json": Line(f"JSON, {FORM}", "4.4 to 6.6", 1.8),
     "ndjson": Line(f"NDJSON, {FORM}", "4.0 to 5.3", 2.0),
     "arrow": Line(f"{ARROW}; equal ratings, no ids", "2.33, a prototype", 2.0),
-    "arrow_rate": Line("the same: predictions a second on two cores", "0.86 M", 1e6, True),
+    "arrow_rate": Line("the same: predictions per second on two cores", "0.86 M", 1e6, True),
     "arrow_weights": Line(f"{ARROW}; with weights", "-", None),
     "arrow_ragged": Line(f"{ARROW}; 1 to 9 ratings", "-", None),
     "arrow_ids": Line(f"{ARROW}; with ids, and labelled", "-", None),
     "fill_10000": Line(f"{FILLING}, 10,000 rows", "6.5", 1.4),
     "fill_100": Line(f"{FILLING}, 100 rows", "60", 2.0),
     "fill_1": Line(f"{FILLING}, one row", "5,700", 20.0),
-    "fill_k1000": Line("filling alone, K = 1,000: CPU µs a row, 1,000 rows", "285", 40.0),
+    "fill_k1000": Line("filling alone, K = 1,000: CPU µs per row, 1,000 rows", "285", 40.0),
     "one_client": Line("one-row requests per CPU second, one client", "50", 1000.0, True),
     "many_clients": Line("one-row requests per CPU second, 64 clients", "65", 5000.0, True),
-    "slices": Line("500 rows over 51 panes: CPU ms a batch, mean", "1,200", 15.0),
+    "slices": Line("500 rows over 51 panes: CPU ms per batch, mean", "1,200", 15.0),
     "rest_float32": Line("100 rows at rest, K = 10, exact in float32: kB", "48", 6.0),
     "rest_float64": Line("100 rows at rest, K = 10, float64: kB", "48", 11.0),
     "many_models": Line("1,000 models of one row: growth of memory, MB", "5,000", 100.0),

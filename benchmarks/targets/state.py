@@ -18,7 +18,7 @@ from benchmarks.retained import MODEL, Play
 from calibrant.core.batch import Batch
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
-from calibrant_server.workers.memory import settle
+from calibrant_server.workers.memory import prepare_process
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.embedded import EmbeddedServer
 
@@ -60,7 +60,7 @@ def _is_state(key: bytes) -> bool:
 
 def measure_labels() -> Iterator[tuple[str, float]]:
     """Measure CPU time of worker and store: rows with labels, and labels that come later by id."""
-    settle()
+    prepare_process()
     with tempfile.TemporaryDirectory() as directory, EmbeddedServer(Path(directory)) as url:
         plain_s, labels_s = asyncio.run(_joined_s(_played(Path(directory), url)))
     yield "labels_by_id", plain_s / labels_s

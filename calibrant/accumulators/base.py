@@ -12,6 +12,7 @@ from calibrant.accumulators.ranges import Ranges
 from calibrant.core.array_memory import stored_bytes
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
+from calibrant.core.documents import Header
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.spec import PaneSpec
 
@@ -148,7 +149,7 @@ class Accumulator:
             The bytes are damaged, or of another accumulator, another specification or an unknown format.
         """
         unpacked = cls(spec)
-        largest = sum(block.largest_bytes for block in unpacked.blocks.values())
+        largest = sum(block.max_bytes_stored for block in unpacked.blocks.values())
         arrays, about = cls._own_arrays(spec, data, largest)
         unpacked._drop_blocks_after(about["format"])
         for name, block in unpacked.blocks.items():
@@ -159,7 +160,7 @@ class Accumulator:
     def _read_formats(cls) -> range:
         return range(1, cls.format + 1)
 
-    def _described(self) -> dict[str, Any]:
+    def _described(self) -> Header:
         return {"accumulator": self.name, "format": self.stored_format, "spec": self.spec.digest}
 
     def _lacks(self, name: str) -> bool:
@@ -179,7 +180,7 @@ class Accumulator:
     @classmethod
     def _own_arrays(
         cls, spec: PaneSpec, data: bytes, largest: int
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    ) -> tuple[dict[str, NDArray[Any]], Header]:
         """Return the arrays and description in `data`, after checking that they are of this accumulator, format and specification."""
         arrays, about = unpack(data, largest=largest)
         number = about.get("format")

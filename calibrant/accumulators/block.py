@@ -166,7 +166,7 @@ class Block:
             self._places, self._counts, self._sums = self.filled()
 
     @property
-    def largest_bytes(self) -> int:
+    def max_bytes_stored(self) -> int:
         """Maximum size of its arrays in bytes, with every cell filled."""
         return 8 * (1 + self.n_counts + self.n_sums) * self.size
 

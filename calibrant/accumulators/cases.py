@@ -177,7 +177,7 @@ class Cases(Accumulator):
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
         unpacked = cls(spec)
-        arrays, about = cls._own_arrays(spec, data, unpacked._largest_bytes)
+        arrays, about = cls._own_arrays(spec, data, unpacked._max_bytes_stored)
         try:
             unpacked._read(arrays, about)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -210,7 +210,7 @@ class Cases(Accumulator):
                 own_sources[key] = math.gcd(bins, own_sources.get(key, 0))
 
     @property
-    def _largest_bytes(self) -> int:
+    def _max_bytes_stored(self) -> int:
         """Maximum size of the arrays: the cells that cases may have, and the table that the rest share."""
         lengths = 8 * (MAX_CASES + 1)
         return lengths + 8 * (1 + len(COUNTS) + len(SUMS)) * (MAX_CELLS + self.layout.size)

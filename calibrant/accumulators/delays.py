@@ -15,10 +15,10 @@ from calibrant.accumulators.ranges import Ranges
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
 
-A_DOUBLING = 8
+BINS_PER_DOUBLING = 8
 DELAY_BINS = 256
 UNKNOWN = -1
-RELATIVE_ERROR = 2 ** (1 / A_DOUBLING) - 1
+RELATIVE_ERROR = 2 ** (1 / BINS_PER_DOUBLING) - 1
 
 
 def delay_bin(seconds: ArrayLike) -> NDArray[np.int64]:
@@ -28,7 +28,7 @@ def delay_bin(seconds: ArrayLike) -> NDArray[np.int64]:
     [0, 1, 9, 132]
     """
     values = np.maximum(np.asarray(seconds, np.float64), 0.5)
-    place = np.floor(A_DOUBLING * np.log2(values)).astype(np.int64) + 1
+    place = np.floor(BINS_PER_DOUBLING * np.log2(values)).astype(np.int64) + 1
     return np.clip(np.where(values < 1.0, 0, place), 0, DELAY_BINS - 1)
 
 
@@ -75,7 +75,7 @@ class Delays(Accumulator):
             return None
         reached = np.cumsum(counts[0])
         place = int(places[np.searchsorted(reached, share * reached[-1])])
-        return float(2 ** (place / A_DOUBLING)) if place else 1.0
+        return float(2 ** (place / BINS_PER_DOUBLING)) if place else 1.0
 
 
 ACCUMULATOR = Delays

@@ -128,7 +128,7 @@ class Histograms(Accumulator):
     @classmethod
     def unpack(cls, spec: PaneSpec, data: bytes) -> Self:
         unpacked = cls(spec)
-        arrays, about = cls._own_arrays(spec, data, unpacked._largest_bytes)
+        arrays, about = cls._own_arrays(spec, data, unpacked._max_bytes_stored)
         keys = about.get("keys")
         if not isinstance(keys, list):
             raise PackingError("Received histograms without their list of keys.")
@@ -143,10 +143,10 @@ class Histograms(Accumulator):
         return unpacked
 
     @property
-    def _largest_bytes(self) -> int:
+    def _max_bytes_stored(self) -> int:
         """Maximum size of the arrays of every kind, class, policy and edge convention."""
         kinds = ["top_label", "positive", "uncertainty", *["class"] * self.spec.n_classes]
-        return sum(self._block(kind).largest_bytes for kind in kinds) * len(POLICIES) * 2
+        return sum(self._block(kind).max_bytes_stored for kind in kinds) * len(POLICIES) * 2
 
     def _block(self, key: str) -> Block:
         kind = key.partition("|")[0]

@@ -1,4 +1,4 @@
-"""What the debiased calibration loss needs in addition to the classes' cells, by class and by 60 bins of its probability.
+"""Sums of ratings and residuals by class and by 60 bins of its probability, for the debiased calibration loss.
 
 The cells already give sums and squares of the shares of ratings for weight one per prediction. This accumulator stores the squares
 for weight n_i, the residuals (share minus probability), and the predictions with one rating separately, so that they can be left

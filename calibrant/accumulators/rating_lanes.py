@@ -69,10 +69,10 @@ class Lane:
         for steps, power in squarings(self.logit, N_BETAS):
             for sums, values in zip(result, columns, strict=True):
                 np.einsum("jsn,sn->jn", power, values, out=sums[steps])
-        chosen, slope, bend = result[:, :N_BETAS]
-        for sums in (chosen, slope, bend):
+        chosen, slope, curvature = result[:, :N_BETAS]
+        for sums in (chosen, slope, curvature):
             sums *= inverse
-        return chosen, slope, bend
+        return chosen, slope, curvature
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sixty-four independent parts of the data, by hash of the unit, for intervals without raw rows.
+"""Replicates: sums of 64 disjoint parts of the units, chosen by hash, to resample intervals without raw rows.
 
 Each stores a 60-bin table of the score (class 1 of binary models, else the top class), a 15-bin table per class for models of
 at most 20 classes, and the score sums. Together they are all of the data.

@@ -60,7 +60,7 @@ class Sample(Accumulator):
     Attributes
     ----------
     halvings : how often the threshold was halved; 0 where everything is stored
-    most_bytes : the bound; with 0 nothing is stored
+    max_bytes : the bound; with 0 nothing is stored
     """
 
     name = "sample"
@@ -70,8 +70,8 @@ class Sample(Accumulator):
     def __init__(self, spec: PaneSpec) -> None:
         super().__init__(spec)
         self._halvings = 0
-        self.most_bytes = PANE_BYTES
-        self._settled = no_rows(spec.n_classes)
+        self.max_bytes = PANE_BYTES
+        self._merged = no_rows(spec.n_classes)
         self._waiting: list[Batch] = []
         self._n_waiting = 0
 
@@ -125,7 +125,7 @@ class Sample(Accumulator):
 
     @property
     def halvings(self) -> int:
-        self._settle()
+        self._merge_waiting()
         return self._halvings
 
     @halvings.setter
@@ -135,23 +135,23 @@ class Sample(Accumulator):
     @property
     def _rows(self) -> SampledRows:
         """Rows of the sample, after those that wait."""
-        self._settle()
-        return self._settled
+        self._merge_waiting()
+        return self._merged
 
     @_rows.setter
     def _rows(self, rows: SampledRows) -> None:
-        self._settled = rows
+        self._merged = rows
 
     def fill(self, batch_sums: BatchSums) -> None:
         """Add a batch. Batches of few rows wait until the sample is read or enough have come: sorting is the cost of a small one."""
-        if not batch_sums.batch.n or not self.most_bytes:
+        if not batch_sums.batch.n or not self.max_bytes:
             return
         self._waiting.append(batch_sums.batch)
         self._n_waiting += batch_sums.batch.scores.size
         if self._n_waiting >= MAX_WAITING:
-            self._settle()
+            self._merge_waiting()
 
-    def _settle(self) -> None:
+    def _merge_waiting(self) -> None:
         if not self._waiting:
             return
         waiting, self._waiting, self._n_waiting = self._waiting, [], 0
@@ -176,7 +176,7 @@ class Sample(Accumulator):
 
     def merge_all(self, others: Sequence[Accumulator]) -> None:
         """Add several samples in one sort, only their rows below the common threshold."""
-        if not self.most_bytes:
+        if not self.max_bytes:
             return
         given = [other for other in others if isinstance(other, Sample)]
         self.halvings = max([self.halvings, *(other.halvings for other in given)])
@@ -191,20 +191,20 @@ class Sample(Accumulator):
     def subtract(self, other: Accumulator) -> None:
         """Subtract the other's predictions, each with exactly the scores and ratings that it was filled with."""
         assert isinstance(other, Sample)
-        if not self.most_bytes:
+        if not self.max_bytes:
             return
         self.halvings = max(self.halvings, other.halvings)
         self._add(other._rows.counted(-other._rows.counts))
 
-    def shrink(self, most_bytes: int) -> None:
+    def shrink(self, max_bytes: int) -> None:
         """Lower the bound, and the threshold until the rows fit."""
-        self.most_bytes = most_bytes
+        self.max_bytes = max_bytes
         self._add(no_rows(self.spec.n_classes))
 
     def copy(self) -> Self:
-        self._settle()
+        self._merge_waiting()
         twin = type(self)(self.spec)
-        twin._rows, twin.halvings, twin.most_bytes = self._rows, self.halvings, self.most_bytes
+        twin._rows, twin.halvings, twin.max_bytes = self._rows, self.halvings, self.max_bytes
         return twin
 
     def batch(self) -> SampledBatch:
@@ -244,7 +244,7 @@ class Sample(Accumulator):
         }
 
     def pack(self) -> bytes:
-        bounds = {"halvings": self.halvings, "most_bytes": self.most_bytes}
+        bounds = {"halvings": self.halvings, "most_bytes": self.max_bytes}
         return pack(packed_columns(self._rows), self._described() | bounds)
 
     @classmethod
@@ -257,8 +257,8 @@ class Sample(Accumulator):
             unpacked._rows = (first_format if is_first else unpacked_columns)(arrays)
             unpacked.halvings = about["halvings"]
             # A window in memory may have more; what is packed of it must fit a pane.
-            most_bytes = PANE_BYTES if is_first else about["most_bytes"]
-            unpacked.most_bytes = min(most_bytes, MAX_PANE_BYTES)
+            max_bytes = PANE_BYTES if is_first else about["most_bytes"]
+            unpacked.max_bytes = min(max_bytes, MAX_PANE_BYTES)
         except KeyError as missing:
             raise PackingError(
                 f"Expected a sample with {missing}; the bytes have none."
@@ -270,10 +270,10 @@ class Sample(Accumulator):
         return unpacked
 
     @classmethod
-    def of_rows(cls, spec: PaneSpec, rows: SampledRows, halvings: int, most_bytes: int) -> Self:
+    def of_rows(cls, spec: PaneSpec, rows: SampledRows, halvings: int, max_bytes: int) -> Self:
         """Return a sample of rows that are chosen already, in any order."""
         sample = cls(spec)
-        sample.halvings, sample.most_bytes = halvings, most_bytes
+        sample.halvings, sample.max_bytes = halvings, max_bytes
         sample._add(rows)
         return sample
 
@@ -287,12 +287,12 @@ class Sample(Accumulator):
         return (
             type(self.halvings) is int
             and 0 <= self.halvings <= MAX_HALVINGS
-            and type(self.most_bytes) is int
-            and 0 <= self.most_bytes <= MAX_PANE_BYTES
+            and type(self.max_bytes) is int
+            and 0 <= self.max_bytes <= MAX_PANE_BYTES
             and fits(rows, self.spec.n_classes)
             and is_possible(rows)
             and bool(below(rows.ids, self.halvings).all())
-            and rows.bytes_at(0, every_version=True) <= 2 * self.most_bytes
+            and rows.bytes_at(0, every_version=True) <= 2 * self.max_bytes
         )
 
     def _fall_below(self, hashes: U64) -> None:
@@ -301,7 +301,7 @@ class Sample(Accumulator):
         If more distinct ids than fit are below it, more rows can only add to them.
         """
         fewest = 4 * self.spec.n_classes + ROW_BYTES + RATING_BYTES
-        few = self.most_bytes // fewest + 1
+        few = self.max_bytes // fewest + 1
         hashes = hashes[below(hashes, self.halvings)]
         while len(hashes) >= few and n_distinct(hashes[: 2 * few]) >= few:
             self.halvings += 1
@@ -325,8 +325,8 @@ class Sample(Accumulator):
         keep = (total > 0) & below(ids[first], self.halvings)
         rows = both.take(order[first][keep]).counted(total[keep])
         while self.halvings < MAX_HALVINGS and (
-            rows.bytes_at(self.halvings, every_version=False) > self.most_bytes
-            or rows.bytes_at(self.halvings, every_version=True) > 2 * self.most_bytes
+            rows.bytes_at(self.halvings, every_version=False) > self.max_bytes
+            or rows.bytes_at(self.halvings, every_version=True) > 2 * self.max_bytes
         ):
             self.halvings += 1
         inside = below(rows.ids, self.halvings)

@@ -26,7 +26,7 @@ from calibrant.accumulators.ranges import (
     within,
 )
 from calibrant.accumulators.replicates import TABLE_SUMS, ranges_of_table
-from calibrant.accumulators.tempering import Ratings, TemperedRows
+from calibrant.accumulators.temperature_losses import RatingLanes, TemperedRows
 from calibrant.core.batch_sums import BatchSums
 from calibrant.core.grid import derived_bin, equal_width_bin
 from calibrant.core.label_policies import N_POLICIES
@@ -111,8 +111,8 @@ class TemperatureProfile(Accumulator):
             return
         curve, tables = self.blocks["curve"], self.blocks["tables"]
         sums = curve.sums.reshape(len(CURVE_SUMS), N_POLICIES, N_BETAS)
-        bends = np.zeros((len(CURVATURE_SUMS), N_POLICIES, N_BETAS))
-        ratings, table = Ratings(batch_sums), _TableRows(batch_sums)
+        curvatures = np.zeros((len(CURVATURE_SUMS), N_POLICIES, N_BETAS))
+        ratings, table = RatingLanes(batch_sums), _TableRows(batch_sums)
         squares = (
             _SquaresByUnit(batch_sums, len(ratings.of_policy))
             if batch_sums.has_units
@@ -124,21 +124,21 @@ class TemperatureProfile(Accumulator):
             part = ratings.part(chosen)
             curve.counts[0] += part.n
             curve.counts[1] += np.repeat(part.n_zero, N_BETAS)
-            *losses, bend = part.losses()
+            *losses, curvature = part.losses()
             for place, values in zip(_LOSSES, losses, strict=True):
                 sums[place] += values
-            bends[0] += bend
+            curvatures[0] += curvature
             squares.add(chosen, part)
             table.fill(tables, chosen, part.moments.score)
         sums[4] += squares.nll
-        bends[1] = squares.brier
-        self._fill_later_blocks(batch_sums, bends)
+        curvatures[1] = squares.brier
+        self._fill_later_blocks(batch_sums, curvatures)
 
-    def _fill_later_blocks(self, batch_sums: BatchSums, bends: Floats) -> None:
+    def _fill_later_blocks(self, batch_sums: BatchSums, curvatures: Floats) -> None:
         if "curvature" in self.blocks:
             curvature = self.blocks["curvature"]
             curvature.counts[0] += batch_sums.n
-            curvature.sums.reshape(bends.shape).__iadd__(bends)
+            curvature.sums.reshape(curvatures.shape).__iadd__(curvatures)
         if "units" in self.blocks:
             self.blocks["units"].counts.__iadd__(_count_units(batch_sums))
 

@@ -1,4 +1,4 @@
-"""Uncertainty of predictions against their errors: the entropy of the probabilities, on a scale from 0 to 1.
+"""Uncertainty table: errors by cell of the normalised entropy of the probabilities.
 
 Confidence is stored too, because a calibrated model errs according to its confidence, not to its entropy.
 """

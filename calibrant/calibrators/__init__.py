@@ -5,8 +5,8 @@
 
 from calibrant.calibrators.base import MapMethod, Options
 from calibrant.calibrators.fitting import apply, fit, needs
-from calibrant.calibrators.registry import found
+from calibrant.calibrators.registry import map_methods
 
-MAPS = found()
+MAPS = map_methods()
 
 __all__ = ["MAPS", "MapMethod", "Options", "apply", "fit", "needs"]

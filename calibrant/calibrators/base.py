@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Extra, Parameters
 from calibrant.core.view import View
 
 Floats = NDArray[np.float64]
 REASONS = {
-    "no_labels": "no labelled prediction has weight here",
+    "no_labels": "no labelled prediction has a weight above 0",
     "one_class": "all ratings agree, so there is nothing to fit against",
     "constant_scores": "all scores are equal, so a slope is undefined",
     "separable": "a threshold on the score separates the outcomes, so the best slope is infinite and the best temperature 0",
@@ -62,9 +63,9 @@ class Options:
 class FitResult:
     """Parameters, or None with a `reason` of `REASONS`; `details` go into the result unchanged."""
 
-    parameters: dict[str, Any] | None
+    parameters: Parameters | None
     reason: str | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Extra = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""Parts of fits to cells: log-odds and their inverse, and the reason why no curve can be fitted."""
+"""Common functions of maps fitted to cells: log odds and their inverse, and the reason why no curve can be fitted."""
 
 from __future__ import annotations
 

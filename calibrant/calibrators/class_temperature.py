@@ -18,6 +18,7 @@ from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.shrinkage import solve_shrunk
+from calibrant.core.documents import Parameters
 
 
 def form(own: NDArray[np.bool_], beta: float) -> LinearForm:
@@ -64,7 +65,7 @@ def at_rows(parameters: Mapping[str, Any], logits: Floats) -> Floats:
     )
 
 
-def _named(coefficients: Floats) -> dict[str, Any]:
+def _named(coefficients: Floats) -> Parameters:
     return {"inverse_temperatures": coefficients[:, 0].tolist()}
 
 

@@ -16,7 +16,7 @@ from calibrant.calibrators.diagonal_objective import DiagonalObjective
 from calibrant.calibrators.form import LinearForm, linear, probabilities_of
 from calibrant.calibrators.from_rows import clipped, why_none
 from calibrant.calibrators.rows import LabelledRows
-from calibrant.calibrators.softmax_objective import FLAT, Points
+from calibrant.calibrators.softmax_objective import FLAT, SoftmaxPoints
 
 
 class Halves:
@@ -32,7 +32,7 @@ class Halves:
         self.places = [np.flatnonzero(rows.half == side) for side in (0, 1)]
         self.parts = [rows.take(place) for place in self.places]
         self.inputs = clipped(rows.logits)
-        self._points: dict[int, Points] = {}
+        self._points: dict[int, SoftmaxPoints] = {}
 
     def fitted(
         self,
@@ -72,7 +72,7 @@ class Halves:
             result[place] = probabilities_of(linear(self.inputs[place], coefficients[other], True))
         return result
 
-    def _points_of(self, side: int) -> Points:
+    def _points_of(self, side: int) -> SoftmaxPoints:
         if side not in self._points:
-            self._points[side] = Points(self.parts[side], self.inputs[self.places[side]])
+            self._points[side] = SoftmaxPoints(self.parts[side], self.inputs[self.places[side]])
         return self._points[side]

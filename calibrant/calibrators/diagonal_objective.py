@@ -6,7 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibrators.form import LinearForm
-from calibrant.calibrators.softmax_objective import MAX_NEWTON, Change, Points, SoftmaxObjective
+from calibrant.calibrators.softmax_objective import (
+    MAX_NEWTON,
+    Change,
+    SoftmaxObjective,
+    SoftmaxPoints,
+)
 
 Floats = NDArray[np.float64]
 
@@ -14,7 +19,7 @@ Floats = NDArray[np.float64]
 class DiagonalObjective(SoftmaxObjective):
     """SoftmaxObjective of forms that read only their own class's log-probability: no sum over pairs of classes is needed."""
 
-    def __init__(self, points: Points, form: LinearForm) -> None:
+    def __init__(self, points: SoftmaxPoints, form: LinearForm) -> None:
         self.points, self.form = points, form
         own = np.einsum("kn,kn->k", points.share, points.x)
         self._observed = np.stack([own, points.share.sum(axis=1)], axis=1)
@@ -64,7 +69,7 @@ class DiagonalObjective(SoftmaxObjective):
         return np.asarray(pick @ squares @ pick.T - (pick @ first) @ (pick @ second).T)
 
 
-def objective_of(points: Points, form: LinearForm) -> SoftmaxObjective:
+def objective_of(points: SoftmaxPoints, form: LinearForm) -> SoftmaxObjective:
     """Return the objective of the form on the points."""
     return DiagonalObjective(points, form) if form.own else SoftmaxObjective(points, form)
 

@@ -12,14 +12,15 @@ from calibrant.accumulators.replicates import keeps_class_tables
 from calibrant.accumulators.sample import Sample
 from calibrant.calibrators.base import REASONS, FitResult, Floats, MapMethod, Options, digest
 from calibrant.calibrators.from_rows import held_out_rows, losses_of, mapped_rows, rows_of
-from calibrant.calibrators.held_out_scores import held_out_scores
+from calibrant.calibrators.held_out_losses import held_out_losses
 from calibrant.calibrators.map_losses import HOW, held_out, losses, own_scores
 from calibrant.calibrators.recommendation import CandidateComparison
-from calibrant.calibrators.registry import found
+from calibrant.calibrators.registry import map_methods
 from calibrant.calibrators.rows import LabelledRows, log_probabilities
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
@@ -50,9 +51,7 @@ def needs(method: str, spec: PaneSpec, scope: str | None = None) -> tuple[str, .
     return ("counts", "histograms", "replicates", cells, *available)
 
 
-def fit(
-    method: str, view: View, options: Options | None = None, evaluate: bool = True
-) -> dict[str, Any]:
+def fit(method: str, view: View, options: Options | None = None, evaluate: bool = True) -> Result:
     """Fit a calibration map to a view.
 
     Parameters
@@ -88,7 +87,7 @@ def fit(
     chosen = _method(method)
     options = _checked(options or Options(), view)
     scope, class_index = _scope(chosen, view)
-    result: dict[str, Any] = {
+    result: Result = {
         "method": chosen.slug,
         "title": chosen.title,
         "source": chosen.source,
@@ -154,7 +153,7 @@ def apply(fitted: Mapping[str, Any], batch: Batch) -> Floats:
 
 
 def _method(slug: str) -> MapMethod:
-    known = found()
+    known = map_methods()
     if slug not in known:
         detail = f"Received method {slug[:60]!r}; expected one of {', '.join(known)}."
         raise CalibrationInputError.at("/method", "one_of", detail)
@@ -215,9 +214,9 @@ def _fitted_to_rows(
     view: View,
     options: Options,
     scope: str,
-    result: dict[str, Any],
+    result: Result,
     evaluate: bool,
-) -> dict[str, Any]:
+) -> Result:
     """Return the result of a map that is fitted to rows: the stored sample's, or the raw ones."""
     rows, sample = rows_of(view)
     if sample is not None and not sample["complete"]:
@@ -252,7 +251,7 @@ def _window_temperature(view: View) -> float | None:
 
 def _held_out_rows(
     method: MapMethod, rows: LabelledRows, options: Options, scope: str, view: View
-) -> tuple[dict[str, Any] | None, str | None]:
+) -> tuple[Result | None, str | None]:
     solve, at = method.solve_rows, method.at_rows
     assert solve is not None and at is not None
     # The temperature is fitted again in each fold.
@@ -260,7 +259,7 @@ def _held_out_rows(
     return held_out_rows(lambda part: solve(part, options), at, rows, scope, view.pane_query.ci)
 
 
-def _how(scope: str, scores: str) -> dict[str, Any]:
+def _how(scope: str, scores: str) -> Result:
     brier = {"brier": "sum over classes"} if scope == "full" else {}
     return HOW | brier | {"scores": scores}
 
@@ -269,7 +268,7 @@ def _filled(cells: Cells) -> Cells:
     return cells.select(cells.weight > 0.0)
 
 
-def _shown(method: MapMethod, view: View, scope: str, solved: FitResult) -> dict[str, Any]:
+def _shown(method: MapMethod, view: View, scope: str, solved: FitResult) -> Result:
     """Return losses before and after, on the data of the fit."""
     if scope == "full":
         how = _how(scope, "rows" if view.is_raw else solved.details.get("fitted_to", "profile"))
@@ -295,7 +294,7 @@ def _shown(method: MapMethod, view: View, scope: str, solved: FitResult) -> dict
 
 def _held_out(
     method: MapMethod, view: View, options: Options, scope: str, solved: FitResult
-) -> tuple[dict[str, Any] | None, str | None]:
+) -> tuple[Result | None, str | None]:
     if solved.parameters is None:
         return None, solved.reason
     try:
@@ -303,19 +302,19 @@ def _held_out(
             return _held_out_temperature(view)
         view.reject_histograms()
         if scope == "class" and not keeps_class_tables(view.spec):
-            return held_out_scores(method, view, options)
+            return held_out_losses(method, view, options)
     except NoResultError as error:
         return None, error.reason
     return held_out(method, view, options)
 
 
-def _held_out_temperature(view: View) -> tuple[dict[str, Any] | None, str | None]:
+def _held_out_temperature(view: View) -> tuple[Result | None, str | None]:
     """Return the held-out losses of the common temperature, on the stored sample or the raw rows, as in the recommendation."""
     reported = CandidateComparison(view).held_out_temperature("nll")
     return reported["heldout"], reported["heldout_reason"]
 
 
-def _finish(result: dict[str, Any], solved: FitResult, view: View) -> dict[str, Any]:
+def _finish(result: Result, solved: FitResult, view: View) -> Result:
     counts = view.counts
     result = {
         "before": None,

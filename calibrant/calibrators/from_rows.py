@@ -1,4 +1,4 @@
-"""Maps of complete rows that are fitted to rows: the stored sample, or the raw rows if available.
+"""Common steps of maps fitted to complete rows: which rows, reasons against a fit, diagnostics, and losses on held-out halves.
 
 Common to them: the rows of a fit, the reasons to reject a fit, its diagnostics, losses before and
 after, and losses on held-out halves.
@@ -24,6 +24,7 @@ from calibrant.calibrators.rows import (
     row_losses,
 )
 from calibrant.calibrators.softmax import ROWS_A_PARAMETER, SoftmaxFit
+from calibrant.core.documents import Parameters, Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
 
@@ -33,7 +34,7 @@ SolveRows = Callable[[LabelledRows], FitResult]
 AtRows = Callable[[Mapping[str, Any], Floats], Floats]
 
 
-def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, dict[str, Any] | None]:
+def rows_of(view: View, most: int | None = None) -> tuple[LabelledRows, Result | None]:
     """Return the rows on which a view can be fitted, and their share of all rows; None if they are all.
 
     Parameters
@@ -92,8 +93,8 @@ def why_none(
 
 
 def parameter_details(
-    form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], dict[str, Any]]
-) -> dict[str, Any]:
+    form: LinearForm, fit: SoftmaxFit, named: Callable[[Floats], Parameters]
+) -> Result:
     """Return the diagnostics of a fit: losses at its start and optimum, gradient, curvature, and standard errors by name."""
     errors = None
     if fit.standard_errors is not None and np.isfinite(fit.standard_errors).all():
@@ -149,7 +150,7 @@ def losses_of(
 
 def held_out_rows(
     solve: SolveRows, at: AtRows, rows: LabelledRows, scope: str, ci: float
-) -> tuple[dict[str, Any] | None, str | None]:
+) -> tuple[Result | None, str | None]:
     """Return losses before and after by five-fold cross-fitting over units, or the reason why there are none.
 
     Returns
@@ -180,7 +181,7 @@ def held_out_result(
     scope: str,
     ci: float,
     sums: tuple[dict[str, Floats], dict[str, Floats]] | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """Return losses before and after of rows mapped by fits to other rows.
 
     Parameters
@@ -196,7 +197,7 @@ def held_out_result(
     """
     before = rows.probabilities
     first, then = sums or (scope_losses(rows, before, scope), scope_losses(rows, after, scope))
-    result: dict[str, Any] = {
+    result: Result = {
         "before": losses_of(rows, before, scope, first),
         "after": losses_of(rows, after, scope, then),
         "folds": 2,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
-from calibrant.calibrators.binned import bin_of, binned
 from calibrant.calibrators.cell_fits import why_no_fit
+from calibrant.calibrators.map_bins import bin_cells, bin_of
 from calibrant.core.cells import Cells
 from calibrant.core.view import View
 
@@ -30,7 +30,7 @@ def solve(cells: Cells, options: Options) -> FitResult:
     """
     if why_no_fit(cells) == "no_labels":
         return FitResult(None, "no_labels")
-    return _from_bins(*binned(cells, options))
+    return _from_bins(*bin_cells(cells, options))
 
 
 def solve_view(view: View, options: Options) -> FitResult:

@@ -1,4 +1,4 @@
-"""Isotonic regression: the best increasing step curve, by pooling adjacent violators."""
+"""Isotonic regression: the increasing curve of lowest squared error, as a polygon through its pooled blocks."""
 
 from __future__ import annotations
 

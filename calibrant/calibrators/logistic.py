@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import log_odds, why_no_fit
 from calibrant.calibrators.cell_fits import logistic as sigmoid
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Result
 
 MAX_STEPS = 100
 GRADIENT_TOLERANCE = 1e-11
@@ -65,7 +65,7 @@ def fit_logistic(features: Floats, correct: Floats, weight: Floats) -> LogisticF
             break
         hessian = (design.T * (weight * chance * (1.0 - chance))) @ design / total
         move = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        tried, better = _halved(design, correct, weight, at, move, loss)
+        tried, better = _backtracked(design, correct, weight, at, move, loss)
         if better >= loss:  # rounding hides the loss; the slope still gives the direction
             tried = at - move
         gradient, chance = gradient_at(tried)
@@ -158,7 +158,7 @@ def fit_diagnostics(
     fit: LogisticFit,
     names: Sequence[str],
     free: Sequence[int],
-) -> dict[str, Any]:
+) -> Result:
     """Return diagnostics of the fit and the uncertainty of its coefficients.
 
     Parameters
@@ -230,7 +230,7 @@ def _loss(linear: Floats, correct: Floats, weight: Floats) -> float:
     return float(weight @ np.logaddexp(0.0, linear) - correct @ linear)
 
 
-def _halved(
+def _backtracked(
     design: Floats, correct: Floats, weight: Floats, at: Floats, move: Floats, loss: float
 ) -> tuple[Floats, float]:
     """Return the first of the step, its half, its quarter and so on that lowers the loss."""

@@ -8,9 +8,6 @@ probabilities as sent, are compared on every labelled prediction if the sample i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from calibrant.calibrators.base import Floats
@@ -25,10 +22,10 @@ from calibrant.calibrators.rows import (
     row_losses,
 )
 from calibrant.calibrators.temperature.held_out_gain import gain_between
+from calibrant.core.documents import FittedMap, Result
 from calibrant.core.pane import Pane
 from calibrant.core.query import policy_index
 
-Fitted = Mapping[str, Any]
 REASONS = {
     "no_labels": "no later labels have arrived",
     "few_units": f"fewer than {MIN_UNITS} independent units have later labels",
@@ -39,8 +36,12 @@ REASONS = {
 
 
 def compare(
-    current: Fitted | None, candidate: Fitted, pane: Pane, raters: str = "pooled", ci: float = 0.95
-) -> dict[str, Any]:
+    current: FittedMap | None,
+    candidate: FittedMap,
+    pane: Pane,
+    raters: str = "pooled",
+    ci: float = 0.95,
+) -> Result:
     """Return the gain of a candidate over the current map on a pane's stored sample.
 
     Parameters
@@ -66,7 +67,7 @@ def compare(
     >>> compare(None, halves, pane)["beats"]
     False
     """
-    result: dict[str, Any] = {
+    result: Result = {
         "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": ci, "raters": raters,
         "current": None, "candidate": None, "gain": None, "sample": about_sample(pane), "evidence_of": "map",
     }  # fmt: skip
@@ -100,7 +101,7 @@ def compare(
     return judged(result)
 
 
-def judged(result: dict[str, Any]) -> dict[str, Any]:
+def judged(result: Result) -> Result:
     """Return a comparison with its result: the lower end of the interval of the gain is above 0, or not."""
     gain = result["gain"]
     decisive = gain["nll"] if gain["nll"]["interval"] else gain["brier"]
@@ -110,8 +111,8 @@ def judged(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_temperatures(
-    current: Fitted | None, candidate: Fitted, pane: Pane, policy: int, ci: float
-) -> dict[str, Any] | None:
+    current: FittedMap | None, candidate: FittedMap, pane: Pane, policy: int, ci: float
+) -> Result | None:
     """Return the gain over all of a pane if both are temperatures; None if they are not, or the profile is insufficient."""
     given = [each for each in (current, candidate) if each is not None]
     if any(each["method"] != "temperature" for each in given):
@@ -121,11 +122,11 @@ def _of_temperatures(
     return gain_between(pane, policy, (first, then), ci)
 
 
-def _because(result: dict[str, Any], reason: str) -> dict[str, Any]:
+def _because(result: Result, reason: str) -> Result:
     return result | {"reason": reason, "detail": REASONS[reason]}
 
 
-def common_scope(current: Fitted | None, candidate: Fitted) -> tuple[str, int | None] | None:
+def common_scope(current: FittedMap | None, candidate: FittedMap) -> tuple[str, int | None] | None:
     """Return scope and class that both maps apply to; a map of complete rows applies to every class."""
     given = [
         (each["scope"], each.get("class")) for each in (current, candidate) if each is not None

@@ -6,8 +6,6 @@ tables are coarse (60 bins of the score, 15 of a class's probability), so both n
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 
@@ -16,6 +14,7 @@ from calibrant.calibrators.base import Floats, MapMethod, Options
 from calibrant.calibrators.rows import event_losses
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.cells import SUM_FIELDS, Cells
+from calibrant.core.documents import Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import View
@@ -60,9 +59,7 @@ def own_scores(cells: Cells) -> Floats:
     return np.asarray(np.where(on_edge, inside, mean))
 
 
-def held_out(
-    method: MapMethod, view: View, options: Options
-) -> tuple[dict[str, Any] | None, str | None]:
+def held_out(method: MapMethod, view: View, options: Options) -> tuple[Result | None, str | None]:
     """Return losses before and after on halves that did not take part in the fit, or the reason why there are none.
 
     Parameters
@@ -97,7 +94,7 @@ def held_out(
         "before": losses(flat, before[tables[0] > 0]),
         "after": losses(flat, after[tables[0] > 0]),
     }
-    gain: dict[str, dict[str, Any]] = {
+    gain: dict[str, Result] = {
         name: {"value": difference(known["before"][name], known["after"][name]), "interval": None}
         for name in LOSSES
     }

@@ -7,8 +7,6 @@ taken across units. It describes maps of the procedure fitted to four fifths of 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +16,6 @@ from calibrant.calibrators.fitting import apply, fit
 from calibrant.calibrators.from_rows import FOLDS
 from calibrant.calibrators.map_comparison import (
     REASONS,
-    Fitted,
     common_scope,
     judged,
     losses_under,
@@ -26,6 +23,7 @@ from calibrant.calibrators.map_comparison import (
 )
 from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
 from calibrant.core.batch import Batch
+from calibrant.core.documents import FittedMap, Result
 from calibrant.core.pane import Pane
 from calibrant.core.routing import split_batch
 from calibrant.core.view import View
@@ -35,9 +33,7 @@ EVIDENCE = "procedure"
 MAX_ROWS = 20_000
 
 
-def procedure_gain(
-    current: Fitted | None, method: str, options: Options, view: View
-) -> dict[str, Any]:
+def procedure_gain(current: FittedMap | None, method: str, options: Options, view: View) -> Result:
     """Return the gain of a method's maps over the current map, held out by unit.
 
     Parameters
@@ -60,7 +56,7 @@ def procedure_gain(
     >>> procedure_gain(None, "temperature", Options(), View(pane, PaneQuery()))["beats"]
     True
     """
-    result: dict[str, Any] = {
+    result: Result = {
         "beats": False, "reason": None, "detail": None, "scope": None, "n": 0, "n_units": 0, "ci": view.pane_query.ci,
         "raters": view.pane_query.raters, "current": None, "candidate": None, "gain": None,
         "sample": about_sample(view.pane), "evidence_of": EVIDENCE, "folds": FOLDS,
@@ -101,17 +97,17 @@ def procedure_gain(
     return judged(result)
 
 
-def _fitted(method: str, options: Options, view: View, batch: Batch) -> dict[str, Any]:
+def _fitted(method: str, options: Options, view: View, batch: Batch) -> Result:
     pane = Pane.for_window(view.spec)
     for part in split_batch(batch):
         pane.fill_batch(part)
     return fit(method, View(pane, view.pane_query), options, evaluate=False)
 
 
-def _mapped(fitted: Fitted, batch: Batch, mine: NDArray[np.bool_]) -> Floats:
+def _mapped(fitted: FittedMap, batch: Batch, mine: NDArray[np.bool_]) -> Floats:
     return apply(fitted, batch.take(mine))
 
 
-def _because(result: dict[str, Any], reason: str) -> dict[str, Any]:
+def _because(result: Result, reason: str) -> Result:
     detail = REASONS.get(reason) or FIT_REASONS.get(reason)
     return result | {"reason": reason, "detail": detail}

@@ -24,6 +24,7 @@ from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
 from calibrant.core.actions import recommendation
 from calibrant.core.batch import Batch
+from calibrant.core.documents import Extra, Result, Row
 from calibrant.core.view import NoResultError, View
 
 LEAVE = "none"
@@ -40,7 +41,7 @@ MAX_NUMBERS = 1 << 14
 MIN_ROWS_A_PARAMETER = 20
 
 
-def recommend(view: View) -> dict[str, Any]:
+def recommend(view: View) -> Result:
     """Return the recommendation of held-out labels, from the stored sample or from raw rows.
 
     Parameters
@@ -139,19 +140,19 @@ class CandidateComparison:
         return {name: scope_losses(self.rows, each, self.scope) for name, each in mapped.items()}
 
     @cached_property
-    def window_gain_if_sampled(self) -> dict[str, Any] | None:
+    def window_gain_if_sampled(self) -> Result | None:
         """Held-out NLL of the temperature over the complete window, if the rows are a part of it; else None."""
         return None if self.unavailable is None and self.is_complete else self.window_gain
 
     @cached_property
-    def window_gain(self) -> dict[str, Any] | None:
+    def window_gain(self) -> Result | None:
         """Held-out NLL of the temperature over the complete window; None where its profile does not give that."""
         view = self.view
         if self.unavailable is not None and self.unavailable[0] not in ("few_units", "not_kept"):
             return None
         return left_out_gain(view.pane, view.policy, view.pane_query.ci)
 
-    def recommended(self) -> dict[str, Any]:
+    def recommended(self) -> Result:
         """Return the result of `recommend`."""
         if self.unavailable is not None:
             return (
@@ -185,7 +186,7 @@ class CandidateComparison:
         }
         return {"recommendation": recommendation(choice, _why(choice), evidence)}
 
-    def _by_window(self) -> dict[str, Any]:
+    def _by_window(self) -> Result:
         """Decide between leaving it and a temperature by the complete window, if there are no rows for the others."""
         assert self.unavailable is not None and self.window_gain_if_sampled is not None
         gain, (reason, detail) = self.window_gain_if_sampled, self.unavailable
@@ -211,7 +212,7 @@ class CandidateComparison:
 
     def held_out_temperature(
         self, objective: str, *, bins: int = 15, min_count: float = 0.0
-    ) -> dict[str, Any]:
+    ) -> Result:
         """Return `heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece").
 
         By NLL it is the gain of the complete window's temperature, and `halves` has that of temperatures fitted to half of the rows. By other
@@ -230,7 +231,7 @@ class CandidateComparison:
 
     def _halves(
         self, objective: str, bins: int, min_count: float
-    ) -> tuple[dict[str, Any] | None, str | None]:
+    ) -> tuple[Result | None, str | None]:
         """Return the gain of temperatures fitted to one half of the rows on the other, or the reason why there is none."""
         if self.unavailable is not None:
             return None, self.unavailable[0]
@@ -268,7 +269,7 @@ class _Temperature:
         return FitResult(scaling_maps.named(np.stack([slopes, np.zeros(k)], axis=1)))
 
 
-def _no_update(reason: str, detail: str) -> dict[str, Any]:
+def _no_update(reason: str, detail: str) -> Result:
     action = "collect_more" if reason in MORE_LABELS else None
     evidence = {"rule": RULE, "cause": reason}
     return {"recommendation": recommendation(action, f"{detail[0].upper()}{detail[1:]}.", evidence)}
@@ -280,14 +281,14 @@ def _why(choice: str) -> str:
     return "The simplest candidate that no richer one beats on held-out labels."
 
 
-def _is_gain(held_out: dict[str, Any]) -> bool:
+def _is_gain(held_out: Extra) -> bool:
     """Return whether the interval of the gain is above 0."""
     return bool(held_out["gain"]["nll"]["interval"][0] > 0.0)
 
 
 def _gain(
     first: dict[str, Floats], then: dict[str, Floats], loss: str, rows: LabelledRows, view: View
-) -> dict[str, Any]:
+) -> Result:
     with np.errstate(invalid="ignore"):
         difference = first[loss] - then[loss]
     return mean_by_unit(difference, rows.weight, rows.unit, view.pane_query.ci)
@@ -307,10 +308,10 @@ def _shown(
     losses: dict[str, dict[str, Floats]],
     rows: LabelledRows,
     view: View,
-) -> dict[str, Any]:
+) -> Result:
     total = float(rows.weight.sum())
     means = {loss: float(values.sum()) / total for loss, values in mine.items()}
-    shown: dict[str, Any] = {k: v if np.isfinite(v) else None for k, v in means.items()}
+    shown: Row = {k: v if np.isfinite(v) else None for k, v in means.items()}
     if name != LEAVE:
         shown["gain"] = {loss: _gain(losses[LEAVE], mine, loss, rows, view) for loss in mine}
     return shown

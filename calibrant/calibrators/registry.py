@@ -11,7 +11,7 @@ from calibrant.calibrators.base import MapMethod
 
 
 @lru_cache(maxsize=1)
-def found() -> dict[str, MapMethod]:
+def map_methods() -> dict[str, MapMethod]:
     """Return every map of the folder by its slug, sorted by slug."""
     maps = {}
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):

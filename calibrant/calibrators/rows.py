@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from calibrant.accumulators.sample import Sample
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
+from calibrant.core.documents import Result
 from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.logits import relative_logits
 from calibrant.core.pane import Pane
@@ -149,7 +150,7 @@ def event_losses(correct: Floats, weight: Floats, probability: Floats) -> dict[s
     return {"nll": nll, "brier": correct * (1.0 - probability) ** 2 + incorrect * probability**2}
 
 
-def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[str, Any]:
+def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> Result:
     """Return a weighted mean over rows with Student's interval from the variation across units.
 
     Parameters
@@ -178,7 +179,7 @@ def mean_by_unit(values: Floats, weight: Floats, unit: Ints, ci: float) -> dict[
     return {"value": value, "interval": [value - reach, value + reach]}
 
 
-def about_sample(pane: Pane) -> dict[str, Any] | None:
+def about_sample(pane: Pane) -> Result | None:
     """Return the share of a pane's labelled predictions in the stored sample; None if none is stored.
 
     Returns

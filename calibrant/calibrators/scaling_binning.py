@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant.calibrators import platt
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
-from calibrant.calibrators.binned import bin_of, binned
+from calibrant.calibrators.map_bins import bin_cells, bin_of
 from calibrant.core.cells import Cells
 
 
@@ -33,7 +33,7 @@ def solve(cells: Cells, options: Options) -> FitResult:
         return curve
     if curve.parameters["slope"] < 0.0:
         return FitResult(None, "decreasing", curve.details)
-    grouped, edges = binned(cells, replace(options, binning="equal_mass"))
+    grouped, edges = bin_cells(cells, replace(options, binning="equal_mass"))
     scaled = platt.at(curve.parameters, cells.mean)
     bins = bin_of(edges, 0.5 * (cells.lower + cells.upper))
     mean = np.bincount(bins, cells.weight * scaled, len(grouped)) / grouped.weight

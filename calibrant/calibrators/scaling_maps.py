@@ -15,6 +15,7 @@ from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import CLIP
 from calibrant.calibrators.form import LinearForm, linear, probabilities_of
 from calibrant.calibrators.from_rows import clipped
+from calibrant.core.documents import Parameters
 
 
 def temperature_form(n_classes: int) -> LinearForm:
@@ -31,7 +32,7 @@ def intercept_form(n_classes: int) -> LinearForm:
     return LinearForm(True, place, fixed, np.zeros(n_classes), np.zeros(n_classes), n_gauge=1)
 
 
-def named(coefficients: Floats) -> dict[str, Any]:
+def named(coefficients: Floats) -> Parameters:
     """Return slopes and intercepts by name."""
     return {
         "slopes": coefficients[:, 0].tolist(),

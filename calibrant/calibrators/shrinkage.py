@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,8 @@ from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.scaling_maps import temperature_form
 from calibrant.calibrators.softmax import MAX_CURVED, SoftmaxFit, fit_softmax
-from calibrant.calibrators.softmax_objective import Points, SoftmaxObjective
+from calibrant.calibrators.softmax_objective import SoftmaxObjective, SoftmaxPoints
+from calibrant.core.documents import Parameters, Result
 
 UNITS_A_PARAMETER = 20
 MIN_CLASS_UNITS = 20
@@ -41,7 +41,7 @@ MAX_HESSIAN = 2.5e8
 
 Mask = NDArray[np.bool_]
 MakeForm = Callable[[Mask, float], LinearForm]
-NameParameters = Callable[[Floats], dict[str, Any]]
+NameParameters = Callable[[Floats], Parameters]
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def solve_shrunk(
         return FitResult(None, "too_many_classes", details)
     if not form.n_parameters or rows.n_units < details["n_units_needed"]:
         return FitResult(None, "few_rows", details)
-    rows = rows.take(np.arange(min(len(rows), most_rows(form, len(rows) / rows.n_units))))
-    points = Points(rows, clipped(rows.logits))
+    rows = rows.take(np.arange(min(len(rows), max_rows(form, len(rows) / rows.n_units))))
+    points = SoftmaxPoints(rows, clipped(rows.logits))
     beta = 1.0 / options.temperature if options.temperature else _common_beta(points, common)
     best = _best(points, make(own, beta), beta, options.regularisation)
     if best is None:
@@ -97,7 +97,7 @@ def solve_shrunk(
     return FitResult(named(coefficients), None, details, _warnings(best, own))
 
 
-def most_rows(form: LinearForm, rows_a_unit: float) -> int:
+def max_rows(form: LinearForm, rows_a_unit: float) -> int:
     """Return the number of rows to which a form is fitted at most. Rows are in the order of their hashes: a uniform part."""
     slopes = MAX_SLOPES // form.n_parameters
     k, features = form.place.shape
@@ -114,7 +114,7 @@ def units_of_classes(rows: LabelledRows) -> NDArray[np.int64]:
     return np.bincount(pairs % rows.n_classes, minlength=rows.n_classes).astype(np.int64)
 
 
-def _counted(rows: LabelledRows, form: LinearForm, own: Mask) -> dict[str, Any]:
+def _counted(rows: LabelledRows, form: LinearForm, own: Mask) -> Result:
     return {
         "n_parameters": form.n_parameters,
         "n_units_needed": UNITS_A_PARAMETER * max(form.n_parameters, 1),
@@ -124,11 +124,13 @@ def _counted(rows: LabelledRows, form: LinearForm, own: Mask) -> dict[str, Any]:
     }
 
 
-def _common_beta(points: Points, form: LinearForm) -> float:
+def _common_beta(points: SoftmaxPoints, form: LinearForm) -> float:
     return float(fit_softmax(objective_of(points, form)).parameters[0])
 
 
-def _best(points: Points, form: LinearForm, beta: float, strength: float) -> _Candidate | None:
+def _best(
+    points: SoftmaxPoints, form: LinearForm, beta: float, strength: float
+) -> _Candidate | None:
     """Return the candidate with the lowest loss left out; None if no fit converged."""
     candidates = [] if strength else [_alone(points, form, beta)]
     start = form.start
@@ -144,7 +146,7 @@ def _best(points: Points, form: LinearForm, beta: float, strength: float) -> _Ca
     return min(candidates, key=lambda one: float(one.left_out.sum()), default=None)
 
 
-def _alone(points: Points, form: LinearForm, beta: float) -> _Candidate:
+def _alone(points: SoftmaxPoints, form: LinearForm, beta: float) -> _Candidate:
     """Return T alone, in the coefficients of the form."""
     objective = objective_of(points, form)
     value, _ = objective.value_and_gradient(form.start)
@@ -167,7 +169,7 @@ def left_out_losses(objective: SoftmaxObjective, at: Floats) -> Floats:
     return np.asarray(by_unit + np.einsum("pu,pu->u", slopes, moved))
 
 
-def _left_out(points: Points, best: _Candidate, beta: float) -> dict[str, float]:
+def _left_out(points: SoftmaxPoints, best: _Candidate, beta: float) -> dict[str, float]:
     """Return the mean NLL left out, of the map and of T, and its gain over T with the standard error by unit."""
     common = left_out_losses(objective_of(points, temperature_form(points.k)), np.array([beta]))
     difference = common - best.left_out

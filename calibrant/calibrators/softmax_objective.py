@@ -28,7 +28,7 @@ MAX_HALVINGS = 20
 ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
 
 
-class Points:
+class SoftmaxPoints:
     """Rows as input of all forms: log-probabilities (n_classes, n), weights, and sums that no parameter changes.
 
     Parameters
@@ -72,7 +72,7 @@ class SoftmaxObjective:
     `DiagonalObjective` in `diagonal_objective` overrides methods for forms with `own`.
     """
 
-    def __init__(self, points: Points, form: LinearForm) -> None:
+    def __init__(self, points: SoftmaxPoints, form: LinearForm) -> None:
         self.points, self.form = points, form
         self._everything = np.vstack([points.x, np.ones(points.n)])
         self._observed = points.share @ self._everything.T

@@ -1,4 +1,4 @@
-"""A pane in which every independent unit has weight one, to fit temperatures and maps to units instead of predictions.
+"""Reweighted pane in which every independent unit has weight one, to fit temperatures and maps to units instead of predictions.
 
 The drift alarm counts units, so an update that corrects what it found must count them too. Sums of a pane are by prediction.
 Where each prediction is a unit of weight one, they are by unit as well. Otherwise the rows of the stored sample are

@@ -54,7 +54,7 @@ def doctor(
     data_dir: Annotated[
         Path, typer.Option(envvar="CALIBRANT_DATA_DIR", help="folder of the state")
     ] = Path("data"),
-    local: Annotated[bool, typer.Option("--local", help="do not ask a service")] = False,
+    local: Annotated[bool, typer.Option("--local", help="do not check a service")] = False,
 ) -> None:
     """Check versions, kernel, disk, memory, and the service with its store and clock. The exit code is 1 after an error."""
     checks = [*installation(), disk(data_dir), memory()]
@@ -124,7 +124,7 @@ def service_checks(url: str) -> Iterator[Check]:
     """Check a service: reachable, version, clock, store, and what waits for an operator."""
     if importlib.util.find_spec("httpx") is None:
         advice = "Install the extra `client`: pip install 'calibrant[client]'"
-        yield Check("service", WARNING, "not asked: httpx is not installed", advice)
+        yield Check("service", WARNING, "not checked: httpx is not installed", advice)
         return
     import httpx
 

@@ -12,6 +12,7 @@ import numpy as np
 from calibrant.calibrators.temperature.fit import fit_temperature_exact
 from calibrant.cli.input_files.scored_data import ScoredData
 from calibrant.core.batch import Batch
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.reliability_table import reliability
@@ -31,16 +32,16 @@ Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class EvaluationSettings:
     """How the data are evaluated.
 
     Attributes
     ----------
-    metrics : slugs with commas between, None for the default ones
+    metrics : slugs separated by commas, None for the default ones
     bins, raters, scope, ci : as in `calibrant.evaluate`
     tolerance : largest acceptable calibration error, None if none was set
     days : number of days that the data cover, None if not known
-    compat : "all", or names of other libraries with commas between, whose values are computed too; None for none
+    compat : "all", or names of other libraries separated by commas, whose values are computed too; None for none
     """
 
     metrics: str | None = None
@@ -58,7 +59,7 @@ class Settings:
 
 
 @dataclass
-class Evaluation:
+class FileEvaluation:
     """Results of `evaluated`.
 
     Attributes
@@ -72,14 +73,14 @@ class Evaluation:
     """
 
     data: ScoredData
-    settings: Settings
+    settings: EvaluationSettings
     report: Report
     reliability: ReliabilityTable
     temperature: Temperature
-    detectable: dict[str, dict[str, Any]]
+    detectable: dict[str, Result]
     subgroups: dict[str, Report] = field(default_factory=dict)
-    compared: dict[str, dict[str, Any]] | None = None
-    compat: dict[str, Any] | None = None
+    compared: dict[str, Result] | None = None
+    compat: Result | None = None
 
     @property
     def ratings_per_prediction(self) -> dict[str, int]:
@@ -97,8 +98,8 @@ class Evaluation:
 
 
 def evaluated(
-    data: ScoredData, settings: Settings, step: Step, other: ScoredData | None = None
-) -> Evaluation:
+    data: ScoredData, settings: EvaluationSettings, step: Step, other: ScoredData | None = None
+) -> FileEvaluation:
     """Evaluate predictions; `step` is called with the name of each step before it.
 
     Raises
@@ -114,7 +115,7 @@ def evaluated(
     table = ReliabilityTable(reliability(view))
     step("temperature")
     fitted = Temperature(fit_temperature_exact(data.batch, raters=settings.raters, ci=settings.ci))
-    found = Evaluation(data, settings, report, table, fitted, _detectable(view, settings))
+    found = FileEvaluation(data, settings, report, table, fitted, _detectable(view, settings))
     if data.slices is not None:
         for name in sorted({each for each in data.slices if each is not None}):
             step(f"subgroup {name}")
@@ -130,7 +131,7 @@ def evaluated(
     return found
 
 
-def _compat(batch: Batch, settings: Settings) -> dict[str, Any]:
+def _compat(batch: Batch, settings: EvaluationSettings) -> Result:
     view = _view(batch, METRICS, settings)
     names = (settings.compat or "").split(",")
     try:
@@ -146,13 +147,13 @@ def keys_of(metrics: str | None) -> list[str]:
     return [each.key for each in requested(DEFAULT_METRICS if metrics is None else metrics)]
 
 
-def n_steps(settings: Settings, data: ScoredData, compares: bool) -> int:
+def n_steps(settings: EvaluationSettings, data: ScoredData, compares: bool) -> int:
     """Return how often `evaluated` calls `step`."""
     subgroups = len({each for each in data.slices or () if each is not None})
     return len(keys_of(settings.metrics)) + 3 + subgroups + compares + (settings.compat is not None)
 
 
-def _view(batch: Batch, slugs: Iterable[str], settings: Settings) -> View:
+def _view(batch: Batch, slugs: Iterable[str], settings: EvaluationSettings) -> View:
     return View(
         filled(batch, accumulators_for(slugs) | accumulators_for(["ece"])), settings.query(), batch
     )
@@ -160,7 +161,7 @@ def _view(batch: Batch, slugs: Iterable[str], settings: Settings) -> View:
 
 def _report(view: View, slugs: list[str], step: Step) -> Report:
     """Compute one metric after the other."""
-    found: dict[str, Any] = {}
+    found: Result = {}
     about: Mapping[str, Any] = {}
     for slug in slugs:
         step(slug)
@@ -170,7 +171,7 @@ def _report(view: View, slugs: list[str], step: Step) -> Report:
     return Report(found, about)
 
 
-def _detectable(view: View, settings: Settings) -> dict[str, dict[str, Any]]:
+def _detectable(view: View, settings: EvaluationSettings) -> dict[str, Result]:
     found = {"now": detectable(view)}
     if settings.days is not None:
         for more in PERIODS:

@@ -32,7 +32,7 @@ def fill(
     labels: Annotated[str, typer.Option(help="column of the labels, or one per reader")] = "label",
     time: Annotated[Text, typer.Option(help="column of event times")] = None,
     every: Annotated[str, typer.Option(help="length of a pane: 15m, 1h, 1d")] = "1h",
-    slices: Annotated[Text, typer.Option(help="columns of slices, with commas between")] = None,
+    slices: Annotated[Text, typer.Option(help="columns of slices, separated by commas")] = None,
     unit: Annotated[Text, typer.Option(help="column of what is independent of the rest")] = None,
     logits: Annotated[bool, typer.Option("--logits", help="the scores are logits")] = False,
     classes: Annotated[Text, typer.Option(help="names of the classes: cat,dog")] = None,

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, of_model, registered, service
-from calibrant.cli.input_files.columns import Files, Roles
+from calibrant.cli.input_files.columns import ColumnRoles, Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.terminal import fail, output
@@ -61,7 +61,7 @@ def apply(
     try:
         fitted = CalibrationMap.from_dict(_read_json(map_file))
         table = read_table(file)
-        values, _, is_logits, why = Files(table, table, Roles(scores, logits=logits)).scores()
+        values, _, is_logits, why = Files(table, table, ColumnRoles(scores, logits=logits)).scores()
         found = fitted(probabilities(values, is_logits))
     except (InputFileError, CalibrationInputError, ValueError, KeyError) as error:
         fail(str(error))

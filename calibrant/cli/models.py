@@ -1,4 +1,4 @@
-"""`calibrant models` and `calibrant watch`: the models of a service, and how they are doing."""
+"""`calibrant models` and `calibrant watch`: the models of a service, and their status."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
-from calibrant.cli.input_files.columns import Roles
+from calibrant.cli.input_files.columns import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.progress import Progress
@@ -45,7 +45,7 @@ def push(
     salt: Salt = None,
 ) -> None:
     """Send predictions with their labels to a service. The same files sent again count once."""
-    roles = Roles(
+    roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
         None if classes is None else tuple(classes.split(",")),
     )  # fmt: skip

@@ -9,10 +9,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from calibrant.cli.evaluation import Evaluation, Settings, evaluated, n_steps
+from calibrant.cli.evaluation import EvaluationSettings, FileEvaluation, evaluated, n_steps
 from calibrant.cli.imaging import run
 from calibrant.cli.imaging.evaluation import ImageSettings
-from calibrant.cli.input_files.columns import Roles
+from calibrant.cli.input_files.columns import ColumnRoles
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.scored_data import ScoredData, read_scored
 from calibrant.cli.progress import Progress
@@ -71,7 +71,7 @@ def score(
     metrics: Annotated[
         Text,
         typer.Option(
-            help="slugs with commas between: ece,brier,lp_ece(order=3). Default: 12 metrics"
+            help="slugs separated by commas: ece,brier,lp_ece(order=3). Default: 12 metrics"
         ),
     ] = None,
     policy: Annotated[
@@ -107,7 +107,7 @@ def score(
     compat: Annotated[
         Text,
         typer.Option(
-            help=f"also compute as other libraries do: all, or names with commas between: {', '.join(PEERS)}"
+            help=f"also compute as other libraries do: all, or names separated by commas: {', '.join(PEERS)}"
         ),
     ] = None,
     title: Annotated[Text, typer.Option(help="title of the report")] = None,
@@ -143,11 +143,11 @@ def score(
         fail(f"Received --policy {policy!r}; expected one of {', '.join(POLICIES)}.", 2)
     if roi not in (None, "auto"):
         fail(f"Received --roi {roi!r}; expected auto. Files of regions go into the column roi.", 2)
-    roles = Roles(
+    roles = ColumnRoles(
         scores, label, raters, unit, case, id_, weight, slice_, logits,
         None if classes is None else tuple(classes.split(",")),
     )  # fmt: skip
-    settings = Settings(metrics, bins, policy, scope, ci, tolerance, days, compat)
+    settings = EvaluationSettings(metrics, bins, policy, scope, ci, tolerance, days, compat)
     try:
         reject_output(output_file)
         if manifest is not None and compat is not None:
@@ -170,8 +170,8 @@ def _evaluated(
     file: Path,
     labels: Path | None,
     compare: Path | None,
-    roles: Roles,
-    settings: Settings,
+    roles: ColumnRoles,
+    settings: EvaluationSettings,
     title: str | None,
     pseudonyms: Pseudonyms | None,
 ) -> ReportContents:
@@ -184,7 +184,7 @@ def _evaluated(
             other = read_scored(compare, labels or file, roles, True, pseudonyms)
             _reject_other_rows(data, other)
         progress.begin("evaluating", n_steps(settings, data, other is not None))
-        found: Evaluation = evaluated(data, settings, progress.step, other)
+        found: FileEvaluation = evaluated(data, settings, progress.step, other)
     return contents_of(found, title or f"Calibration of {data.files[0][0].stem}", other)
 
 
@@ -239,4 +239,5 @@ def numbers(contents: ReportContents) -> dict[str, object]:
         "compat": contents.compat,
         "left_out": [vars(each) for each in contents.left_out],
         "versions": dict(contents.versions),
+        "image_digests": {case: dict(each) for case, each in contents.image_digests.items()},
     }

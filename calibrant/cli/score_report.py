@@ -5,21 +5,25 @@ from __future__ import annotations
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 
-from calibrant.cli.evaluation import Evaluation
+from calibrant.cli.evaluation import FileEvaluation
 from calibrant.cli.input_files.scored_data import ScoredData
+from calibrant.core.documents import Result
 from calibrant.kernel import status
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
 from calibrant.quality_report.numbers import plain_number
 
+SUMS = {"kernel": "the compiled kernel of calibrant", "numpy": "NumPy, without the compiled kernel"}
 
-def contents_of(found: Evaluation, title: str, other: ScoredData | None = None) -> ReportContents:
+
+def contents_of(
+    found: FileEvaluation, title: str, other: ScoredData | None = None
+) -> ReportContents:
     """Return the contents of the report of an evaluation."""
     batch = found.data.batch
-    metrics: dict[str, Any] = found.report.to_dict()
+    metrics: Result = found.report.to_dict()
     return ReportContents(
         title=title,
         metrics=metrics,
@@ -43,8 +47,8 @@ def contents_of(found: Evaluation, title: str, other: ScoredData | None = None) 
     )
 
 
-def peers_table(compat: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
-    """Return the values of other libraries beside ours, as a table of texts."""
+def peers_table(compat: Result) -> tuple[str, list[str], list[list[str]]]:
+    """Return the values of other libraries compared with ours, as a table of texts."""
     rows = [
         [
             f"{peer} {library['version']}",
@@ -71,7 +75,7 @@ def subject(data: ScoredData) -> list[tuple[str, str]]:
     return rows
 
 
-def left_out(found: Evaluation) -> list[LeftOut]:
+def left_out(found: FileEvaluation) -> list[LeftOut]:
     """Return the rows that are not in the results."""
     batch = found.data.batch
     unlabelled = int(np.sum(batch.row_total == 0))
@@ -92,7 +96,7 @@ def software() -> list[tuple[str, str]]:
         ("calibrant", version("calibrant")),
         ("numpy, scipy", f"{version('numpy')}, {version('scipy')}"),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        ("Panes filled by", str(status().filled_by)),
+        ("Sums computed by", SUMS.get(status().filled_by, status().filled_by)),
     ]
 
 

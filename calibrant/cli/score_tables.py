@@ -14,6 +14,7 @@ from calibrant.quality_report import ReportContents
 from calibrant.quality_report.numbers import counted, interval_text, percent, plain_number
 from calibrant.quality_report.verdicts import (
     WORDS,
+    brier_note,
     detectable_text,
     main_verdict,
     reason_text,
@@ -33,6 +34,8 @@ def show(contents: ReportContents, console: Console) -> None:
     for each in contents.left_out:
         console.print(Text(f"Left out: {each.n:,} {each.what}: {each.why}"))
     console.print(_metrics(contents))
+    if (note := brier_note(contents)) is not None:
+        console.print(Text(note))
     verdict = main_verdict(contents)
     console.print(Text(verdict.headline, style=f"bold {COLOURS[verdict.state]}"))
     for sentence in verdict.sentences:
@@ -73,7 +76,9 @@ def _metrics(contents: ReportContents) -> Table:
     table.add_column("Metric")
     table.add_column("Value", justify="right")
     table.add_column(f"{percent(contents.ci)} interval")
-    table.add_column("Calibrated model:\nmean and 95 % limit")
+    has_null = any(each.get("null_mean") is not None for each in contents.estimates.values())
+    if has_null:
+        table.add_column("Calibrated model:\nmean and 95 % limit")
     if contents.tolerance is not None:
         table.add_column(f"Tolerance {contents.tolerance:g}")
     for key, each in contents.estimates.items():
@@ -81,8 +86,9 @@ def _metrics(contents: ReportContents) -> Table:
             Text(title_of(key)),
             plain_number(each.get("value")),
             _interval(each),
-            _null(each),
         ]
+        if has_null:
+            cells.append(_null(each))
         if contents.tolerance is not None:
             cells.append(_verdict(key, each, contents.tolerance))
         table.add_row(*cells)
@@ -130,17 +136,26 @@ def _subgroups(contents: ReportContents) -> Table:
     table = Table(
         box=None, pad_edge=False, header_style="bold", title="Subgroups", title_justify="left"
     )
-    for name in ("Subgroup", "Labelled", "ECE", "Interval", "Calibrated model", "Verdict"):
+    errors = [group.metrics["metrics"]["ece"] for group in contents.subgroups]
+    has_null = any(each.get("null_mean") is not None for each in errors)
+    names = ["Subgroup", "Labelled", "ECE", "Interval"]
+    names += ["Calibrated model"] if has_null else []
+    names += [] if contents.tolerance is None else ["Verdict"]
+    for name in names:
         table.add_column(name, justify="right" if name in ("Labelled", "ECE") else "left")
-    for group in contents.subgroups:
-        each = group.metrics["metrics"]["ece"]
-        verdict = (
-            Text("") if contents.tolerance is None else _verdict("ece", each, contents.tolerance)
-        )
+    for group, each in zip(contents.subgroups, errors, strict=True):
         n = f"{group.metrics['n_labelled']:,}"
-        table.add_row(
-            Text(group.name), n, plain_number(each["value"]), _interval(each), _null(each), verdict
-        )
+        cells: list[Text | str] = [
+            Text(group.name),
+            n,
+            plain_number(each["value"]),
+            _interval(each),
+        ]
+        if has_null:
+            cells.append(_null(each))
+        if contents.tolerance is not None:
+            cells.append(_verdict("ece", each, contents.tolerance))
+        table.add_row(*cells)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -54,11 +55,25 @@ def export(
         if b'"type":"end"' not in last.rstrip().rpartition(b"\n")[2]:
             fail("The export ended early: its last line is missing. Run the command again.")
         os.replace(draft, file)
+        n_reports = _archived_reports(last)
     except httpx.TransportError as error:
         fail(f"The service did not respond: {error}")
     finally:
         draft.unlink(missing_ok=True)
     output().print(f"Wrote {file} ({file.stat().st_size:,} bytes)", markup=False, highlight=False)
+    if n_reports:
+        reports = (
+            f"GET /v1/models/{model}/reports lists them; download them before you delete the model"
+        )
+        output().print(
+            f"Left out: {n_reports} archived reports. {reports}", markup=False, highlight=False
+        )
+
+
+def _archived_reports(last: bytes) -> int:
+    """Return the number of archived reports that the last line says are left out; services of earlier versions do not say it."""
+    left_out = json.loads(last.rstrip().rpartition(b"\n")[2]).get("left_out", {})
+    return int(left_out.get("reports", 0))
 
 
 def import_(

@@ -37,7 +37,7 @@ def validate(
     url: Annotated[
         Text_,
         typer.Option(
-            envvar="CALIBRANT_URL", help="also check this service, with a throw-away model"
+            envvar="CALIBRANT_URL", help="also check this service, with a temporary model"
         ),
     ] = None,
     key: Key = None,

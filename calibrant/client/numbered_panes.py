@@ -1,6 +1,7 @@
 """Panes of a table in numbered groups, each one request: a job that is repeated counts each of them once.
 
 The number of a pane is its offset in its source. A group that the service has accepted is a duplicate when it is sent again.
+A task of a bulk job is one group, without offsets: its number is its own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from calibrant.client.errors import ServiceError
 from calibrant.client.operations import Operation, batch, time_text
@@ -37,11 +39,18 @@ class PaneGroup:
 
     def request(self, model: str, source: str, wait: float) -> Operation[Receipt]:
         """Return the request that sends the group."""
+        return self._request(model, {"source": source, "offsets": [self.first, self.end]}, wait)
+
+    def request_of_task(self, model: str, job: str, task: int, wait: float) -> Operation[Receipt]:
+        """Return the request that sends the group as a task of a bulk job."""
+        return self._request(model, {"job": job, "task": task}, wait)
+
+    def _request(self, model: str, origin: Mapping[str, object], wait: float) -> Operation[Receipt]:
         updates = [
             {"kind": "pane", "packed": base64.b64encode(packed).decode(), **_place(key)}
             for key, packed in self.panes
         ]
-        body = {"source": source, "offsets": [self.first, self.end], "histograms": updates}
+        body = {**origin, "histograms": updates}
         return batch(model, "histograms", json.dumps(body).encode(), False, wait)
 
     def rest(self, error: ServiceError) -> PaneGroup:
@@ -67,6 +76,24 @@ def groups(panes: KeyedPanes) -> Iterator[PaneGroup]:
         n_bytes, n_panes = n_bytes + len(packed), n_panes + touched
     if group:
         yield PaneGroup(first, tuple(group))
+
+
+def task_request(
+    model: str, panes: KeyedPanes, job: str, task: int, wait: float
+) -> Operation[Receipt]:
+    """Return the one request that sends the panes of a task.
+
+    Raises
+    ------
+    CalibrationInputError
+        There are no panes, or more than one request can hold: the service could accept a part of the task only.
+    """
+    found = list(islice(groups(panes), 2))
+    if len(found) != 1:
+        what = "no panes" if not found else f"more panes than {MAX_PANES}, or {MAX_BYTES} bytes"
+        detail = f"Received {what} for one task; expected those of one request. Make smaller tasks."
+        raise CalibrationInputError.at("/histograms", "one_request", detail)
+    return found[0].request_of_task(model, job, task, wait)
 
 
 def _slices(key: Key) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Rows that wait to be sent: a queue of bounded bytes, and the count of what became of every row.
+"""Queue of rows that wait to be sent, bounded in bytes, with counts of the outcomes of all rows.
 
 The lock is held to move references and to add numbers, never while something is encoded, written or sent.
 """
@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from calibrant.client.rows import Piece
+from calibrant.client.rows import RowPiece
 
 # What encoding a batch, or filling a pane with it, takes, as a multiple of the batch in memory, for the least favourable columns.
 ENCODING = 16
@@ -79,14 +79,14 @@ class Outbox:
     def renew(self) -> None:
         """Forget everything, as a child process does with what its parent sends."""
         self._changed = threading.Condition(threading.Lock())
-        self._waiting: deque[tuple[float, int, Piece]] = deque()
+        self._waiting: deque[tuple[float, int, RowPiece]] = deque()
         self._rows = self._bytes = self._taken_rows = self._taken_bytes = 0
         self._logged = self._acknowledged = self._rejected = 0
         self._dropped: Counter[str] = Counter()
         self._last_error: str | None = None
         self._urgent = self.is_closed = False
 
-    def offer(self, offered: Sequence[Piece]) -> int:
+    def offer(self, offered: Sequence[RowPiece]) -> int:
         """Queue the pieces for which there is room; drop and count the rest. Return the number of queued rows."""
         sizes = [each.n_bytes for each in offered]
         now, queued = time.monotonic(), 0
@@ -110,7 +110,7 @@ class Outbox:
             self._rejected += n
             self._last_error = error
 
-    def take(self) -> list[Piece]:
+    def take(self) -> list[RowPiece]:
         """Wait for a batch: pieces of one form. An empty list means that the outbox is closed."""
         with self._changed:
             while not self._is_ready():
@@ -119,7 +119,7 @@ class Outbox:
                 self._changed.wait(self._wait_s())
             return self._next()
 
-    def settle(
+    def record_outcome(
         self,
         n: int,
         *,
@@ -206,8 +206,8 @@ class Outbox:
             return None
         return max(0.0, self._waiting[0][0] + self.linger_s - time.monotonic())
 
-    def _next(self) -> list[Piece]:
-        taken: list[Piece] = []
+    def _next(self) -> list[RowPiece]:
+        taken: list[RowPiece] = []
         n_rows = n_bytes = 0
         form = self._waiting[0][2].form
         while self._waiting:

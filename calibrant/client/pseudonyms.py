@@ -1,7 +1,7 @@
 """Salted pseudonyms: names of patients, cases and files are replaced before they leave the process.
 
 A pseudonym is the HMAC-SHA256 of the name with a secret salt, cut to 16 bytes. The same salt gives the same pseudonym, so labels find their
-predictions by id, and a patient is one unit, wherever they are sent from. Without the salt nobody can test a guessed name. The salt is never
+predictions by id, and a patient is one unit, wherever they are sent from. Without the salt no one can test a guessed name. The salt is never
 sent. Two of a billion names share a pseudonym with a chance below 1e-20.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant.client.rows import Piece
+from calibrant.client.rows import RowPiece
 
 if TYPE_CHECKING:
     from calibrant.client.sender import Fetch, Packer, Shipment
@@ -132,11 +132,11 @@ class PseudonymPacker:
         self._packer, self._pseudonyms = packer, pseudonyms
         self.splits = packer.splits
 
-    def shipments(self, pieces: Sequence[Piece], fetch: Fetch) -> Iterator[Shipment]:
+    def shipments(self, pieces: Sequence[RowPiece], fetch: Fetch) -> Iterator[Shipment]:
         """Yield the requests of the pieces with pseudonyms."""
         return self._packer.shipments([self._piece(each) for each in pieces], fetch)
 
-    def _piece(self, piece: Piece) -> Piece:
+    def _piece(self, piece: RowPiece) -> RowPiece:
         named = {
             name: content.tolist() if isinstance(content, np.ndarray) else json.loads(content)
             for name, content in piece.columns.items()

@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrant.client.errors import ServiceError
 from calibrant.client.operations import Operation, batch, new_batch_id, settings
-from calibrant.client.rows import Piece, nested, stamp
+from calibrant.client.rows import RowPiece, nested, stamp
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
@@ -40,7 +40,7 @@ class PanePacker:
     def __init__(self, model: str) -> None:
         self._model = model
 
-    def shipments(self, pieces: Sequence[Piece], fetch: Fetch) -> Iterator[Shipment]:
+    def shipments(self, pieces: Sequence[RowPiece], fetch: Fetch) -> Iterator[Shipment]:
         """Yield a request per pane; rows without a label are rejected, as no label can join a pane."""
         waiting = list(pieces)
         while waiting:
@@ -59,7 +59,7 @@ class PanePacker:
             return None
         return found
 
-    def _panes(self, pieces: list[Piece], model: dict[str, Any] | None) -> Iterator[Shipment]:
+    def _panes(self, pieces: list[RowPiece], model: dict[str, Any] | None) -> Iterator[Shipment]:
         from calibrant.client.sender import Shipment
 
         n = sum(each.n for each in pieces)
@@ -100,7 +100,7 @@ class PanePacker:
         return batch(self._model, "histograms", json.dumps(body).encode())
 
 
-def _batch(pieces: list[Piece], model: dict[str, Any] | None) -> Batch:
+def _batch(pieces: list[RowPiece], model: dict[str, Any] | None) -> Batch:
     """Return the valid rows with a label."""
     names = pieces[0].columns
     columns: dict[str, Any] = {

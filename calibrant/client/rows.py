@@ -30,7 +30,7 @@ Content = np.ndarray[Any, np.dtype[Any]] | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowPiece:
     """Rows of one call of `log`.
 
     Attributes
@@ -60,19 +60,19 @@ class Piece:
         assert isinstance(scores, np.ndarray)
         return (scores.shape[1:], self.stamped_at is None, *sorted(self.columns))
 
-    def split(self) -> tuple[Piece, Piece]:
+    def split(self) -> tuple[RowPiece, RowPiece]:
         """Return both halves of the rows."""
         middle = self.n // 2
         return self._part(0, middle), self._part(middle, self.n)
 
-    def _part(self, start: int, end: int) -> Piece:
+    def _part(self, start: int, end: int) -> RowPiece:
         columns = {
             name: column[start:end].copy()
             if isinstance(column, np.ndarray)
             else json.dumps(json.loads(column)[start:end]).encode()
             for name, column in self.columns.items()
         }
-        return Piece(end - start, columns, self.stamped_at)
+        return RowPiece(end - start, columns, self.stamped_at)
 
 
 def pieces(
@@ -80,7 +80,7 @@ def pieces(
     n_rows: int | None = None,
     n_bytes: int | None = None,
     stamped_at: float | None = None,
-) -> list[Piece]:
+) -> list[RowPiece]:
     """Copy the columns of a call as pieces; none for no rows.
 
     Parameters
@@ -112,7 +112,7 @@ def pieces(
         size = min(size, max(1, n_bytes // max(1, scores[0].nbytes)))
     at = None if "event_times" in columns else stamped_at
     return [
-        Piece(
+        RowPiece(
             min(size, n - start),
             {
                 name: _content(name, column[start : start + size])
@@ -132,7 +132,7 @@ def n_rows_of(given: Mapping[str, Any]) -> int:
     return 1
 
 
-def body_of(batch: Sequence[Piece], batch_id: str) -> bytes:
+def body_of(batch: Sequence[RowPiece], batch_id: str) -> bytes:
     """Return pieces of one form as the JSON body of a batch."""
     named: dict[str, bytes] = {
         name: b",".join(_text(each.columns[name])[1:-1] for each in batch)
@@ -260,7 +260,7 @@ def nested(columns: dict[str, Any]) -> dict[str, Any]:
     return found | ({"slices": slices} if slices else {})
 
 
-def halves(batch: Sequence[Piece]) -> Iterator[list[Piece]]:
+def halves(batch: Sequence[RowPiece]) -> Iterator[list[RowPiece]]:
     """Yield both halves of a batch: of its pieces, or of the rows of its only piece."""
     if len(batch) > 1:
         yield list(batch[: len(batch) // 2])

@@ -20,7 +20,7 @@ from calibrant.client.extra import imported
 from calibrant.client.operations import Operation, batch, new_batch_id
 from calibrant.client.outbox import Outbox
 from calibrant.client.results import Receipt
-from calibrant.client.rows import Piece, body_of, halves
+from calibrant.client.rows import RowPiece, body_of, halves
 
 logger = logging.getLogger("calibrant.client")
 REPORT_EVERY_S = 60.0
@@ -49,7 +49,7 @@ class Packer(Protocol):
     # Whether pieces that were rejected may be sent in smaller batches.
     splits: bool
 
-    def shipments(self, pieces: Sequence[Piece], fetch: Fetch) -> Iterator[Shipment]:
+    def shipments(self, pieces: Sequence[RowPiece], fetch: Fetch) -> Iterator[Shipment]:
         """Yield the requests; together they have every row once."""
 
 
@@ -61,7 +61,7 @@ class RowPacker:
     def __init__(self, model: str) -> None:
         self._model = model
 
-    def shipments(self, pieces: Sequence[Piece], fetch: Fetch) -> Iterator[Shipment]:
+    def shipments(self, pieces: Sequence[RowPiece], fetch: Fetch) -> Iterator[Shipment]:
         """Yield one batch."""
         body = body_of(pieces, new_batch_id())
         n = sum(each.n for each in pieces)
@@ -148,7 +148,7 @@ class Sender:
             self.outbox.abandon()
             transport.close()
 
-    def _deliver(self, transport: Any, pieces: Sequence[Piece]) -> None:
+    def _deliver(self, transport: Any, pieces: Sequence[RowPiece]) -> None:
         """Send pieces; where the service rejects them together, send their halves: an invalid call costs no other its rows."""
 
         def fetch(operation: Operation[Any]) -> Any:
@@ -159,19 +159,19 @@ class Sender:
             for shipment in self._packer.shipments(pieces, fetch):
                 n_left -= shipment.n
                 if shipment.operation is None:
-                    self._settle(shipment.n, rejected=shipment.n, error=shipment.error)
+                    self._record_outcome(shipment.n, rejected=shipment.n, error=shipment.error)
                 elif self._ship(transport, shipment.operation, shipment.n, pieces):
                     for half in halves(pieces):
                         self._deliver(transport, half)
         except ClientError as error:
             # What the packer had to fetch could not be fetched; nothing of the rest was sent.
             if Patience().retries(error) is False:
-                self._settle(n_left, rejected=n_left, error=str(error))
+                self._record_outcome(n_left, rejected=n_left, error=str(error))
             else:
-                self._settle(n_left, dropped="expired", error=str(error))
+                self._record_outcome(n_left, dropped="expired", error=str(error))
 
     def _ship(
-        self, transport: Any, operation: Operation[Receipt], n: int, pieces: Sequence[Piece]
+        self, transport: Any, operation: Operation[Receipt], n: int, pieces: Sequence[RowPiece]
     ) -> bool:
         """Send a request and count the outcome. Return True, counting nothing, if its pieces should be split."""
         patience = Patience()
@@ -179,19 +179,19 @@ class Sender:
             receipt: Receipt = self._persist(transport, operation, patience)
         except ClientError as error:
             if patience.may_have_arrived:
-                self._settle(n, dropped="unconfirmed", error=str(error))
+                self._record_outcome(n, dropped="unconfirmed", error=str(error))
             elif patience.retries(error) is not False:
-                self._settle(n, dropped="expired", error=str(error))
+                self._record_outcome(n, dropped="expired", error=str(error))
             elif self._packer.splits and _is_divisible(error, pieces):
                 return True
             else:
-                self._settle(n, rejected=n, error=str(error))
+                self._record_outcome(n, rejected=n, error=str(error))
             return False
         values = receipt.to_dict()
         rejected = min(int(values["rejected"]), n)
         first = values["errors"][0] if values["errors"] else {}
         error_text = f"{first.get('pointer')}: {first.get('detail')}" if rejected else None
-        self._settle(n, acknowledged=n - rejected, rejected=rejected, error=error_text)
+        self._record_outcome(n, acknowledged=n - rejected, rejected=rejected, error=error_text)
         return False
 
     def _persist(self, transport: Any, operation: Operation[Any], patience: Patience) -> Any:
@@ -202,8 +202,8 @@ class Sender:
 
         return self._retried(once, patience, self._retry_for_s)
 
-    def _settle(self, n: int, error: str | None = None, **outcome: Any) -> None:
-        if not self.outbox.settle(n, error=error, **outcome):
+    def _record_outcome(self, n: int, error: str | None = None, **outcome: Any) -> None:
+        if not self.outbox.record_outcome(n, error=error, **outcome):
             raise Abandoned
 
     def _report(self, at_once: bool = False) -> None:
@@ -243,7 +243,7 @@ class Patience:
         return wait
 
 
-def _is_divisible(error: ClientError, pieces: Sequence[Piece]) -> bool:
+def _is_divisible(error: ClientError, pieces: Sequence[RowPiece]) -> bool:
     """Return whether parts of pieces that were rejected might be accepted: other calls, or fewer rows."""
     if not isinstance(error, ServiceError) or error.status not in REJECTS_CONTENT:
         return False

@@ -47,14 +47,14 @@ class Graph:
         above = self.node("Max", values, self.constant(low))
         return self.node("Min", above, self.constant(high))
 
-    def beside(self, *columns: str) -> str:
+    def concatenated(self, *columns: str) -> str:
         """Return columns as one matrix."""
         return self.node("Concat", *columns, axis=1)
 
     def logistic(self, odds: str) -> str:
         """Return 1 / (1 + exp(-odds)) of a column."""
         zero = self.node("Sub", odds, odds)
-        return self.column(self.node("Softmax", self.beside(zero, odds), axis=1), 1)
+        return self.column(self.node("Softmax", self.concatenated(zero, odds), axis=1), 1)
 
 
 def class_index(values: Mapping[str, Any]) -> int:
@@ -66,7 +66,7 @@ def both_columns(graph: Graph, scores: str, is_logits: bool) -> str:
     """Return scores of both classes from those of class 1."""
     zero = graph.node("Sub", scores, scores)
     other = zero if is_logits else graph.node("Sub", graph.constant([[1.0]]), scores)
-    return graph.beside(other, scores)
+    return graph.concatenated(other, scores)
 
 
 def mapped(graph: Graph, values: dict[str, Any], scores: str, is_logits: bool) -> str:

@@ -5,7 +5,9 @@ Drift, temperature and calibration maps use these words, so that a client reads 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
+
+from calibrant.core.documents import Extra
 
 ACTIONS = ("none", "temperature", "intercept", "slope_intercept", "flexible", "collect_more")
 
@@ -15,7 +17,24 @@ _MULTICLASS = {"temperature": "temperature", "intercept": "vector", "slope_inter
 FLEXIBLE = "isotonic"
 
 
-def recommendation(action: str | None, reason: str, evidence: dict[str, Any]) -> dict[str, Any]:
+class ActionRequest(TypedDict):
+    """Request that carries out an action; the body is None if it needs data that only the caller has."""
+
+    method: str
+    path: str
+    body: Extra | None
+
+
+class Advice(TypedDict):
+    """Recommendation as every report shows it; see `recommendation`."""
+
+    action: str | None
+    reason: str
+    evidence: Extra
+    next: NotRequired[ActionRequest | None]
+
+
+def recommendation(action: str | None, reason: str, evidence: Extra) -> Advice:
     """Return a recommendation as every report shows it.
 
     Parameters
@@ -54,7 +73,7 @@ def map_method(action: str, is_binary: bool) -> str | None:
 
 def next_request(
     action: str | None, model: str, is_binary: bool, window: Any = None, **view: Any
-) -> dict[str, Any] | None:
+) -> ActionRequest | None:
     """Return the request that carries out an action on a model of the service.
 
     Parameters
@@ -67,8 +86,7 @@ def next_request(
 
     Returns
     -------
-    dict with `method`, `path` and `body`; None if there is nothing to do. The body is None if it needs
-    data that only the caller has.
+    ActionRequest, or None if there is nothing to do
     """
     path = f"/v1/models/{model}"
     if action == "collect_more":

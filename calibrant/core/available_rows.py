@@ -116,7 +116,7 @@ def available_batch(view: View, most: int) -> tuple[Batch, str]:
     return batch.take(_each(batch, counts, keep, most)), source
 
 
-def most_paired(n_classes: int) -> int:
+def max_paired(n_classes: int) -> int:
     """Return the number of rows that can be compared pairwise, and with drawn labels, in a fraction of a second."""
     return min(MAX_PAIRED, math.isqrt(_MAX_NUMBERS // n_classes))
 

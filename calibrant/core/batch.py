@@ -20,7 +20,7 @@ from calibrant.core.errors import Violation
 from calibrant.core.hashing import U64, hash_names, hash_rows, mix, uniform
 from calibrant.core.packing import PackingError
 from calibrant.core.summing import over_classes
-from calibrant.input.columns import Columns
+from calibrant.input.columns import InputColumns
 from calibrant.input.value_checks import MAX_STORED, ViolationCollector
 
 TASKS = ("binary", "multiclass", "segmentation")
@@ -211,7 +211,7 @@ class Batch:
             A rule about the complete batch is broken, or any row's and not `partial`.
         """
         violations = ViolationCollector()
-        taken = Columns(columns, violations).read(task, n_classes, class_names)
+        taken = InputColumns(columns, violations).read(task, n_classes, class_names)
         complete = cls(
             task=taken.task,
             scores=taken.scores,
@@ -251,6 +251,14 @@ class Batch:
         for name in _HASHES & self.__dict__.keys():
             taken.__dict__[name] = self.__dict__[name][index]
         return taken
+
+    def share_hashes(self, parts: Sequence[Batch]) -> None:
+        """Give the batches of which this one is the concatenation the prediction hashes that are known here."""
+        if "prediction_hash" not in self.__dict__:
+            return
+        ends = np.cumsum([part.n for part in parts])
+        for part, hashes in zip(parts, np.split(self.prediction_hash, ends[:-1]), strict=True):
+            part.__dict__["prediction_hash"] = hashes
 
     @classmethod
     def concatenate(cls, batches: Sequence[Batch]) -> Batch:

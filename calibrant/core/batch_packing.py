@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Columns, Header
 from calibrant.core.packing import PackingError, pack, unpack
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def pack_batch(batch: Batch) -> bytes:
         arrays["weights"] = batch.weights
     if batch.event_times is not None:
         arrays["event_times"] = batch.event_times
-    about: dict[str, Any] = {"task": batch.task, "is_logits": batch.is_logits}
+    about: Header = {"task": batch.task, "is_logits": batch.is_logits}
     for name in TEXTS:
         if getattr(batch, name) is not None:
             arrays[name] = _as_bytes(getattr(batch, name))
@@ -39,7 +40,7 @@ def pack_batch(batch: Batch) -> bytes:
     return pack(arrays, about)
 
 
-def unpack_fields(data: bytes) -> tuple[tuple[Ints, Ints, Ints], dict[str, Any]]:
+def unpack_fields(data: bytes) -> tuple[tuple[Ints, Ints, Ints], Columns]:
     """Return the ratings of a packed batch (rows, classes, counts), and its other attributes by name.
 
     Raises

@@ -106,14 +106,29 @@ class Cells:
         return self.grouped(group, int(group.max()) + 1) if len(group) else self
 
     @property
+    def divisible(self) -> NDArray[np.bool_]:
+        """Cells whose predictions may have different scores: several predictions, and more than one possible score; (n_cells,)."""
+        return np.asarray((self.upper > self.lower) & (self.predictions > 1))
+
+    @property
     def largest_shift(self) -> tuple[Floats, Floats]:
         """Largest change by a part of a cell of a sum of correct minus scores: up (its correct) and down (its incorrect).
 
         Zero for cells that cannot be divided: those with a single score or prediction.
         """
-        divisible = (self.upper > self.lower) & (self.predictions > 1)
-        up = np.where(divisible, self.correct * (1.0 - self.lower), 0.0)
-        return up, np.where(divisible, (self.weight - self.correct) * self.upper, 0.0)
+        up = np.where(self.divisible, self.correct * (1.0 - self.lower), 0.0)
+        return up, np.where(self.divisible, (self.weight - self.correct) * self.upper, 0.0)
+
+    @property
+    def label_variance(self) -> Floats:
+        """Variance of `correct` if ratings are drawn at the cell's own rate; ratings of a unit are fully dependent, as in `null_variance`."""
+        chance, own = self.mean * (1.0 - self.mean), self.rate * (1.0 - self.rate)
+        return np.divide(
+            np.maximum(self.null_variance * own, 0.0),
+            chance,
+            out=np.zeros(len(self)),
+            where=(chance > 0) & (own > 0),
+        )
 
     @property
     def largest_covariance(self) -> Floats:
@@ -162,7 +177,7 @@ def cuts_inside(cells: Cells, n_bins: int) -> Ints:
     after = np.cumsum(cells.weight) * n_bins / cells.weight.sum()
     before = np.concatenate([[0.0], after[:-1]])
     cuts = np.maximum(np.ceil(after * (1 - 1e-12)) - 1 - np.floor(before * (1 + 1e-12)), 0)
-    return np.asarray(cuts * ((cells.upper > cells.lower) & (cells.predictions > 1)), np.int64)
+    return np.asarray(cuts * cells.divisible, np.int64)
 
 
 def rank_groups(n: int, n_bins: int) -> Ints:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Columns
 from calibrant.core.histogram_fields import KINDS, Floats, HistogramFields
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack, unpack
@@ -144,7 +145,7 @@ class Histogram:
         arrays, about = unpack(data)
         try:
             stored = {key: value for key, value in about.items() if key != "slice"}
-            values: dict[str, Any] = arrays | {PACKED[key]: stored[key] for key in stored}
+            values: Columns = arrays | {PACKED[key]: stored[key] for key in stored}
             values["slice"] = tuple((str(key), str(value)) for key, value in about["slice"])
             histogram = cls(**values)
             lengths = {len(column) for column in arrays.values()}

@@ -12,7 +12,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.spec import PaneSpec
 from calibrant.input.name_columns import INVALID_NAME, NAME
-from calibrant.input.timestamps import instant, rejection
+from calibrant.input.timestamps import rejection, timestamp_us
 
 KINDS = ("top_label", "class", "positive", "uncertainty")
 FIELDS = frozenset(
@@ -214,7 +214,7 @@ class HistogramFields:
         value = self.fields.get("event_time")
         if value is None:
             return None
-        micros = instant(value)
+        micros = timestamp_us(value)
         if micros is None:
             self._reject("event_time", *rejection(value))
         return micros

@@ -19,6 +19,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Header
+
 MAGIC = b"CALB"
 FORMAT = 1
 _PREFIX = struct.Struct("<4sHIII")
@@ -108,9 +110,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
     return _PREFIX.pack(MAGIC, FORMAT, len(header), len(body), checksum) + header + body
 
 
-def unpack(
-    data: bytes, *, largest: int = MAX_CONTENT
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def unpack(data: bytes, *, largest: int = MAX_CONTENT) -> tuple[dict[str, NDArray[Any]], Header]:
     """Read the arrays and the description given to `pack`.
 
     Parameters
@@ -138,7 +138,7 @@ def unpack(
         raise _damaged(error) from error
 
 
-def described(data: bytes) -> tuple[dict[str, Any], int]:
+def described(data: bytes) -> tuple[Header, int]:
     """Read the description given to `pack` and the bytes that the arrays take in memory, and nothing else.
 
     The checksum is not compared: `unpack` does that.
@@ -165,7 +165,7 @@ def _damaged(error: Exception) -> Exception:
     return PackingError(f"damaged bytes: {str(error)[:200]}")
 
 
-def _header(text: bytes) -> tuple[dict[str, Any], list[list[Any]]]:
+def _header(text: bytes) -> tuple[Header, list[list[Any]]]:
     header = json.loads(text)
     if not isinstance(header["about"], dict):
         raise PackingError("the description is not an object")

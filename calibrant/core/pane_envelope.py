@@ -1,11 +1,11 @@
-"""A packed pane before its parts are unpacked: a receiver compares specification and size with its bounds first."""
+"""Header of a packed pane, read before its parts are unpacked: a receiver compares specification and size with its bounds first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from calibrant.core.documents import Header
 from calibrant.core.packing import PackingError, described, pack, packed_length, unpack
 from calibrant.core.spec import PaneSpec
 
@@ -67,7 +67,7 @@ class PaneEnvelope:
         return cls(spec, parts)
 
 
-def _outline(about: dict[str, Any]) -> tuple[PaneSpec, dict[str, int]]:
+def _outline(about: Header) -> tuple[PaneSpec, dict[str, int]]:
     if about["pane"] not in READ_FORMATS:
         raise PackingError(
             f"pane format {str(about['pane'])[:20]} is not one that this version reads {READ_FORMATS}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Self
+from typing import Self, TypeVar
 
 from calibrant.accumulators import Accumulator, accumulators, sample
 from calibrant.accumulators.base import fill_all
@@ -31,6 +31,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant.kernel import fill as kernel
 
 _UNLIKE_SUMS = frozenset({"logits", "sample"})
+A = TypeVar("A", bound=Accumulator)
 
 
 class PaneState:
@@ -57,7 +58,7 @@ class PaneState:
         """Return an empty pane into which many others are merged. Its sample may hold all of theirs; it is not stored."""
         pane = cls(spec, only)
         if "sample" in pane.names:
-            pane.sample.most_bytes = sample.WINDOW_BYTES
+            pane.sample.max_bytes = sample.WINDOW_BYTES
         return pane
 
     def __getitem__(self, name: str) -> Accumulator:
@@ -76,8 +77,13 @@ class PaneState:
                 raise KeyError(f"panes of this model keep no {name}")
             self._parts[name] = kind(self.spec)
             if name == "sample" and self._sample_bytes is not None:
-                self.sample.most_bytes = self._sample_bytes
+                self.sample.max_bytes = self._sample_bytes
         return self._parts[name]
+
+    def _part(self, name: str, kind: type[A]) -> A:
+        part = self[name]
+        assert isinstance(part, kind)
+        return part
 
     def keeps(self, name: str) -> bool:
         """Whether panes of this spec keep the accumulator."""
@@ -96,16 +102,12 @@ class PaneState:
     @property
     def counts(self) -> dict[str, int]:
         """n_predictions, n_labelled, n_ratings, n_units and the like."""
-        counts = self["counts"]
-        assert isinstance(counts, Counts)
-        return counts.named()
+        return self._part("counts", Counts).named()
 
     @property
     def weight(self) -> float:
         """Sum of the labelled predictions' weights."""
-        counts = self["counts"]
-        assert isinstance(counts, Counts)
-        return counts.weight
+        return self._part("counts", Counts).weight
 
     @property
     def unit_source(self) -> str | None:
@@ -125,12 +127,9 @@ class PaneState:
     def units_split(self) -> dict[str, int | bool]:
         """Units that came in more than one batch although they should be complete in one: `n`, `estimated`.
 
-        Each such batch counts the unit as a new one. `n` is exact up to 1024 units and estimated from those
-        whose hash is below a threshold beyond.
+        Each such batch counts the unit as a new one. `n` is exact up to 1024 units; beyond, it is estimated from a sample by hash.
         """
-        units = self["unit_sample"]
-        assert isinstance(units, UnitSample)
-        return units.split
+        return self._part("unit_sample", UnitSample).split
 
     @property
     def sample(self) -> Sample:
@@ -141,9 +140,7 @@ class PaneState:
         KeyError
             Panes of this spec keep none.
         """
-        sample = self["sample"]
-        assert isinstance(sample, Sample)
-        return sample
+        return self._part("sample", Sample)
 
     @property
     def sample_bytes(self) -> int:
@@ -153,9 +150,7 @@ class PaneState:
     @property
     def histograms(self) -> Histograms:
         """Plain histograms that were added."""
-        histograms = self["histograms"]
-        assert isinstance(histograms, Histograms)
-        return histograms
+        return self._part("histograms", Histograms)
 
     @property
     def is_empty(self) -> bool:
@@ -165,9 +160,8 @@ class PaneState:
     def digest(self) -> str | None:
         """Content digest of the rows and histograms in the pane, as 32 hexadecimal digits.
 
-        It is additive: it does not depend on the order of merges, on batch sizes or on sharding, and subtraction
-        removes. The digest covers everything that the numbers depend on except the delays of labels. It is not
-        cryptographic. The digest of an empty pane is zero.
+        It is additive: it does not depend on the order of merges, on batch sizes or on sharding, and subtraction removes. It covers
+        everything that the numbers depend on except the delays of labels. It is not cryptographic. That of an empty pane is zero.
 
         Returns
         -------
@@ -221,9 +215,7 @@ class PaneState:
         self._add_digest(histogram_digest(histogram, with_cases=self.keeps("cases")))
         self.histograms.add(histogram)
         if histogram.case is not None and self.keeps("cases"):
-            cases = self["cases"]
-            assert isinstance(cases, Cases)
-            cases.add_histogram(histogram)
+            self._part("cases", Cases).add_histogram(histogram)
 
     def merge(self, other: PaneState) -> Self:
         """Add another pane of the same spec to this one, which is returned.
@@ -326,7 +318,7 @@ class PaneState:
                 raise PackingError(f"panes of this model keep no {name!r}")
             pane._parts[name] = accumulators()[name].unpack(spec, data)
         if "sample" in pane._parts:
-            pane._sample_bytes = pane.sample.most_bytes
+            pane._sample_bytes = pane.sample.max_bytes
         return pane
 
     def replace_sample(self, sample: Sample) -> Self:
@@ -347,7 +339,7 @@ class PaneState:
 
     def _must_match(self, other: PaneState) -> None:
         if self.spec != other.spec:
-            raise ValueError(f"panes of {self.spec} and {other.spec} do not add")
+            raise ValueError(f"panes of {self.spec} and {other.spec} cannot be added")
 
 
 @lru_cache(maxsize=64)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Result, Row
 from calibrant.core.view import NoResultError, View
 
 Floats = NDArray[np.float64]
 INTERVAL_METHOD = "wilson, with the effective number of independent units of the bin"
 
 
-def reliability(view: View) -> dict[str, Any]:
+def reliability(view: View) -> Result:
     """Return the table of the query's bins, as JSON-able numbers.
 
     Returns
@@ -24,7 +23,7 @@ def reliability(view: View) -> dict[str, Any]:
     `table` of one object per bin (empty bins listed with null means), and `reason` if there is no data.
     """
     pane_query, counts = view.pane_query, view.counts
-    result: dict[str, Any] = {
+    result: Result = {
         "scope": view.scope,
         "raters": pane_query.raters,
         "binning": pane_query.binning,
@@ -93,7 +92,7 @@ def wilson(rate: Floats, n: Floats, ci: float) -> tuple[Floats, Floats]:
     return np.where(n > 0, lower, 0.0), np.where(n > 0, upper, 1.0)
 
 
-def _rows(cells: Cells, edges: Floats, ci: float) -> list[dict[str, Any]]:
+def _rows(cells: Cells, edges: Floats, ci: float) -> list[Row]:
     rate = np.nan_to_num(cells.rate)
     units = effective_units(cells)
     lower, upper = wilson(np.clip(rate, 0.0, 1.0), units, ci)

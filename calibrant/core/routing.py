@@ -7,7 +7,7 @@ columns. The engine and `fill_by` use these functions, so that a pane filled at 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,13 @@ ALL_ROWS = ""
 ROWS_TOGETHER = 8000
 Times = NDArray[np.int64]
 Rows = NDArray[np.intp]
+
+
+class Fillable(Protocol):
+    """What batches fill: a pane, or a class with its interface."""
+
+    def fill_batch(self, batch: Batch) -> Any:
+        """Add a batch."""
 
 
 class Place(NamedTuple):
@@ -71,8 +78,19 @@ def rows_by_pane(batch: Any, pane_s: int, default_us: int) -> Iterator[tuple[Pla
                     yield Place(f"{key}:{value}", start), rows
 
 
-def together(batches: Sequence[Batch]) -> Iterator[Batch]:
-    """Concatenate batches where that changes no number, because a fill has a high fixed cost and a low cost per row.
+def fill_together(pane: Fillable, batches: Sequence[Batch]) -> None:
+    """Fill batches into a pane, concatenated where that changes no number: a fill has a high fixed cost and a low cost per row.
+
+    The batches receive the hashes of their predictions, which the fill computes for all of them at once.
+    """
+    for group in _groups(batches):
+        whole = group[0] if len(group) == 1 else Batch.concatenate(group)
+        pane.fill_batch(whole)
+        whole.share_hashes(group)
+
+
+def _groups(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
+    """Divide batches into groups to be concatenated.
 
     A unit's rows share its weight within a batch, so batches that name the same unit stay apart: what a pane holds must
     not depend on which batches were read at once.
@@ -84,12 +102,12 @@ def together(batches: Sequence[Batch]) -> Iterator[Batch]:
         group, units = open_groups.setdefault(shape, ([], set()))
         n_rows = sum(each.n for each in group)
         if group and (n_rows + batch.n > ROWS_TOGETHER or not units.isdisjoint(named)):
-            yield _one(group)
+            yield group
             group, units = open_groups[shape] = ([], set())
         group.append(batch)
         units |= named
     for group, _ in open_groups.values():
-        yield _one(group)
+        yield group
 
 
 def split_batch(batch: Batch) -> Iterator[Batch]:
@@ -116,7 +134,3 @@ def _starts(n: int, times: Times | None, default_us: int, pane_s: int) -> tuple[
     pane_us = pane_s * MICROSECONDS
     panes, which = np.unique(np.asarray(times, dtype=np.int64) // pane_us, return_inverse=True)
     return [int(pane) * pane_s for pane in panes], which.reshape(-1)
-
-
-def _one(group: list[Batch]) -> Batch:
-    return group[0] if len(group) == 1 else Batch.concatenate(group)

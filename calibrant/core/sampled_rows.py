@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, Ratings
+from calibrant.core.documents import Columns
 from calibrant.core.float32 import Narrowed, narrow_scores
 from calibrant.core.hashing import U64, hash_rows, mix
 from calibrant.core.stored_batch import HashedBatch
@@ -79,7 +80,7 @@ class SampledRows:
 
     def take(self, index: Ints) -> SampledRows:
         ratings = Batch("multiclass", self.scores, False, self.ratings).take(index).ratings
-        taken: dict[str, Any] = {name: getattr(self, name)[index] for name in COLUMNS}
+        taken: Columns = {name: getattr(self, name)[index] for name in COLUMNS}
         rows = SampledRows(**taken, ratings=ratings)
         if "narrow" in self.__dict__:
             fits, scores, totals = self.narrow
@@ -98,7 +99,7 @@ class SampledRows:
         if n == len(self):
             return self
         entries = int(np.searchsorted(self.ratings.row, n))
-        columns: dict[str, Any] = {name: getattr(self, name)[:n] for name in COLUMNS}
+        columns: Columns = {name: getattr(self, name)[:n] for name in COLUMNS}
         ratings = self.ratings
         ratings = Ratings(
             ratings.row[:entries], ratings.class_index[:entries], ratings.count[:entries]
@@ -112,7 +113,7 @@ class SampledRows:
     @classmethod
     def together(cls, parts: Sequence[SampledRows]) -> SampledRows:
         """Concatenate the rows of several samples."""
-        columns: dict[str, Any] = {
+        columns: Columns = {
             name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS
         }
         starts = np.cumsum([0, *(len(part) for part in parts)])

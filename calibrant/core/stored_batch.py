@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
+from calibrant.core.documents import Columns
 from calibrant.core.hashing import U64, mix
 
 
@@ -85,7 +85,7 @@ class StoredBatch(HashedBatch):
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> StoredBatch:
         """Select rows by index, with their hashes and batch numbers."""
         rows = np.arange(self.n)[index]
-        columns: dict[str, Any] = {
+        columns: Columns = {
             name: getattr(self, name)[rows] for name in ("hashes", "unit_hashes", "parts")
         }
         taken = super().take(index)

@@ -1,4 +1,4 @@
-"""Sums in a fixed order.
+"""Sums over classes in a fixed order, so that a row gives the same bits in every batch.
 
 The order of numpy's additions depends on an array's shape. A score that selects a cell must have the same bits in a
 batch of one and in a batch of thousands, so such sums add classes one after another.

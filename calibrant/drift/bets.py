@@ -1,4 +1,4 @@
-"""The fixed bets on miscalibration, placed before any data are processed.
+"""Alternatives of the sequential test (bets): fixed miscalibrations with weights, chosen before any data are processed.
 
 A bet is a shift λ of the log-odds of the outcome, one number per bin. Half of the weight is on shifts of all
 bins together: an intercept (more or fewer outcomes than predicted) or a slope (scores too extreme or not
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+
+from calibrant.core.documents import Result
 
 Floats = NDArray[np.float64]
 GRID = 1  # number of this grid of bets; evidence under another grid is not added to it
@@ -80,7 +81,7 @@ class Bets:
         local = gains[..., self.n_global :, :].reshape(*gains.shape[:-2], -1)
         return np.concatenate([overall, local], axis=-1)
 
-    def describe(self, bet: int) -> dict[str, Any]:
+    def describe(self, bet: int) -> Result:
         """Describe a bet: its kind, its size in log-odds (for a slope, its distance from 1), its bin."""
         if bet < self.n_global:
             kind = "intercept" if bet < 2 * len(INTERCEPTS) else "slope"

@@ -1,4 +1,4 @@
-"""Two windows compared: unit-weighted gaps by bin with intervals, and the shift of the score distribution.
+"""Comparison of two windows: unit-weighted gaps by bin with intervals, and the shift of the score distribution.
 
 A comparison on request, not an alarm: if evaluated daily, its false alarms add up. Its most severe status is
 therefore "watch".
@@ -6,13 +6,12 @@ therefore "watch".
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.actions import recommendation
+from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
 from calibrant.drift.unit_tables import UnitTable, unit_table
 
@@ -25,17 +24,17 @@ RECOMMENDED = {
 }
 ASSUMPTIONS = (
     "units are independent of each other",
-    "each unit was complete in one batch of a pane; one that came again counts as new",
+    "each unit was complete in one batch of a pane; a unit that came again counts as new",
     "labels are missing independently of the outcome given the score",
     "no prediction was sent twice under different ids",
     "raters judge as they did before",
-    "one look at a time: looked at repeatedly, about one in a hundred looks says watch although nothing changed",
+    "this is a single evaluation: of repeated ones, about one in a hundred reports watch although nothing changed",
 )
 
 
 def compare(
     current: Pane, reference: Pane, raters: str = "mean", bins: int = 15, ci: float = 0.95
-) -> dict[str, Any]:
+) -> Result:
     """Compare the current window with the reference.
 
     Returns
@@ -45,7 +44,7 @@ def compare(
     scores.
     """
     now, before = unit_table(current, raters, bins), unit_table(reference, raters, bins)
-    result: dict[str, Any] = {
+    result: Result = {
         "detector": None,
         "detector_reason": "this is a comparison of two windows, not the sequential alarm",
         "raters": raters,
@@ -83,7 +82,7 @@ def compare(
     }
 
 
-def score_shift(now: UnitTable, before: UnitTable) -> dict[str, Any]:
+def score_shift(now: UnitTable, before: UnitTable) -> Result:
     """Return the distance between the unit-weighted score distributions of two windows, labelled or not.
 
     Returns
@@ -150,7 +149,7 @@ def _homogeneity(now: Floats, before: Floats) -> float | None:
     return float(scipy.stats.chi2.sf(statistic, len(cells) - 1))
 
 
-def _side(pane: Pane, table: UnitTable) -> dict[str, Any]:
+def _side(pane: Pane, table: UnitTable) -> Result:
     counts = pane.counts
     weight = float(table.weight.sum())
     return {
@@ -167,7 +166,7 @@ def _labelled_units(table: UnitTable) -> float:
     return float(table.weight.sum())
 
 
-def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[dict[str, Any]]:
+def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[Row]:
     """Return both gaps and their difference with its interval per bin; null if a window has no unit in the bin."""
     reach = scipy.stats.norm.ppf(0.5 + ci / 2.0) * np.sqrt(now.gap_variance + before.gap_variance)
     rows = []
@@ -191,7 +190,7 @@ def _gap_rows(now: UnitTable, before: UnitTable, bins: int, ci: float) -> list[d
     return rows
 
 
-def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> dict[str, Any]:
+def _joint_change(now: UnitTable, before: UnitTable, ci: float) -> Result:
     """Return the change of the mean gap with its interval, and a test that no bin's gap changed."""
     mean = [float((t.correct - t.confidence).sum() / t.weight.sum()) for t in (now, before)]
     reach = float(

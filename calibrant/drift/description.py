@@ -1,4 +1,4 @@
-"""Description of the sealed cohorts, in numbers that never raise an alarm.
+"""Descriptive statistics of sealed cohorts, which never raise an alarm.
 
 All numbers come from the unit-weighted bins of the evidence, so they apply to mapped scores, to one rater and to a slice
 alike. Proper scores use the bins' mean score as the forecast; `GET metrics?clock=sealed` has them per row.
@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result
 from calibrant.drift.unit_tables import UnitTable
 from calibrant.inference.intervals import GapStatistic
 from calibrant.inference.null_reference import gap_null
@@ -21,7 +22,7 @@ from calibrant.inference.seeds import SEED
 Floats = NDArray[np.float64]
 
 
-def description(table: UnitTable, seed: int = SEED) -> dict[str, Any] | None:
+def description(table: UnitTable, seed: int = SEED) -> Result | None:
     """Return the calibration error with its null reference, and decomposed proper scores.
 
     Parameters
@@ -136,6 +137,6 @@ def _divergence(rate: Floats, forecast: Floats) -> Floats:
 def _text(ece: dict[str, float], n_units: float) -> str:
     value, mean, q95 = (f"{ece[name]:.3f}" for name in ("value", "null_mean", "null_q95"))
     return (
-        f"The calibration error over {n_units:,.0f} labelled units is {value}; a calibrated model would show "
-        f"{mean}, 95 % of the time below {q95}, at this number. This describes; only the evidence alarms."
+        f"The calibration error over {n_units:,.0f} labelled units is {value}. A calibrated model with the same number of units "
+        f"would show {mean} on average, and at most {q95} in 95 % of samples. This error raises no alarm: only the evidence does."
     )

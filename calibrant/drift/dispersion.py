@@ -33,8 +33,9 @@ MEMORY = 120.0
 # Cohorts behind the long-run variance.
 HISTORY = 120
 UPPER = 1.0
-# Lags of the long-run variance, and standard errors of its upper limit, which is used until `SETTLED` cohorts.
-LAGS, EARLY = 7, 1.0
+# Lags of the long-run variance, and standard errors of its upper limit, which is used until `SETTLED` cohorts, and of the higher one
+# that is used while neighbours correlate by this much and a standard error more.
+LAGS, EARLY, LINKED, SOME_CORRELATION = 7, 1.0, 1.5, 0.05
 # The relative standard error of few cohorts counts at most so much.
 _MAX_ERROR = 3.0
 MIN_DIFFERENCES, MORE_DIFFERENCES, MANY_DIFFERENCES = 4.0, 10.0, 14.0
@@ -127,21 +128,27 @@ class Dispersion:
         """Factor by which the log evidence of a change that begins now must be larger, float64 (...), at least 1.
 
         It is the long-run variance of the gaps so far about their mean, relative to that of independent cohorts, with Bartlett's weights
-        over 7 lags; of fewer than 28 cohorts its upper limit. Cohorts of the change itself are not part of it.
+        over 7 lags. Its upper limit is used for fewer than 28 cohorts, and a higher one while neighbouring gaps correlate. Cohorts of the
+        change itself are not part of it.
         """
         known = np.isfinite(self.history)
         n = known[..., 0, :].sum(axis=-1)
         gaps = np.nan_to_num(self.history)
         mean = gaps.sum(axis=-1) / np.maximum(n, 1)[..., None]
         gaps, used = np.where(known, gaps - mean[..., None], 0.0), np.maximum(n - 2 * LAGS, n / 2.0)
-        total = (gaps**2).sum(axis=-1)
-        for lag in range(1, LAGS):
-            weight = 2.0 * (1.0 - lag / LAGS)
-            total += weight * np.einsum("...t,...t->...", gaps[..., lag:], gaps[..., :-lag])
+        products = np.stack([(gaps**2).sum(axis=-1), *(_lagged(gaps, k) for k in range(1, LAGS))])
+        weights = 2.0 * (1.0 - np.arange(LAGS) / LAGS)
+        weights[0] = 1.0
+        total = np.tensordot(weights, products, 1)
         ratio = np.maximum(total.max(axis=-1) / np.maximum(used, 1.0), 1.0)
+        worst = total.argmax(axis=-1)[..., None]
+        square, product = (
+            np.take_along_axis(each, worst, axis=-1)[..., 0] for each in products[:2]
+        )
+        least = (SOME_CORRELATION + 1.0 / np.sqrt(np.maximum(n, 1))) * square
+        errors = np.where(product > least, LINKED, np.where(n < SETTLED, EARLY, 0.0))
         error = np.sqrt(4.0 * LAGS / (3.0 * np.where(n > 0, n, 1e-300)))
-        early = 1.0 + EARLY * np.minimum(error, _MAX_ERROR)
-        return np.asarray(ratio * np.where(n < SETTLED, early, 1.0))
+        return np.asarray(ratio * (1.0 + errors * np.minimum(error, _MAX_ERROR)))
 
     def phi(self, n_units: Floats, variance: Floats) -> Floats:
         """Return the factor of the next cohort, float64 (...).
@@ -265,6 +272,11 @@ def _difference(recent: Floats, span: int) -> Floats:
     last = recent[..., -span:].sum(axis=-1)
     before = recent[..., -2 * span : -span].sum(axis=-1)
     return np.asarray((last - before) ** 2 / (2.0 * span))
+
+
+def _lagged(gaps: Floats, lag: int) -> Floats:
+    """Return the sum of products of gaps that are `lag` cohorts apart, float64 (..., 2)."""
+    return np.asarray(np.einsum("...t,...t->...", gaps[..., lag:], gaps[..., :-lag]))
 
 
 def _over(total: Floats, variance: Floats) -> Floats:

@@ -7,12 +7,12 @@ contributes once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result, Row
 from calibrant.drift.confidence_sequence import rate_bounds
 from calibrant.drift.unit_tables import UnitTable
 
@@ -110,7 +110,7 @@ def saturated_log_likelihood(table: UnitTable) -> float:
     )
 
 
-def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
+def effect(table: UnitTable, ci: float = 0.95) -> Result:
     """Return intercept (with slope 1), slope, observed over expected, each with its interval or null.
 
     Parameters
@@ -134,7 +134,7 @@ def effect(table: UnitTable, ci: float = 0.95) -> dict[str, Any]:
     }
 
 
-def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[dict[str, Any]]:
+def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[Row]:
     """Return each bin with its gap and a confidence sequence, which holds for all bins and evaluations together.
 
     Parameters
@@ -143,7 +143,7 @@ def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[dict[str, Any]]:
     alpha : probability that any bin's true rate is ever outside
     """
     low, high = rate_bounds(table.weight, table.correct, alpha / table.n_bins)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for k, mean in enumerate(table.mean_confidence):
         here = bool(table.weight[k] > 0)
         gap = float(table.gap[k])
@@ -162,7 +162,7 @@ def bin_rows(table: UnitTable, alpha: float = 0.05) -> list[dict[str, Any]]:
     return rows
 
 
-def worst_bins(table: UnitTable, most: int = 3) -> list[dict[str, Any]]:
+def worst_bins(table: UnitTable, most: int = 3) -> list[Row]:
     """Return the bins whose gaps are largest relative to chance, largest first."""
     spread = np.sqrt(table.gap_variance)
     distance = np.divide(np.abs(table.gap), spread, out=np.zeros(table.n_bins), where=spread > 0)
@@ -179,11 +179,11 @@ def worst_bins(table: UnitTable, most: int = 3) -> list[dict[str, Any]]:
     ]
 
 
-def _estimate(value: float, reach: float) -> dict[str, Any]:
+def _estimate(value: float, reach: float) -> Result:
     return {"value": value, "interval": [value - reach, value + reach]}
 
 
-def _ratio(table: UnitTable, reach: float) -> dict[str, Any] | None:
+def _ratio(table: UnitTable, reach: float) -> Result | None:
     """Return observed over expected with an interval symmetric in its logarithm."""
     observed, expected = float(table.correct.sum()), float(table.confidence.sum())
     if observed <= 0 or expected <= 0:

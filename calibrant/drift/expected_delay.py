@@ -7,11 +7,11 @@ not grow linearly.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result
 from calibrant.drift.bets import bets_of
 from calibrant.drift.effect import Recalibration
 from calibrant.drift.evidence import log_bets, log_mixture, shiryaev_roberts
@@ -28,27 +28,27 @@ CAUTION = 1.1
 
 
 @dataclass(frozen=True)
-class Change:
+class SimulatedChange:
     """logit E[label] = intercept + slope · logit(score)."""
 
     intercept: float = 0.0
     slope: float = 1.0
 
 
-PREDICTED_CHANGES = (Change(slope=0.75), Change(intercept=0.4))
+PREDICTED_CHANGES = (SimulatedChange(slope=0.75), SimulatedChange(intercept=0.4))
 
 
 def expected_delay(
     typical: UnitTable,
     n_cohorts: int,
-    change: Change,
+    change: SimulatedChange,
     tolerance: Tolerance,
     threshold: float,
     *,
     seed: int = SEED,
     runs: int = N_RUNS,
     longest: int = LONGEST,
-) -> dict[str, Any]:
+) -> Result:
     """Return the median number of cohorts from a change to its alarm, for a model calibrated before it.
 
     Parameters
@@ -77,12 +77,15 @@ def expected_delay(
         raise ValueError("a rate of labels needs a cohort and a labelled unit")
     if typical.n_bins % bins:
         raise ValueError(f"{typical.n_bins} bins are no parts of {bins}")
-    bets, played = bets_of(bins), _Cohorts(typical, n_cohorts, change, np.random.default_rng(seed))
+    bets, simulated = (
+        bets_of(bins),
+        _Cohorts(typical, n_cohorts, change, np.random.default_rng(seed)),
+    )
     log_sr = np.full((runs, bets.n_bets), -np.inf)
     delay = np.full(runs, np.inf)
     early = np.zeros(runs, bool)
     for cohort in range(-N_BEFORE, longest):
-        weight, confidence, correct = played.draw(runs, bins, changed=cohort >= 0)
+        weight, confidence, correct = simulated.draw(runs, bins, changed=cohort >= 0)
         log_sr = shiryaev_roberts(log_sr, log_bets(weight, confidence, correct, bets, tolerance))
         alarm = log_mixture(log_sr, bets) >= CAUTION * np.log(threshold)
         if cohort < 0:
@@ -105,7 +108,7 @@ class _Cohorts:
     """Simulated cohorts of a model: independent units at its rate, with its scores."""
 
     def __init__(
-        self, typical: UnitTable, n_cohorts: int, change: Change, rng: np.random.Generator
+        self, typical: UnitTable, n_cohorts: int, change: SimulatedChange, rng: np.random.Generator
     ) -> None:
         self.rate, self.score, self.rng = typical.weight / n_cohorts, typical.mean_confidence, rng
         follows = Recalibration(change.intercept, change.slope, (0.0, 0.0), 0.0)

@@ -1,4 +1,4 @@
-"""The table of a cohort from plain histograms: evidence if each unit has weight one.
+"""Unit table of a cohort from plain histograms, if every unit has weight one.
 
 A client that reduces at the edge to a count and two sums per bin sends no units. If its counts add up to no more than its
 stated number of units (`n_units`), each unit has weight one: each prediction is its own unit, or the client has divided
@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import FittedMap
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.histogram_fields import SUM_TOLERANCE
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
-from calibrant.drift.mapped_scores import Fitted, class_of, scalar
+from calibrant.drift.mapped_scores import class_of, scalar
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
 
 Ints = NDArray[np.int64]
@@ -28,7 +29,7 @@ def has_histograms(pane: Pane) -> bool:
 
 
 def posted_table(
-    pane: Pane, scope: str, raters: str, fitted: Fitted | None = None, bins: int = DRIFT_BINS
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None = None, bins: int = DRIFT_BINS
 ) -> tuple[UnitTable, Ints] | None:
     """Return the unit-weighted table of a pane's plain histograms, and predictions and labelled predictions by bin.
 

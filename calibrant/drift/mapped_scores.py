@@ -1,4 +1,4 @@
-"""Subject of the bets: the probability of a class as sent, or mapped by the active calibration map.
+"""Scores that the alarm monitors: the probability of a class as sent, or mapped by the active calibration map.
 
 A map applies to the complete row, to the top label, to class 1 of two, or to one class. If it does not apply to the subject
 of the bets, the probability stays as sent.
@@ -6,21 +6,18 @@ of the bets, the probability stays as sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibrators.fitting import apply
-from calibrant.calibrators.registry import found
+from calibrant.calibrators.registry import map_methods
 from calibrant.core.batch import Batch
+from calibrant.core.documents import FittedMap
 from calibrant.core.grid import equal_width_bin
 from calibrant.drift.unit_tables import UnitTable, squared_together
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Fitted = Mapping[str, Any]
 OWN_SCORE = "score"
 
 
@@ -42,7 +39,7 @@ def class_of(scope: str, task: str) -> int | None:
     return 1 if task == "binary" else None
 
 
-def scores_of(batch: Batch, scope: str, fitted: Fitted | None = None) -> tuple[Floats, Ints]:
+def scores_of(batch: Batch, scope: str, fitted: FittedMap | None = None) -> tuple[Floats, Ints]:
     """Return each row's score and its class.
 
     Parameters
@@ -70,19 +67,19 @@ def scores_of(batch: Batch, scope: str, fitted: Fitted | None = None) -> tuple[F
     return np.clip(score, 0.0, 1.0), chosen.astype(np.int64)
 
 
-def scalar(fitted: Fitted, scope: str, task: str, score: Floats) -> Floats | None:
+def scalar(fitted: FittedMap, scope: str, task: str, score: Floats) -> Floats | None:
     """Return mapped scores from the scores alone, (n,) to (n,); None if the map needs complete rows."""
     if fitted["scope"] == "full":
         return None
     side = side_of(fitted, class_of(scope, task))
     if not side:
         return score
-    method = found()[fitted["method"]]
+    method = map_methods()[fitted["method"]]
     mapped = method.at_scores(fitted["parameters"], score if side > 0 else 1.0 - score)
     return np.clip(mapped if side > 0 else 1.0 - mapped, 0.0, 1.0)
 
 
-def side_of(fitted: Fitted, class_index: int | None) -> int:
+def side_of(fitted: FittedMap, class_index: int | None) -> int:
     """Return 1 if a map of one probability applies to this class (None: the top label), -1 to its complement, else 0."""
     if fitted["scope"] == "top_label":
         return int(class_index is None)

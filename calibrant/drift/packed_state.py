@@ -76,7 +76,7 @@ def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> Detec
     log_sr, log_evidence, lowest = (arrays[name] for name in _FLOATS)
     since, peak, n = arrays["since"], arrays["peak"], start.bets.n_bets
     if any(c.dtype != np.float64 or c.shape != (n,) for c in (log_sr, log_evidence, lowest)):
-        raise PackingError("a column does not have one number a bet")
+        raise PackingError("a column does not have one number per bet")
     # Minus infinity is the log of R = 0, infinity a minimum over nothing; NaN fails both comparisons.
     if not (
         (log_sr < np.inf).all() and np.isfinite(log_evidence).all() and (lowest > -np.inf).all()
@@ -84,12 +84,12 @@ def _read(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> Detec
         raise PackingError("a bet's numbers are beyond their range")
     plain = arrays.get("plain_sr", log_sr)
     if plain.dtype != np.float64 or plain.shape != (n,) or not (plain < np.inf).all():
-        raise PackingError("the plain statistic is one number a bet")
+        raise PackingError("the plain statistic is one number per bet")
     caution = arrays.get("caution", start.caution)
     if caution.dtype != np.float64 or caution.shape != (n,) or not (caution >= 1.0).all():
-        raise PackingError("the caution is one number a bet, at least 1")
+        raise PackingError("the caution is one number per bet, at least 1")
     if since.dtype != np.int64 or since.shape != (n,):
-        raise PackingError("the starts of change are one whole number a bet")
+        raise PackingError("the starts of change are one whole number per bet")
     if peak.shape != (1,) or not 0.0 <= peak[0] < np.inf:
         raise PackingError("the peak is one number, not negative")
     last, alarmed, acknowledged = about["last"], about["alarmed_at"], about["acknowledged_at"]

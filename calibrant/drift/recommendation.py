@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import exp
-from typing import Any
 
 import numpy as np
 import scipy
 
-from calibrant.core.actions import recommendation
+from calibrant.core.actions import Advice, recommendation
+from calibrant.core.documents import Extra
 from calibrant.drift.bets import bets_of
 from calibrant.drift.effect import Recalibration, recalibration, saturated_log_likelihood
 from calibrant.drift.evidence import log_bets, log_mixture
@@ -47,7 +47,7 @@ PASSED = (
 
 
 @dataclass(frozen=True)
-class Update:
+class ModelUpdate:
     """A possible update.
 
     Attributes
@@ -74,8 +74,8 @@ def recommended_action(
     since_change: UnitTable,
     later: UnitTable | None = None,
     tolerance: Tolerance | None = None,
-    updates: Sequence[Update] | None = None,
-) -> dict[str, Any]:
+    updates: Sequence[ModelUpdate] | None = None,
+) -> Advice:
     """Return the simplest update that corrects the cohorts since the change, once later cohorts confirm it.
 
     Parameters
@@ -104,7 +104,7 @@ def recommended_action(
     chosen = next((each for each in tried if each.holds), _flexible(table))
     log_evidence = _log_evidence(after, tolerance)
     needed = UNITS_PER_PARAMETER * chosen.n_parameters
-    evidence: dict[str, Any] = {
+    evidence: Extra = {
         "update": chosen.action,
         "parameters": chosen.parameters,
         "selected": True,
@@ -122,29 +122,29 @@ def recommended_action(
     return recommendation("collect_more", _not_confirmed(chosen, after.n_units, needed), evidence)
 
 
-def reported(action: str) -> dict[str, Any]:
+def reported(action: str) -> Advice:
     """Return an action with its reason, without an update that was tried."""
     return recommendation(
         action, ACTIONS[action], {"update": None, "parameters": None, "tried": []}
     )
 
 
-def at_alarm() -> dict[str, Any]:
+def at_alarm() -> Advice:
     """Return the recommendation at the moment of an alarm: no later cohort can confirm an update yet."""
     reason = (
         "Collect labels of the cohorts after the alarm: an update is recommended once they have "
         f"{UNITS_PER_PARAMETER} labelled units per parameter and confirm the change."
     )
-    evidence: dict[str, Any] = {"update": None, "parameters": None, "tried": []}
+    evidence: Extra = {"update": None, "parameters": None, "tried": []}
     return recommendation("collect_more", reason, evidence)
 
 
-def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
+def of_raters(advice: Advice, raters: Sequence[str]) -> Advice:
     """Return the recommendation if only some raters' labels changed: ask them before changing the model.
 
     Examples
     --------
-    >>> of_raters({"action": "intercept", "reason": "Shift."}, ["ann"])["reason"].partition(":")[0]
+    >>> of_raters({"action": "intercept", "reason": "Shift.", "evidence": {}}, ["ann"])["reason"].partition(":")[0]
     'Ask ann first'
     """
     why = "other raters' labels agree with the model as before, and no update of the model corrects a rater"
@@ -154,7 +154,7 @@ def of_raters(advice: dict[str, Any], raters: Sequence[str]) -> dict[str, Any]:
 
 def cox_updates(
     since_change: UnitTable, later: UnitTable, tolerance: Tolerance | None = None
-) -> list[Update]:
+) -> list[ModelUpdate]:
     """Return updates of the log-odds of one score, from simple to rich, fitted to all cohorts; none if none can be fitted."""
     table = merged([since_change, later])
     both = _fit("slope_intercept", table)
@@ -166,7 +166,7 @@ def cox_updates(
         ((a, f) for a, f in single.items() if f), key=lambda each: -each[1].log_likelihood
     )
     found = [
-        Update(
+        ModelUpdate(
             action,
             1,
             _parameters(fit),
@@ -180,12 +180,12 @@ def cox_updates(
     ]
     p_binned = _p(best - both.log_likelihood, n_bins - 2)
     p_later = misfit(later, both, tolerance)
-    return [*found, Update("slope_intercept", 2, _parameters(both), p_binned, p_later)]
+    return [*found, ModelUpdate("slope_intercept", 2, _parameters(both), p_binned, p_later)]
 
 
 def softmax_update(
     temperature: float, table: UnitTable, later: UnitTable, tolerance: Tolerance | None = None
-) -> Update:
+) -> ModelUpdate:
     """Return the softmax temperature of several classes as an update.
 
     Parameters
@@ -196,7 +196,7 @@ def softmax_update(
     tolerance : over the bins of the tables
     """
     as_mapped = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
-    return Update(
+    return ModelUpdate(
         "temperature",
         1,
         {"temperature": temperature},
@@ -259,10 +259,10 @@ def _log_evidence(later: UnitTable, tolerance: Tolerance | None) -> float:
     return float(log_mixture(gain, bets))
 
 
-def _not_confirmed(chosen: Update, n_later: float, needed: int) -> str:
+def _not_confirmed(chosen: ModelUpdate, n_later: float, needed: int) -> str:
     counted = f"{n_later:,.0f} of at least {needed:,} labelled units"
     if n_later >= needed:
-        counted = f"their {n_later:,.0f} labelled units are not evidence enough of a change"
+        counted = f"their {n_later:,.0f} labelled units are not enough evidence of a change"
     return (
         f"Collect labels of the cohorts after the alarm ({counted}): the cohorts since the change suggest the update "
         f"`{chosen.action}`, but their start was chosen from the same data."
@@ -293,9 +293,9 @@ def _which_way(parameters: dict[str, float]) -> list[str]:
     return found
 
 
-def _flexible(table: UnitTable) -> Update:
+def _flexible(table: UnitTable) -> ModelUpdate:
     """Return the free curve: one parameter per filled bin."""
-    return Update("flexible", int((table.weight > 0).sum()), None, 1.0, 1.0)
+    return ModelUpdate("flexible", int((table.weight > 0).sum()), None, 1.0, 1.0)
 
 
 def _fit(action: str, table: UnitTable) -> Recalibration | None:

@@ -1,4 +1,4 @@
-"""The table of a cohort from its rows: for units that share rows across panes, bets on classes, or mapped scores.
+"""Unit table of a cohort from its rows: for units that share rows across panes, bets on classes, or mapped scores.
 
 A pane stores by unit only its own score, within one pane. Rows retained by id give the same table exactly, and more: all
 rows of a unit in the cohort share the unit's weight of one, for any class and any map.
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
+from calibrant.core.documents import FittedMap
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
-from calibrant.drift.mapped_scores import Fitted, scores_of
+from calibrant.drift.mapped_scores import scores_of
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable
 
 Floats = NDArray[np.float64]
@@ -21,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 def row_table(
-    batch: Batch, scope: str, raters: str, fitted: Fitted | None = None, bins: int = DRIFT_BINS
+    batch: Batch, scope: str, raters: str, fitted: FittedMap | None = None, bins: int = DRIFT_BINS
 ) -> tuple[UnitTable, Ints]:
     """Return the unit-weighted table of a complete cohort's rows.
 

@@ -1,4 +1,4 @@
-"""Mapped scores if only sums by bin are stored: bounds of the mean of the mapped scores.
+"""Bounds on the mean mapped score of each bin, where only the sums of the bin are stored.
 
 A pane stores each unit's share of 60 bins of the score, and their mean score, but no single scores. For a map that never
 decreases, the mean over a bin is between the map's convex and concave hull at the bin's mean score. Evidence that takes

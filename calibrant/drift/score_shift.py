@@ -27,7 +27,7 @@ _MAX_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class OccupancyState:
+class ScoreShiftState:
     """Units by bin of the score, in the reference and since then.
 
     Attributes
@@ -55,7 +55,7 @@ class OccupancyState:
         return min(1.0, (1.0 - REFERENCE_LEVEL) + float(np.exp(-self.peak)))
 
 
-def watch(reference: Floats, after: int | None = None) -> OccupancyState:
+def begin_watch(reference: Floats, after: int | None = None) -> ScoreShiftState:
     """Return a watch without evidence; cohorts up to `after` are closed to it.
 
     Raises
@@ -69,15 +69,15 @@ def watch(reference: Floats, after: int | None = None) -> OccupancyState:
         raise ValueError(
             f"Received a reference of {reference.sum():.0f} units; expected at least {MIN_REFERENCE:.0f}."
         )
-    return OccupancyState(reference, np.zeros(len(reference)), last=after)
+    return ScoreShiftState(reference, np.zeros(len(reference)), last=after)
 
 
-def see(state: OccupancyState, cohort: int, occupancy: Floats) -> OccupancyState:
+def advance_watch(state: ScoreShiftState, cohort: int, occupancy: Floats) -> ScoreShiftState:
     """Return the state after one more cohort; one at or below `state.last` changes nothing.
 
     Parameters
     ----------
-    state : OccupancyState
+    state : ScoreShiftState
     cohort : its number
     occupancy : float64 (n_bins,), units by bin of the score, labelled or not
     """
@@ -145,13 +145,13 @@ def _nearest(counts: Floats, reference: Floats) -> Floats:
     return mixed(high)
 
 
-def pack_watch(state: OccupancyState) -> bytes:
+def pack_watch(state: ScoreShiftState) -> bytes:
     """Pack the state exactly."""
     arrays = {"reference": state.reference, "counts": state.counts, "peak": np.array([state.peak])}
     return pack(arrays, {"occupancy": FORMAT, "last": state.last})
 
 
-def unpack_watch(data: bytes) -> OccupancyState:
+def unpack_watch(data: bytes) -> ScoreShiftState:
     """Unpack what `pack_watch` packed.
 
     Raises
@@ -170,7 +170,7 @@ def unpack_watch(data: bytes) -> OccupancyState:
         raise PackingError("the columns of a score-shift state do not fit each other")
     if not _sums([reference, counts, peak]):
         raise PackingError("sums of a score-shift state are finite and not negative")
-    return OccupancyState(reference, counts, float(peak[0]), last)
+    return ScoreShiftState(reference, counts, float(peak[0]), last)
 
 
 def _sums(columns: list[NDArray[Any]]) -> bool:

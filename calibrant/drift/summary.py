@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 STATUSES = {
-    "insufficient_data": "Too few outcomes are known to judge.",
+    "insufficient_data": "Too few outcomes are known for a verdict.",
     "ok": "The labels show no disagreement of predictions and outcomes.",
     "watch": "The labels show no disagreement of predictions and outcomes, but the scores of the model have shifted.",
     "alarm": "Predictions no longer agree with outcomes.",
@@ -77,7 +77,7 @@ def _worst(effect: Mapping[str, Any]) -> list[str]:
     row = rows[0]
     side = "above" if row["gap"] > 0 else "below"
     return [
-        f"Between {row['lower']:.0%} and {row['upper']:.0%}, outcomes are {abs(row['gap']) * 100:.0f} percentage points {side} "
+        f"Between {100 * row['lower']:.0f} % and {100 * row['upper']:.0f} %, outcomes are {abs(row['gap']) * 100:.0f} percentage points {side} "
         "the prediction."
     ]
 

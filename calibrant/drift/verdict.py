@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.core.actions import Advice
+from calibrant.core.documents import Result
 from calibrant.drift.comparison import shift_distances
 from calibrant.drift.detector import DetectorState
 from calibrant.drift.effect import bin_rows, effect, worst_bins
 from calibrant.drift.recommendation import MIN_UNITS, recommended_action, reported
-from calibrant.drift.score_shift import OccupancyState
+from calibrant.drift.score_shift import ScoreShiftState
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.warnings import dispersion_of, is_doubtful, warnings_of
 
@@ -41,12 +43,12 @@ def verdict(
     since_change: UnitTable,
     *,
     later: UnitTable | None = None,
-    shift: OccupancyState | None = None,
+    shift: ScoreShiftState | None = None,
     coverage: Mapping[str, Any] | None = None,
     description: Mapping[str, Any] | None = None,
     recommendation: Mapping[str, Any] | None = None,
     alpha: float = 0.05,
-) -> dict[str, Any]:
+) -> Result:
     """Return the complete verdict of a detector as JSON values.
 
     Parameters
@@ -103,7 +105,7 @@ def verdict(
     }
 
 
-def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> Result:
     """Attribute an alarm to the model or to raters.
 
     When a model drifts, some rater's detector is the first to raise an alarm. The others must therefore not only raise no
@@ -155,7 +157,7 @@ def rater_or_model(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {"title": title, "raters": alarmed, "leaning": leaning, "others": others, "text": text}
 
 
-def leans(state: DetectorState, alarmed: Sequence[DetectorState]) -> bool:
+def tends_towards(state: DetectorState, alarmed: Sequence[DetectorState]) -> bool:
     """Return whether a detector's labels tend in the direction of others' alarms, by its own statistic of their bet.
 
     A single bet's statistic reaches 20 by chance occasionally, and the alarm's level with the model's drift.
@@ -164,12 +166,12 @@ def leans(state: DetectorState, alarmed: Sequence[DetectorState]) -> bool:
 
 
 def _status(
-    state: DetectorState, table: UnitTable, shift: OccupancyState | None, threshold: float
+    state: DetectorState, table: UnitTable, shift: ScoreShiftState | None, threshold: float
 ) -> tuple[str, str]:
     if state.alarmed_at is not None:
         return "alarm", "calibration left the tolerance"
     if state.acknowledged_at is not None:
-        return "alarm", "an alarm was acknowledged; watching for change started again after it"
+        return "alarm", "an alarm was acknowledged; monitoring for change restarted after it"
     if table.n_units < MIN_UNITS:
         return "insufficient_data", f"fewer than {MIN_UNITS} labelled units in sealed cohorts"
     if is_doubtful(state, threshold):
@@ -183,7 +185,7 @@ def _status(
     return "ok", "by the available labels, calibration is within tolerance"
 
 
-def _evidence(state: DetectorState, threshold: float, run_length: float) -> dict[str, Any]:
+def _evidence(state: DetectorState, threshold: float, run_length: float) -> Result:
     log_sr = state.log_mixed_sr
     return {
         "evidence_log10": state.log_mixed_evidence / _LN10 if state.n_cohorts else None,
@@ -196,7 +198,7 @@ def _evidence(state: DetectorState, threshold: float, run_length: float) -> dict
     }
 
 
-def _shift(shift: OccupancyState | None) -> dict[str, Any] | None:
+def _shift(shift: ScoreShiftState | None) -> Result | None:
     if shift is None:
         return None
     return {
@@ -210,7 +212,7 @@ def _shift(shift: OccupancyState | None) -> dict[str, Any] | None:
 
 def _action(
     status: str, state: DetectorState, since_change: UnitTable, later: UnitTable | None
-) -> dict[str, Any]:
+) -> Advice:
     if status == "alarm":
         return recommended_action(since_change, later, state.tolerance)
     return reported("none" if status == "ok" else "collect_more")

@@ -6,20 +6,19 @@ be the cause instead of the calibration: the status is then `watch`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant.drift.detector import DetectorState
 from calibrant.drift.dispersion import RUN_IN, SETTLED
 
 TEXTS = {
-    "over_dispersed": "outcomes of whole cohorts move together more than chance allows; the evidence is tempered by what earlier "
-    "cohorts showed, which is approximate and finds changes later",
-    "cohorts_correlated": "neighbouring cohorts move together, or this cannot be excluded yet; no alarm is raised unless a change shows more "
-    "than such cohorts would: use a longer bucket",
-    "labels_pending": "labels had not arrived when cohorts were sealed; counted at their least favourable value they are no evidence of a "
-    "change: use a longer label_horizon, or wait until later labels show that at least 98 % of each class are known at sealing",
+    "over_dispersed": "outcomes of a cohort vary together more than chance allows; the evidence is tempered by the variation of "
+    "earlier cohorts, which is approximate and delays the alarm",
+    "cohorts_correlated": "neighbouring cohorts are correlated, or this cannot be excluded yet; an alarm needs more evidence than such "
+    "cohorts would show without a change: use a longer bucket",
+    "labels_pending": "some labels had not arrived when cohorts were sealed; if these count at their least favourable value, there is no "
+    "evidence of a change: use a longer label_horizon, or wait until later labels show that at least 98 % of each class are known at sealing",
     "run_in": f"the first {RUN_IN} cohorts count as one unit each, because the variation between cohorts is not known yet, and changes in "
     f"the first {SETTLED} have to be clearer",
 }
@@ -52,7 +51,7 @@ def is_doubtful(state: DetectorState, threshold: float) -> bool:
     return state.alarmed_at is None and state.log_plain_sr >= float(np.log(threshold))
 
 
-def dispersion_of(state: DetectorState) -> dict[str, Any]:
+def dispersion_of(state: DetectorState) -> Result:
     """Return what is known of the variation between cohorts; `run_in` is the number of cohorts until the run-in ends."""
     dispersion = state.dispersion
     n = int(dispersion.n_cohorts)

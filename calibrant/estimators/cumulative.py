@@ -1,4 +1,4 @@
-"""Cumulative differences of hits and scores, and the distribution of their largest excursion for a calibrated model.
+"""Cumulative differences of outcomes and scores, and the distribution of their largest excursion for a calibrated model.
 
 Scaled by its standard deviation, the curve of a calibrated model behaves like a Brownian motion. The two statistics therefore have
 known distributions and need no bins.

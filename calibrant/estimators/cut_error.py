@@ -43,11 +43,10 @@ def cut_error(
     difference = np.concatenate([[0.0], np.cumsum(cells.correct - cells.confidence)])
     target = total * np.arange(1, bins) / bins
     inside = np.minimum(np.searchsorted(mass[1:], target * (1.0 - 1e-12)), len(cells) - 1)
-    divisible = ((cells.upper > cells.lower) & (cells.predictions > 1))[inside]
+    divisible = cells.divisible[inside]
     place = np.where(divisible, target, mass[inside + 1])
     share = np.where(divisible, (target - mass[inside]) / cells.weight[inside], 0.0)
-    rate = np.clip(cells.rate, 0.0, 1.0)[inside]
-    variance = share * (1.0 - share) * cells.weight_squared[inside] * rate * (1.0 - rate)
+    variance = share * (1.0 - share) * cells.label_variance[inside]
     deviation = np.concatenate([[first_deviation], np.sqrt(np.maximum(variance, 0.0)), [0.0]])
     ends = np.concatenate([[0.0], place, [total]])
     sums = np.interp(ends, mass, difference) + _draws(bins + 1) * deviation

@@ -89,10 +89,10 @@ def decompose(weight: Floats, score: Floats, rate: Floats, kind: str) -> Decompo
     )
 
 
-def least_score(weight: Floats, correct: Floats, divisible: NDArray[np.bool_], kind: str) -> float:
+def min_score(weight: Floats, correct: Floats, divisible: NDArray[np.bool_], kind: str) -> float:
     """Return the mean recalibrated score if every miss of a divisible cell were scored below every hit of it.
 
-    No arrangement inside the cells has a smaller recalibrated score: the running sums of hits are above this one's, and a lower convex
+    No arrangement inside the cells has a smaller recalibrated score: the cumulative sums of outcomes are above this one's, and a lower convex
     minorant has slopes further apart.
     """
     incorrect_ratings = np.where(divisible, weight - correct, weight)

@@ -24,7 +24,7 @@ _LEAST = 1e-290
 
 
 @dataclass(frozen=True)
-class Points:
+class KernelPoints:
     """Groups of samples of one score each; float64 (n_points,).
 
     Attributes
@@ -42,7 +42,7 @@ class Points:
     own_correct: Floats
 
 
-def points_of(cells: Cells, leave: str, fractional: bool) -> Points:
+def points_of(cells: Cells, leave: str, fractional: bool) -> KernelPoints:
     """Return the points of cells that have weight.
 
     Parameters
@@ -57,11 +57,13 @@ def points_of(cells: Cells, leave: str, fractional: bool) -> Points:
     score = np.clip(cells.mean, CLIP, 1.0 - CLIP)
     samples = np.where(cells.weight > 0, cells.weight_squared / cells.weight, 1.0)
     if leave == "label" and not fractional:
-        return Points(score, cells.weight, cells.correct, samples, np.full(len(cells), np.nan))
+        return KernelPoints(
+            score, cells.weight, cells.correct, samples, np.full(len(cells), np.nan)
+        )
     single = (cells.count == cells.predictions) & (not fractional)
     own = cells.weight / cells.predictions
     correct_ratings = np.where(single, np.nan, cells.correct / cells.predictions)
-    return Points(
+    return KernelPoints(
         score, cells.weight, cells.correct, np.where(single, samples, own), correct_ratings
     )
 
@@ -89,7 +91,7 @@ def kernel_rows(score: Floats, bandwidth: float) -> Iterator[tuple[slice, Floats
 
 
 def kernel_distances(
-    points: Points, correct_ratings: Floats, bandwidth: float
+    points: KernelPoints, correct_ratings: Floats, bandwidth: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the summed distance of score and leave-one-out kernel accuracy at each point, for one or many outcomes.
 
@@ -125,7 +127,9 @@ def kernel_distances(
     return distance.T, estimated
 
 
-def kernel_error(points: Points, correct_ratings: Floats, bandwidth: float) -> tuple[Floats, float]:
+def kernel_error(
+    points: KernelPoints, correct_ratings: Floats, bandwidth: float
+) -> tuple[Floats, float]:
     """Return the mean distance over samples, float64 (n_outcomes,), and the weight of excluded samples, which are isolated.
 
     The mean is nan where every sample is isolated.
@@ -138,7 +142,7 @@ def kernel_error(points: Points, correct_ratings: Floats, bandwidth: float) -> t
     return mean, float(points.weight[~estimated].sum())
 
 
-def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
+def resampled_errors(points: KernelPoints, times: Floats, bandwidth: float) -> Floats:
     """Return the mean distance over the samples of resamples. Each takes points repeatedly, as separate predictions.
 
     Parameters
@@ -173,14 +177,14 @@ def resampled_errors(points: Points, times: Floats, bandwidth: float) -> Floats:
 
 
 def _distance(
-    points: Points,
+    points: KernelPoints,
     at: NDArray[np.int64],
     outcomes: Floats,
     own: Floats,
     among: Floats,
     rest: Floats,
 ) -> Floats:
-    """Return distances at some points, (n_at, n_outcomes): of hits and of misses separately where a sample's outcome is its own."""
+    """Return distances at some points, (n_at, n_outcomes): of correct and of incorrect ratings separately where a sample's outcome is its own."""
     score, correct_ratings = points.score[at, None], outcomes[at]
     incorrect_ratings = points.weight[at, None] - correct_ratings
     shared = points.own_correct[at, None]
@@ -194,7 +198,7 @@ def _distance(
     )
 
 
-def log_likelihood(points: Points, bandwidth: float) -> float:
+def log_likelihood(points: KernelPoints, bandwidth: float) -> float:
     """Return the leave-one-out log-likelihood of the scores under their kernel density; minus infinity where one is isolated."""
     first, second = points.score / bandwidth, (1.0 - points.score) / bandwidth
     constant = scipy.special.betaln(first + 1.0, second + 1.0)
@@ -212,7 +216,7 @@ def log_likelihood(points: Points, bandwidth: float) -> float:
     return total
 
 
-def likeliest_bandwidth(points: Points) -> tuple[float, bool]:
+def likeliest_bandwidth(points: KernelPoints) -> tuple[float, bool]:
     """Return the bandwidth of `BANDWIDTHS` with the largest leave-one-out likelihood, and whether it is the first or last."""
     found = [log_likelihood(points, bandwidth) for bandwidth in BANDWIDTHS]
     best = int(np.argmax(found))

@@ -1,4 +1,4 @@
-"""Bound of the difference between the kernel error of cells and that of the raw rows, for any scores and hits inside the cells.
+"""Bound of the difference between the kernel error of cells and that of the raw rows, for any scores and outcomes inside the cells.
 
 A cell represents its scores by their mean. Moving one score changes the logarithm of the kernel between two cells by at most E, apart
 from a factor of the row that cancels in a kernel mean. Therefore the accuracy r at a score changes by at most
@@ -15,7 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
-from calibrant.estimators.kernel import CLIP, Points, kernel_rows
+from calibrant.estimators.kernel import CLIP, KernelPoints, kernel_rows
 
 Floats = NDArray[np.float64]
 # Allowance for single precision and rounding.
@@ -23,14 +23,16 @@ _SAFETY = 1.001
 _MAX_MOVED = 60.0
 
 
-def kernel_error_bound(cells: Cells, points: Points, bandwidth: float, own_unknown: bool) -> float:
+def kernel_error_bound(
+    cells: Cells, points: KernelPoints, bandwidth: float, own_unknown: bool
+) -> float:
     """Return the largest difference of `kernel_error` between these cells and their rows, each of weight one.
 
     Parameters
     ----------
     cells, points : as of `points_of`
     bandwidth : of the beta kernel
-    own_unknown : whether a sample's own hits, which it leaves out, are only known as its cell's mean
+    own_unknown : whether a sample's own outcomes, which it leaves out, are only known as its cell's mean
 
     Returns
     -------
@@ -81,7 +83,7 @@ class _Row:
     Attributes
     ----------
     kernel, grown : float32 (n_rows, n_points), weights without the samples' own, and by how much they can grow
-    rate : float32 (n_points,), of hits
+    rate : float32 (n_points,), of correct ratings
     least : float64 (n_rows,), sum of weights that shrank as much as they can
     own, own_grown : float64 (n_rows,), a sample's own weight, and the share by which it can grow
     own_unknown : as in `kernel_error_bound`

@@ -1,18 +1,17 @@
 """The receiver operating characteristic of a score, and the area under it, from cells.
 
 The score is that of the requested scope: for `positive` and one class its probability against the rest, for `top_label` the
-confidence against whether the top class is correct. Hits and misses of one cell count as ties, half. `error_bound` is how much their
+confidence against whether the top class is correct. Correct and incorrect ratings of one cell count as ties, half. `error_bound` is how much their
 true order could change the area.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 
 POINTS = 200
@@ -25,11 +24,11 @@ def area(right: Floats, wrong: Floats) -> Floats:
 
     Parameters
     ----------
-    right, wrong : float64 (..., n_cells), mass of hits and misses in increasing order of score, not all 0
+    right, wrong : float64 (..., n_cells), mass of correct and of incorrect ratings in increasing order of score, not all 0
 
     Returns
     -------
-    float64 (...), in [0, 1]; nan without hits or misses.
+    float64 (...), in [0, 1]; nan without correct or without incorrect ratings.
 
     Source
     ------
@@ -54,11 +53,16 @@ def unordered_share(
     return float(pairs / right.sum() / wrong.sum() / 2.0)
 
 
-def unordered_deviation(
-    right: Floats, wrong: Floats, divisible: NDArray[np.bool_] | bool = True
-) -> float:
-    """Return the standard deviation of the area if the hits and misses of a cell are in random order (Mann and Whitney)."""
-    pairs = np.where(divisible, right * wrong * (right + wrong + 1.0), 0.0).sum() / 12.0
+def unordered_deviation(cells: Cells, divisible: NDArray[np.bool_]) -> float:
+    """Return the standard deviation of the area if the correct and incorrect ratings of a cell are in random order (Mann and Whitney).
+
+    Ratings of one unit stay together, which multiplies the variance of a cell by its design effect.
+    """
+    right, wrong = correct_and_incorrect(cells)
+    single = cells.weight_squared * cells.rate * (1.0 - cells.rate)
+    effect = np.divide(cells.label_variance, single, out=np.ones(len(cells)), where=single > 0)
+    pairs = right * wrong * (right + wrong + 1.0) * np.maximum(effect, 1.0)
+    pairs = np.where(divisible, pairs, 0.0).sum() / 12.0
     return float(np.sqrt(pairs) / right.sum() / wrong.sum())
 
 
@@ -87,11 +91,11 @@ def roc_cells(view: View, scope: str) -> tuple[Cells, NDArray[np.bool_]]:
         cells = cells.select(cells.weight > 0)
         return cells, np.ones(len(cells), bool)
     cells = view.once(("in order", scope), lambda: view.cells_of(scope).together())
-    return cells, (cells.upper > cells.lower) & (cells.predictions > 1)
+    return cells, cells.divisible
 
 
-def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
-    """Return the mass of hits and of misses by cell.
+def correct_and_incorrect(cells: Cells) -> tuple[Floats, Floats]:
+    """Return the mass of correct and of incorrect ratings by cell.
 
     Raises
     ------
@@ -106,7 +110,7 @@ def hits_and_misses(cells: Cells) -> tuple[Floats, Floats]:
     return right, wrong
 
 
-def roc(view: View, points: int = POINTS) -> dict[str, Any]:
+def roc(view: View, points: int = POINTS) -> Result:
     """Compute the curve of the view's scope, JSON-able.
 
     Parameters
@@ -125,7 +129,7 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
     Kock, Thielke et al., section 2.3; as everywhere here, ratings of a prediction may differ.
     """
     counts = view.counts | view.histogram_counts(view.scope)
-    result: dict[str, Any] = {
+    result: Result = {
         "scope": view.scope,
         "raters": view.pane_query.raters,
         "n": counts.get("n", counts["n_labelled"]),
@@ -135,9 +139,9 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
         cells, divisible = roc_cells(view, view.scope)
         if not len(cells):
             raise NoResultError("no_data", "the window has no labelled prediction")
-        right, wrong = hits_and_misses(cells)
+        right, wrong = correct_and_incorrect(cells)
     except NoResultError as rejection:
-        nothing: dict[str, Any] = {
+        nothing: Result = {
             "threshold": [],
             "true_positive_rate": [],
             "false_positive_rate": [],
@@ -154,7 +158,7 @@ def roc(view: View, points: int = POINTS) -> dict[str, Any]:
     return result | {
         "auc": float(area(right, wrong)),
         "error_bound": unordered_share(right, wrong, divisible),
-        "error_estimate": unordered_deviation(right, wrong, divisible),
+        "error_estimate": unordered_deviation(cells, divisible),
         "positives": float(right.sum()),
         "negatives": float(wrong.sum()),
         "threshold": [None if np.isnan(each) else float(each) for each in lower[shown]],

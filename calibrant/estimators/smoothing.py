@@ -1,4 +1,4 @@
-"""Smooth calibration error: differences of hits and scores smoothed by a Gaussian that is reflected at 0 and 1.
+"""Smooth calibration error: differences of outcomes and scores smoothed by a Gaussian that is reflected at 0 and 1.
 
 The reflected Gaussian is the heat kernel of [0, 1], so smoothing multiplies the coefficients of a cosine series. Every score keeps its
 place and its full weight, exact 0 and 1 included, and each bandwidth costs one cosine transform.
@@ -17,7 +17,7 @@ _REACH = 6.0
 _STEPS = 50
 
 
-def least_bandwidth(n_coefficients: int) -> float:
+def min_bandwidth(n_coefficients: int) -> float:
     """Return the smallest bandwidth that so many coefficients resolve."""
     return _REACH / (np.pi * n_coefficients)
 
@@ -67,7 +67,7 @@ def fixed_point(coefficients: Floats, tolerance: float = 1e-9) -> tuple[Floats, 
     ------
     Błasiok, Nakkiran, Smooth ECE (ICLR 2024), definition 8.
     """
-    floor = np.full(coefficients.shape[:-1], least_bandwidth(coefficients.shape[-1]))
+    floor = np.full(coefficients.shape[:-1], min_bandwidth(coefficients.shape[-1]))
     at_floor = smoothed_error(coefficients, floor)
     below = at_floor <= floor
     low, high = np.log(floor), np.log(np.maximum(at_floor, floor))
@@ -100,7 +100,7 @@ def smooth_calibration_error(score: Floats, difference: Floats) -> tuple[float, 
     Parameters
     ----------
     score : float64 (n,), in [0, 1]
-    difference : float64 (n,), sums of hits minus scores at each score, divided by the total weight
+    difference : float64 (n,), sums of outcomes minus scores at each score, divided by the total weight
 
     Returns
     -------
@@ -126,7 +126,7 @@ def smooth_calibration_errors(
         error[left], bandwidth[left] = fixed_point(
             cosine_coefficients(score, difference[left], n), tolerance
         )
-        left = left[error[left] < least_bandwidth(n)]
+        left = left[error[left] < min_bandwidth(n)]
         if not len(left):
             break
     return error, bandwidth

@@ -1,4 +1,4 @@
-"""Noise of observed gaps: that of resampled replicates, topped up where a bin holds too few units to show it.
+"""Variance of observed gaps by bin: from resampled replicates, increased where a bin has too few units to estimate it.
 
 The gap of a bin with one or two units hardly varies between resamples, and would pass for a true one. Each bin's variance is therefore
 raised to that of labels at a rate near its own, times the design effect that all bins together show. Constants were chosen on half of
@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.inference.intervals import ResampledGaps, along_ray
+from calibrant.inference.intervals import ResampledGaps, along_rays
 from calibrant.inference.replication import ReplicateTables, resamples
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ def design_effect(tables: ReplicateTables, bins: BinMoments, least: float) -> De
     least : lower limit; 1 for single labels, less where labels are shares of several ratings
     """
     error = tables.difference - tables.weight * bins.gap
-    replicates = _kish(tables.weight)
+    replicates = kish(tables.weight)
     model = _label_variance(bins) * bins.weight**2
     counted = (replicates >= _MIN_REPLICATES) & (model > 0)
     observed = (error**2).sum(axis=0) * _correction(replicates)
@@ -99,12 +99,13 @@ def noisy_gaps(
     centre = _ratio(tables.difference.sum(axis=0), tables.weight.sum(axis=0))
     noise = _ratio(np.tensordot(drawn, tables.difference, axes=1), weight) - centre
     noise[weight <= 0] = 0.0
-    noise *= np.sqrt(_correction(_kish(tables.weight)))
+    noise *= np.sqrt(_correction(kish(tables.weight)))
     needed = effect.within * _label_variance(bins)
     missing = np.maximum(needed - noise.var(axis=0), 0.0)
     missing[missing < _MIN_MISSING * needed] = 0.0
     noise += _extra(noise.shape, seed) * np.sqrt(missing)
-    return along_ray(bins.weight, bins.gap, weight, noise)
+    calibrated = effect.within * _ratio(bins.score * (1.0 - bins.score), bins.units)
+    return along_rays(bins.weight, bins.gap, weight, noise, calibrated)
 
 
 @lru_cache(maxsize=16)
@@ -123,8 +124,8 @@ def _label_variance(bins: BinMoments) -> Floats:
     return _ratio(rate * (1.0 - rate), bins.units)
 
 
-def _kish(weight: Floats) -> Floats:
-    """Return the effective number of replicates in each bin; (n, ...) to (...)."""
+def kish(weight: Floats) -> Floats:
+    """Return Kish's effective number of weights along the first axis; (n, ...) to (...), 0 without weight."""
     return _ratio(weight.sum(axis=0) ** 2, (weight**2).sum(axis=0))
 
 

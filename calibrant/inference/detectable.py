@@ -1,4 +1,4 @@
-"""What could have been found: the smallest miscalibration that the available data detect with 80 % power at the 5 % level.
+"""Smallest miscalibration that the available data detect with 80 % power at the 5 % level.
 
 "No alarm" and "not above the null reference" do not mean that a model is calibrated. The sizes here say which errors the data would
 hardly have missed, in either direction: Wald tests of logit(accuracy) = intercept + slope · logit(score), with the variance under the
@@ -7,12 +7,11 @@ changed model.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.gap_uncertainty import design_effect_of, has_named_units
 from calibrant.inference.null_reference import few
@@ -22,7 +21,7 @@ _EDGE = 1e-9
 _STEPS, _LARGEST = 60, 20.0
 
 
-def detectable(view: View, times: float = 1.0) -> dict[str, Any]:
+def detectable(view: View, times: float = 1.0) -> Result:
     """Return the smallest errors that are detected with 80 % power by two-sided tests at the 5 % level.
 
     Parameters

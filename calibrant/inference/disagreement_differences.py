@@ -1,4 +1,4 @@
-"""Comparison of the disagreement of raters on two sides, number by number."""
+"""Comparison of two reports of rater disagreement: the difference of each number, with its interval."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
     INDEPENDENT,
     RESAMPLED,
     Ratio,
-    put_together,
+    difference_interval_of_two,
     ratio_difference,
 )
 from calibrant.inference.replication import reject_if_thin
@@ -26,7 +27,7 @@ SMOOTH = ("calibration_loss", "disagreement_ce", "concentration")
 
 def disagreement_difference(
     view: View, other: View, mine: Mapping[str, Any], theirs: Mapping[str, Any], seed: int = SEED
-) -> dict[str, Any]:
+) -> Result:
     """Return the differences of two results of `disagreement_report`.
 
     Parameters
@@ -61,15 +62,15 @@ def disagreement_difference(
         if interval is None or other_interval is None:
             result[name]["difference_reason"] = "no_interval"
         else:
-            bounds = put_together((value, against), (interval, other_interval), 0.0)
+            bounds = difference_interval_of_two((value, against), (interval, other_interval), 0.0)
             result[name] |= {"difference_interval": bounds, "difference_method": INDEPENDENT}
     return result
 
 
 def _described(
     value: Any, against: Any, mine: Mapping[str, Any], theirs: Mapping[str, Any]
-) -> dict[str, Any]:
-    result: dict[str, Any] = {
+) -> Result:
+    result: Result = {
         "value": value, "against": against, "difference": None, "difference_interval": None,
     }  # fmt: skip
     if value is None or against is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Extra, Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.view import NoResultError, Table, View
@@ -64,7 +64,7 @@ class GapTables:
     scopes : scope of each table
     binning, bins : as requested
     weight, gap, score, squared, variance, independent : float64 (n_tables, n_bins): weight, gap, mean score (0.5 where empty), sum of
-        squared weights of samples, variance of hits under the null with dependent units, and with independent predictions
+        squared weights of samples, variance of outcomes under the null with dependent units, and with independent predictions
     """
 
     scopes: tuple[str, ...]
@@ -123,7 +123,7 @@ def gap_uncertainty(
     seed: int,
     by_bin: bool = False,
     closed: ClosedNull | None = None,
-) -> tuple[Bounds | None, NullReference | None, dict[str, Any]]:
+) -> tuple[Bounds | None, NullReference | None, Extra]:
     """Return interval, null reference, and what they are from or why there are none.
 
     Parameters
@@ -152,7 +152,7 @@ def has_named_units(view: View) -> bool:
     return view.counts["n_units"] < view.counts["n_labelled"]
 
 
-def worst_case(null: NullReference) -> dict[str, Any]:
+def worst_case(null: NullReference) -> Result:
     """Return the reference with fully dependent units under its own name."""
     return {"null_worst_case": {"mean": null.mean, "q95": null.q95, "assumption": ASSUMPTION}}
 
@@ -224,14 +224,14 @@ def _interval(
     statistics: tuple[GapStatistic, GapStatistic],
     seed: int,
     by_bin: bool,
-) -> tuple[Bounds, dict[str, Any]]:
+) -> tuple[Bounds, Extra]:
     replicates, _ = replicates_of(view, tables)
     reject_if_thin(view)
     effect = _effect(view, tables)
     _reject_few(view, effect)
     key = ("noisy", tables.scopes, tables.binning, tables.bins, seed)
     gaps = view.once(key, lambda: noisy_gaps(replicates, tables.moments, effect, seed))
-    about: dict[str, Any] = {
+    about: Extra = {
         "interval_method": INTERVAL_METHOD,
         "interval_of": INTERVAL_OF,
         "interval_bins": tables.weight.shape[1],
@@ -280,15 +280,7 @@ def _full_bins(
     enough = tables.moments.units / max(effect.within, 1.0) >= MIN_BIN_UNITS
     if not enough.any():
         raise NoResultError("sparse_bins", f"no bin has {MIN_BIN_UNITS:.0f} independent samples")
-    restricted = ResampledGaps(
-        gaps.total * enough,
-        gaps.gap * enough,
-        gaps.truth * enough,
-        gaps.weight * enough,
-        gaps.simulated * enough,
-        gaps.bins,
-    )
-    return restricted, np.flatnonzero(((tables.weight > 0) & ~enough).any(axis=0)).tolist()
+    return gaps.within(enough), np.flatnonzero(((tables.weight > 0) & ~enough).any(axis=0)).tolist()
 
 
 def _of_classes(view: View, tables: GapTables, null: NullReference) -> NullReference:
@@ -305,7 +297,7 @@ def _null(
     statistic: GapStatistic,
     seed: int,
     closed: ClosedNull | None,
-) -> tuple[NullReference | None, dict[str, Any]]:
+) -> tuple[NullReference | None, Extra]:
     ci = view.pane_query.ci
     if closed is None:
         worst = gap_null(statistic, tables.weight, tables.variance, seed, ci)

@@ -1,9 +1,10 @@
 """Intervals from replicates: units are resampled, never single rows.
 
 A calibration error is a sum of absolute gaps, so its plain estimate is above the truth where the truth is small, and a naive bootstrap
-interval misses 0. Here the interval is the set of truths that the estimate does not contradict. True gaps are placed along the ray
-through the observed ones, and resampled noise is added. The interval consists of those lengths of the ray for which the observed
-estimate is within the central part of the resulting distribution.
+interval misses 0. Here the interval is the set of truths that the estimate does not contradict. True gaps are placed along two rays, and
+resampled noise is added. One ray has a true gap in each bin: the observed one, enlarged by its noise. The other has true gaps only in the
+bins whose gaps chance does not explain: the noise of all other bins then raises the estimate. The interval consists of those lengths of
+either ray for which the observed estimate is within the central part of the resulting distribution.
 """
 
 from __future__ import annotations
@@ -20,37 +21,55 @@ from calibrant.inference.replication import ReplicateTables, resamples
 
 Floats = NDArray[np.float64]
 GapStatistic = Callable[[Any, Any], Any]
-INTERVAL_METHOD = "bootstrap of 64 unit replicates, sparse bins topped up to their binomial variance, inverted along the observed gaps"
+INTERVAL_METHOD = (
+    "bootstrap of 64 unit replicates, sparse bins topped up to their binomial variance, "
+    "inverted along all observed gaps and along the significant ones"
+)
 MAY_BE_ABOVE = (
     "chance raises the estimate of a small error, so the estimate can be above its interval"
 )
 INTERVAL_OF = f"the population's value of this metric over the same bins; {MAY_BE_ABOVE}"
+JACKKNIFE = "jackknife of 64 unit replicates"
 RATIO_OF = "the population's value of this metric"
 _MIN_FREEDOM = 4.0
 _ROUNDING = 1e-10
+_SIGNIFICANCE = 0.05
 _LENGTHS = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.2])
 
 
 @dataclass(frozen=True)
 class ResampledGaps:
-    """Simulated observed gaps under truths of several lengths along one ray.
+    """Noise of observed gaps, and true gaps of length 1 along each ray.
 
     Attributes
     ----------
     total : float64 (n_tables, n_bins), weight of all replicates together
     gap : float64 (n_tables, n_bins), the observed gaps
-    truth : float64 (n_lengths, n_tables, n_bins), true gaps
+    rays : float64 (n_rays, n_tables, n_bins), true gaps
     weight : float32 (1, n_resamples, n_tables, n_bins)
-    simulated : float32 (n_lengths, n_resamples, n_tables, n_bins)
-    bins : int
+    noise : float32 (n_resamples, n_tables, n_bins)
     """
 
     total: Floats
     gap: Floats
-    truth: Floats
+    rays: Floats
     weight: NDArray[np.float32]
-    simulated: NDArray[np.float32]
-    bins: int
+    noise: NDArray[np.float32]
+
+    @property
+    def bins(self) -> int:
+        """Number of bins."""
+        return int(self.gap.shape[-1])
+
+    def within(self, mask: NDArray[np.bool_]) -> ResampledGaps:
+        """Return the same gaps with zeros outside the mask; bool (n_tables, n_bins)."""
+        return ResampledGaps(
+            self.total * mask,
+            self.gap * mask,
+            self.rays * mask,
+            self.weight * mask,
+            self.noise * mask,
+        )
 
 
 def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
@@ -69,25 +88,41 @@ def resampled_gaps(tables: ReplicateTables, seed: int) -> ResampledGaps:
     gap = _ratio(tables.difference.sum(axis=0), total)
     noise = (_ratio(difference, weight) - gap) * np.sqrt(n / (n - 1.0))
     noise[weight <= 0] = 0.0
-    return along_ray(total, gap, weight, noise)
+    return along_rays(total, gap, weight, noise)
 
 
-def along_ray(total: Floats, gap: Floats, weight: Floats, noise: Floats) -> ResampledGaps:
-    """Place the truth along the observed gaps and add the noise to each.
+def along_rays(
+    total: Floats, gap: Floats, weight: Floats, noise: Floats, calibrated: Floats | None = None
+) -> ResampledGaps:
+    """Place the truth along all observed gaps, and along the significant ones.
 
     Parameters
     ----------
     total, gap : float64 (n_tables, n_bins)
     weight, noise : float64 (n_resamples, n_tables, n_bins), the resampled weights and the noise of the gaps
+    calibrated : float64 (n_tables, n_bins), variance of the gaps of a calibrated model, if it is known
     """
+    variance = noise.var(axis=0)
     # A gap that is 0 but for rounding has one direction, whatever the order of the additions.
-    ray = np.where(gap < -_ROUNDING, -1.0, 1.0) * np.sqrt(gap**2 + noise.var(axis=0))
-    truth = _LENGTHS[:, None, None] * ray
+    every = np.where(gap < -_ROUNDING, -1.0, 1.0) * np.sqrt(gap**2 + variance)
+    largest = variance if calibrated is None else np.maximum(variance, calibrated)
+    few = gap * _significant(gap, largest, total > 0)
     # Single precision: quantiles of noise need no more, and these are the largest arrays of a result.
-    simulated = truth.astype(np.float32)[:, None] + noise.astype(np.float32)
     return ResampledGaps(
-        total, gap, truth, weight.astype(np.float32)[None], simulated, gap.shape[-1]
+        total,
+        gap,
+        np.stack([every, few]),
+        weight.astype(np.float32)[None],
+        noise.astype(np.float32),
     )
+
+
+def _significant(gap: Floats, variance: Floats, filled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the bins whose gaps chance does not explain, at least the most significant one (Bonferroni over all filled bins)."""
+    squares = np.divide(gap**2, variance, out=np.zeros_like(gap), where=filled & (variance > 0))
+    n_bins = max(int(np.count_nonzero(filled)), 1)
+    limit = scipy.special.ndtri(1.0 - _SIGNIFICANCE / (2.0 * n_bins)) ** 2
+    return np.asarray(squares >= min(limit, float(squares.max(initial=0.0))))
 
 
 def gap_interval(
@@ -107,13 +142,17 @@ def gap_interval(
     lower and upper bound
     """
     observed = float(statistic(gaps.total, gaps.gap))
-    values = np.sort(statistic(gaps.weight, gaps.simulated), axis=1)
-    truth = of_truth(gaps.total, gaps.truth)
-    place = (1.0 - ci) / 2.0 * (values.shape[1] - 1)
-    low, high = round(place), values.shape[1] - 1 - round(place)
-    lower = _reached(values[:, high], truth, observed)
-    upper = -_reached(-values[::-1, low], -truth[::-1], -observed)
-    return min(lower, observed), max(upper, lower)
+    lower, upper = observed, -np.inf
+    for ray in gaps.rays:
+        truth = _LENGTHS[:, None, None] * ray
+        simulated = truth.astype(np.float32)[:, None] + gaps.noise
+        values = np.sort(statistic(gaps.weight, simulated), axis=1)
+        size = of_truth(gaps.total, truth)
+        place = (1.0 - ci) / 2.0 * (values.shape[1] - 1)
+        low, high = round(place), values.shape[1] - 1 - round(place)
+        lower = min(lower, _reached(values[:, high], size, observed))
+        upper = max(upper, -_reached(-values[::-1, low], -size[::-1], -observed))
+    return lower, max(upper, lower)
 
 
 def ratio_interval(numerator: Floats, denominator: Floats, ci: float) -> tuple[float, float]:

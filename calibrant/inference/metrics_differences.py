@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
+from calibrant.inference.mean_interval import reject_few_errors, reject_uneven
 from calibrant.inference.pairing import (
     BY_REPLICATES,
     INDEPENDENT,
     RESAMPLED,
     Ratio,
-    put_together,
+    difference_interval_of_two,
     ratio_difference,
 )
 from calibrant.inference.replication import (
@@ -51,7 +52,7 @@ Floats = NDArray[np.float64]
 
 def differences(
     view: View, other: View, slugs: Iterable[str], seed: int = SEED
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Result]:
     """Compute each metric of `view` as `compute_metrics` does, with `against`, `difference` and `difference_interval`.
 
     Parameters
@@ -77,9 +78,9 @@ def differences(
 
 
 def _difference(
-    metric: Metric, view: View, other: View, mine: dict[str, Any], theirs: dict[str, Any], seed: int
-) -> dict[str, Any]:
-    result: dict[str, Any] = {
+    metric: Metric, view: View, other: View, mine: Result, theirs: Result, seed: int
+) -> Result:
+    result: Result = {
         "against": theirs["value"],
         "difference": None,
         "difference_interval": None,
@@ -92,7 +93,7 @@ def _difference(
         if ratios[0] is not None and ratios[1] is not None:
             bounds = ratio_difference(ratios[0], ratios[1], view.pane_query.ci)
             return result | {"difference_interval": bounds, "difference_method": RESAMPLED}
-        return result | _put_together(metric, view, other, (mine, theirs), seed)
+        return result | _interval_of_two(metric, view, other, (mine, theirs), seed)
     except NoResultError as rejection:
         return result | {"difference_reason": rejection.reason}
 
@@ -101,6 +102,8 @@ def _sums(metric: Metric, view: View) -> Ratio | None:
     """Return numerator and denominator of a mean by replicate, float64 (64,) each; None for other metrics."""
     if isinstance(metric, SumMetric):
         columns = score_columns(view)
+        reject_uneven(view)
+        reject_few_errors(columns)
         places = columns["places"].astype(np.int64)
         complete = np.zeros((2, N_REPLICATES))
         complete[:, places] = columns[metric.column], columns[metric.weight]
@@ -111,13 +114,13 @@ def _sums(metric: Metric, view: View) -> Ratio | None:
     return None
 
 
-def _put_together(
+def _interval_of_two(
     metric: Metric,
     view: View,
     other: View,
-    results: tuple[dict[str, Any], dict[str, Any]],
+    results: tuple[Result, Result],
     seed: int,
-) -> dict[str, Any]:
+) -> Result:
     mine, theirs = results
     for each in results:
         if each.get("interval") is None:
@@ -126,7 +129,7 @@ def _put_together(
             )
     intervals = (mine["interval"], theirs["interval"])
     if not isinstance(metric, GapMetric | ClasswiseGapMetric):
-        bounds = put_together((mine["value"], theirs["value"]), intervals, 0.0)
+        bounds = difference_interval_of_two((mine["value"], theirs["value"]), intervals, 0.0)
         return {"difference_interval": bounds, "difference_method": INDEPENDENT}
     drawn = resamples(N_REPLICATES, seed)
     one, two = _errors(metric, view, drawn), _errors(metric, other, drawn)
@@ -136,7 +139,7 @@ def _put_together(
     correlation = (
         float(np.mean((one - one.mean()) * (two - two.mean()))) / spread if spread else 0.0
     )
-    bounds = put_together(
+    bounds = difference_interval_of_two(
         (_middle(metric, view, seed), _middle(metric, other, seed)),
         intervals,
         correlation,

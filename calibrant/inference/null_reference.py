@@ -1,12 +1,13 @@
 """Null reference: the distribution of the estimate for a perfectly calibrated model, with labels drawn from the predictions.
 
-In a bin, hits minus confidence then has mean 0 and the stored variance, in which all contributions of a unit are fully dependent: exact
+In a bin, outcomes minus confidence then has mean 0 and the stored variance, in which all contributions of a unit are fully dependent: exact
 where each prediction is a unit, the worst case where units were named (`unit_null` has the reference for those). Sums of bins are taken
-as normal, hits of cells are drawn. The draws are seeded, so that results repeat. `closed_null` has statistics that need no draws.
+as normal, outcomes of cells are drawn. The draws are seeded, so that results repeat. `closed_null` has statistics that need no draws.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ DRAWN = "labels drawn from the predictions; a unit's ratings and predictions ful
 N_DRAWS = 2000
 _MAX_UNGROUPED = 2000
 _MAX_CELLS = 1000
+_TOGETHER = 1 << 18
 _NORMAL_FROM = 4.0
 _Z95 = 1.6448536269514722
 Floats = NDArray[np.float64]
@@ -47,7 +49,7 @@ def gap_null(
     Parameters
     ----------
     statistic : as in `intervals.gap_interval`
-    weight, variance : float64 (n_tables, n_bins), weight and variance of hits minus confidence
+    weight, variance : float64 (n_tables, n_bins), weight and variance of outcomes minus confidence
     seed : of the draws
     ci : level of `limit`
     """
@@ -56,7 +58,16 @@ def gap_null(
         np.sqrt(np.maximum(variance, 0.0)), weight, out=np.zeros_like(weight), where=weight > 0
     )
     # A gap is in [-1, 1] whatever its variance; the conservative variance of large units can exceed that.
-    return quantiles_of(statistic(weight[None], np.clip(draws * spread, -1.0, 1.0)), ci)
+    found = piecewise(
+        lambda some: statistic(weight[None], np.clip(some * spread, -1.0, 1.0)), draws
+    )
+    return quantiles_of(found, ci)
+
+
+def piecewise(function: Callable[[Floats], Floats], draws: Floats) -> Floats:
+    """Return what a function of draws returns, (n_draws, ...) to (n_draws,), with the memory of few draws at a time."""
+    n_pieces = -(-draws.size // _TOGETHER)
+    return np.concatenate([function(some) for some in np.array_split(draws, max(n_pieces, 1))])
 
 
 @lru_cache(maxsize=4)
@@ -74,7 +85,7 @@ def sum_null(expected: float, variance: float, weight: float) -> NullReference:
 
 
 def drawn_correct(cells: Cells, n_draws: int, seed: int) -> Floats:
-    """Draw sums of hits of every cell, with labels drawn from the predictions; float64 (n_draws, n_cells), in [0, weight].
+    """Draw sums of outcomes of every cell, with labels drawn from the predictions; float64 (n_draws, n_cells), in [0, weight].
 
     Each cell has as many independent trials as its stored variance implies, and that variance. Cells come from `independent`: a cell of
     less than one trial has too little variance.
@@ -98,7 +109,10 @@ def drawn_correct(cells: Cells, n_draws: int, seed: int) -> Floats:
     share[:, few] -= rate[few]
     # The fraction beyond an integer number of trials makes the deviations smaller, never larger than the cell allows.
     share *= np.sqrt(np.minimum(whole_trials / trials, 1.0))
-    return np.asarray(np.clip(share + rate, 0.0, 1.0) * cells.weight)
+    share += rate
+    np.clip(share, 0.0, 1.0, out=share)
+    share *= cells.weight
+    return share
 
 
 def independent(cells: Cells) -> Cells:
@@ -141,7 +155,7 @@ def few(cells: Cells) -> Cells:
 
 
 def _trials(weight: Floats, rate: Floats, variance: Floats) -> Floats:
-    """Return the number of independent trials of these sums of hits; without variance the weight, at least one."""
+    """Return the number of independent trials of these sums of outcomes; without variance the weight, at least one."""
     chance = weight**2 * rate * (1.0 - rate)
     return np.divide(chance, variance, out=np.maximum(weight, 1.0), where=variance > 0)
 

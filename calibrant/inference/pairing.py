@@ -10,12 +10,12 @@ Source: Zou and Donner (Statistics in Medicine 2008) for combined intervals (MOV
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.documents import Result
 from calibrant.core.hashing import U64
 from calibrant.core.pane import Pane
 from calibrant.core.sampled_rows import below
@@ -47,7 +47,7 @@ def _ratio(sums: Ratio, drawn: Floats) -> Floats:
     return np.asarray(np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0))
 
 
-def put_together(
+def difference_interval_of_two(
     centres: tuple[float, float],
     intervals: tuple[Bounds, Bounds],
     correlation: float,
@@ -64,11 +64,11 @@ def put_together(
 
     Examples
     --------
-    >>> put_together((3.0, 1.0), ((0.0, 6.0), (-3.0, 5.0)), 0.0)
+    >>> difference_interval_of_two((3.0, 1.0), ((0.0, 6.0), (-3.0, 5.0)), 0.0)
     [-3.0, 7.0]
-    >>> put_together((3.0, 1.0), ((1.0, 5.0), (-1.0, 3.0)), 1.0)
+    >>> difference_interval_of_two((3.0, 1.0), ((1.0, 5.0), (-1.0, 3.0)), 1.0)
     [2.0, 2.0]
-    >>> put_together((3.0, 1.0), ((0.0, 6.0), (0.0, 5.0)), 0.0, floor=0.0)
+    >>> difference_interval_of_two((3.0, 1.0), ((0.0, 6.0), (0.0, 5.0)), 0.0, floor=0.0)
     [-5.0, 6.0]
     """
     (mine, theirs), (one, two) = centres, intervals
@@ -127,7 +127,7 @@ def replicate_correlation(mine: Floats, theirs: Floats) -> Floats:
     return np.asarray(np.divide(together, spread, out=np.zeros_like(together), where=spread > 0))
 
 
-def shared(pane: Pane, other: Pane) -> dict[str, Any]:
+def shared(pane: Pane, other: Pane) -> Result:
     """Return how many labelled predictions are on both sides, according to the stored samples.
 
     Returns

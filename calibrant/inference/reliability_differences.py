@@ -6,19 +6,18 @@ correlation of each replicate's contributions to either gap.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.documents import Result, Row
 from calibrant.core.reliability_table import reliability
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
     BY_REPLICATES,
     INDEPENDENT,
     RESAMPLED,
-    put_together,
+    difference_interval_of_two,
     ratio_difference,
     replicate_correlation,
 )
@@ -28,7 +27,7 @@ from calibrant.inference.seeds import SEED
 Floats = NDArray[np.float64]
 
 
-def reliability_difference(view: View, other: View, seed: int = SEED) -> dict[str, Any]:
+def reliability_difference(view: View, other: View, seed: int = SEED) -> Result:
     """Return the table of `view`, each bin with the other side's gap and the difference of the two.
 
     Parameters
@@ -53,10 +52,8 @@ def reliability_difference(view: View, other: View, seed: int = SEED) -> dict[st
     )
 
 
-def _row_difference(
-    row: dict[str, Any], twin: dict[str, Any], correlation: float
-) -> dict[str, Any]:
-    result: dict[str, Any] = {
+def _row_difference(row: Row, twin: Row, correlation: float) -> Result:
+    result: Result = {
         "against": {
             name: twin[name]
             for name in ("weight", "mean_confidence", "accuracy", "gap", "interval")
@@ -70,21 +67,19 @@ def _row_difference(
         [bound - each["mean_confidence"] for bound in each["interval"]] for each in (row, twin)
     )
     result["difference"] = row["gap"] - twin["gap"]
-    result["difference_interval"] = put_together(
+    result["difference_interval"] = difference_interval_of_two(
         (row["gap"], twin["gap"]), (intervals[0], intervals[1]), correlation
     )
     return result
 
 
-def _overall(
-    view: View, other: View, mine: dict[str, Any], theirs: dict[str, Any], seed: int
-) -> dict[str, Any]:
+def _overall(view: View, other: View, mine: Result, theirs: Result, seed: int) -> Result:
     """Return accuracy minus mean confidence of either side, and the difference."""
     gaps = [
         each["accuracy"] - each["mean_confidence"] if each["mean_confidence"] is not None else None
         for each in (mine, theirs)
     ]
-    result: dict[str, Any] = {
+    result: Result = {
         "gap": gaps[0], "against_gap": gaps[1], "difference": None, "difference_interval": None,
     }  # fmt: skip
     if gaps[0] is None or gaps[1] is None:

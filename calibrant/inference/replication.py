@@ -42,7 +42,7 @@ class ReplicateTables:
 
     Attributes
     ----------
-    weight, difference : float64 (n_filled, n_tables, n_bins); difference is hits minus confidence
+    weight, difference : float64 (n_filled, n_tables, n_bins); difference is outcomes minus confidence
     bins : int
     places : int64 (n_filled,), which of the 64 each one is
     """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 
 from calibrant.accumulators.replicates import NULL_SUMS, SCORE_SUMS
 from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.documents import Extra
 from calibrant.core.label_policies import N_POLICIES
 from calibrant.core.view import View
 from calibrant.inference.gap_uncertainty import worst_case
@@ -18,7 +17,7 @@ from calibrant.inference.unit_null import BY_UNITS, PROMISED_FROM, RETURNED_FROM
 
 def sum_null_of_units(
     view: View, column: str, null_column: str, worst: NullReference
-) -> tuple[NullReference | None, dict[str, Any]]:
+) -> tuple[NullReference | None, Extra]:
     """Return the reference of a mean whose units depend within themselves, and what it is from or why there is none.
 
     Sums of replicates minus their expectation are independent with mean 0. Their squares give the variance, and Student's t the quantile.

@@ -14,6 +14,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.calibrators.rows import labelled_rows, row_losses
+from calibrant.core.documents import Result
 from calibrant.core.hashing import U64
 from calibrant.core.pane import Pane
 from calibrant.core.query import policy_index
@@ -29,7 +30,7 @@ _LOSS = {"nll": "nll", "brier": "brier", "ece": "nll"}
 
 def temperature_difference(
     mine: Mapping[str, Any], theirs: Mapping[str, Any], pane: Pane, other: Pane
-) -> dict[str, Any]:
+) -> Result:
     """Return the difference of two temperatures that were fitted with the same method.
 
     Parameters
@@ -42,7 +43,7 @@ def temperature_difference(
     dict: `against` (temperature, interval, n of the other side), `difference` and `ratio` with their intervals and `difference_method`, or
     `difference_reason` where there is none; and `shared`, as of `pairing.shared`
     """
-    result: dict[str, Any] = {
+    result: Result = {
         "against": {
             name: theirs[name]
             for name in ("temperature", "standard_error", "interval", "n", "verdict")

@@ -1,6 +1,6 @@
-"""Null reference where units were named: cases of pixels, patients with several images.
+"""Null reference for dependent rows, where units were named: cases of pixels, patients with several images.
 
-Labels of a unit depend on each other to an unknown degree. The sums of hits minus confidence of each of the 64 replicates of units are
+Labels of a unit depend on each other to an unknown degree. The sums of outcomes minus confidence of each of the 64 replicates of units are
 independent, and have mean 0 for a calibrated model. A multiplier bootstrap gives each replicate's complete vector of bins a normal
 factor, which keeps the dependence within and between bins. No dependence needs to be assumed. The size of the noise is estimated
 from few replicates, so each draw is also divided by the root of a chi-square over its degrees of freedom, as Student's t is. Without
@@ -43,7 +43,7 @@ def unit_null(
     ----------
     statistic : as in `intervals.gap_interval`
     weight : float64 (n_tables, n_bins), of the value's bins
-    difference : float64 (n_replicates, n_tables, n_bins), hits minus confidence of each replicate, 0 expected
+    difference : float64 (n_replicates, n_tables, n_bins), outcomes minus confidence of each replicate, 0 expected
     missing : float64 (n_tables, n_bins), variance of the sums that the replicates do not have, as of independent noise
     seed, ci : as in `gap_null`
 

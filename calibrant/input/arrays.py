@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.batch import Batch, Ratings
+from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.core.spec import PaneSpec
 from calibrant.input.arrow import plain
@@ -61,7 +62,7 @@ def read_arrays(
     ...
     calibrant.core.errors.CalibrationInputError: probabilities, row 1: Received a value outside [0, 1]; expected a probability. (range)
     """
-    columns: dict[str, Any] = _scores(probabilities, logits)
+    columns: Columns = _scores(probabilities, logits)
     columns |= {
         "labels": _labels(labels),
         "label_counts": _array("label_counts", label_counts),
@@ -106,7 +107,7 @@ def _check_names(classes: Sequence[str] | None) -> None:
         raise CalibrationInputError.at("/classes", "repeated_class", detail)
 
 
-def _scores(probabilities: Any, logits: Any) -> dict[str, Any]:
+def _scores(probabilities: Any, logits: Any) -> Columns:
     """Return the one column of scores, by its name in a batch."""
     if (probabilities is None) == (logits is None):
         received = "neither" if logits is None else "both"
@@ -131,7 +132,7 @@ def _log_odds(column: Any) -> Any:
 
 
 def _is_flat(column: Any) -> bool:
-    """Tell whether a column has one number per row, not one per class."""
+    """Return whether a column has one number per row, not one per class."""
     values = column.values if isinstance(column, Column) else column
     if isinstance(values, np.ndarray):
         return values.ndim == 1 and values.dtype != object
@@ -174,7 +175,7 @@ def _names(name: str, column: Any) -> Any:
     return column
 
 
-def _empty(columns: dict[str, Any], spec: PaneSpec | None) -> Batch | None:
+def _empty(columns: Columns, spec: PaneSpec | None) -> Batch | None:
     """Return the batch of no rows, where the scores have none."""
     (kind, scores), *others = [
         (name, column) for name, column in columns.items() if column is not None
@@ -190,7 +191,7 @@ def _empty(columns: dict[str, Any], spec: PaneSpec | None) -> Batch | None:
     width = scores.shape[1] if isinstance(scores, np.ndarray) and scores.ndim == 2 else 2
     spec = spec or PaneSpec("binary" if _is_flat(scores) else "multiclass", max(width, 2))
     nothing = np.zeros(0, np.int64)
-    texts: dict[str, Any] = {
+    texts: Columns = {
         name: np.zeros(0, object) for name in ("ids", "units", "cases") if columns[name] is not None
     }
     return Batch(

@@ -60,7 +60,7 @@ class ParsedColumns:
     texts: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-class Columns:
+class InputColumns:
     """Reader of named columns of equal length."""
 
     def __init__(self, columns: Mapping[str, Any], violations: ViolationCollector) -> None:

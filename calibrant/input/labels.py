@@ -268,6 +268,6 @@ def _class(rating: Any, rater: Any, i: int, n_classes: int, index: Mapping[str, 
         raise CalibrationInputError.at(
             f"/labels/{i}",
             "class_range",
-            f"Received class {class_index}; expected an integer from 0 to {n_classes - 1}. Correct the label.",
+            f"Received class {class_index}; expected an integer from 0 to {n_classes - 1}. Classes count from 0. Correct the label.",
         )
     return class_index

@@ -1,4 +1,4 @@
-"""Texts of tables as numbers."""
+"""Numbers written as text in the cells of a table, such as a CSV file."""
 
 from __future__ import annotations
 

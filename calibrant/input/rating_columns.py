@@ -146,7 +146,7 @@ class RatingColumns:
                 class_index = np.array([min(max(value, -1), k) for value in flat], np.int64)
         good = (class_index >= 0) & (class_index < k)
         for i in np.flatnonzero(~good):
-            detail = f"Received class {_short(int(flat[i]))}; expected an integer from 0 to {k - 1}. Correct the label."
+            detail = f"Received class {_short(int(flat[i]))}; expected an integer from 0 to {k - 1}. Classes count from 0. Correct the label."
             self.violations.row("labels", int(row[i]), "class_range", detail)
         return row[good], class_index[good]
 

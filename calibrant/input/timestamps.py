@@ -36,7 +36,7 @@ def event_times(
         return _timestamps(column, violations)
     result = np.zeros(len(column), np.int64)
     for i, text in enumerate(column):
-        micros = instant(text)
+        micros = timestamp_us(text)
         if micros is None:
             violations.row("event_times", i, *rejection(text))
         else:
@@ -59,14 +59,14 @@ def _timestamps(column: NDArray[Any], violations: ViolationCollector) -> NDArray
     return np.where(near, column.astype(np.int64), 0)
 
 
-def instant(text: Any) -> int | None:
+def timestamp_us(text: Any) -> int | None:
     """Return microseconds since 1970 UTC of an RFC 3339 text with an offset; None where it is not one, or not in 1970 to 9999."""
     micros = _micros(text)
     return micros if micros is not None and _EARLIEST <= micros < _YEAR_10000 else None
 
 
 def rejection(text: Any) -> tuple[str, str]:
-    """Return rule and detail of a text that `instant` does not accept."""
+    """Return rule and detail of a text that `timestamp_us` does not accept."""
     return _NO_TIMESTAMP if _micros(text) is None else OUT_OF_RANGE
 
 

@@ -14,7 +14,7 @@ from calibrant.accumulators.block import SPARSE_SHARE, Block
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import SOURCES, case_hashes
 from calibrant.core.spec import PaneSpec
-from calibrant.kernel.structures import KernelBlock, Rows
+from calibrant.kernel.structures import KernelBlock, KernelRows
 from calibrant.kernel.workspace import MAX_IDLE, Workspace, idle_workspaces
 
 # Place of the predictions' hashes among the arrays of a batch.
@@ -64,7 +64,7 @@ def fill(
     return Filled(workspace.names, rows.digest[0] << 64 | rows.digest[1])
 
 
-def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, tuple[NDArray[Any] | None, ...]]:
+def _rows(batch: Batch, with_cases: bool) -> tuple[KernelRows, tuple[NDArray[Any] | None, ...]]:
     """Return the batch as a structure, and the arrays that it points to, in its order."""
     hashes_rows = _hashes_rows(batch)
     prediction_hash = (
@@ -86,7 +86,7 @@ def _rows(batch: Batch, with_cases: bool) -> tuple[Rows, tuple[NDArray[Any] | No
         _hashes(batch.unit_key) if has_units else None,
         case_hashes(batch) if with_cases and batch.cases is not None else None,
     )
-    rows = Rows(
+    rows = KernelRows(
         batch.n, len(ratings.row), batch.is_logits, has_units, source == "row", SOURCES[source],
         *(None if array is None else array.ctypes.data for array in arrays),
         hashes_rows,

@@ -1,4 +1,4 @@
-"""Gain of isotonic recalibration of many rows of rates in one pass, without a fit per row."""
+"""Decrease of the Brier score by isotonic recalibration, for many resampled curves of rates in one call of the kernel."""
 
 from __future__ import annotations
 

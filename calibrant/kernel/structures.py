@@ -51,15 +51,15 @@ BLOCKS = (
 )
 
 
-class Grid(ctypes.Structure):
+class KernelGrid(ctypes.Structure):
     _fields_ = [("cells", _Int), ("refinement", _Int), ("lower", _Pointer)]
 
 
-class Model(ctypes.Structure):
+class KernelModel(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n_classes", "is_binary", "n_listed")),
         *((name, _Pointer) for name in ("slot_of_class", "label_position", "class_bin")),
-        *((f"{name}_grid", Grid) for name in ("top", "class", "label", "disagreement", "uncertainty")),
+        *((f"{name}_grid", KernelGrid) for name in ("top", "class", "label", "disagreement", "uncertainty")),
         ("log_n_classes", _Double),
     ]  # fmt: skip
 
@@ -68,7 +68,7 @@ class Shape(ctypes.Structure):
     _fields_ = [("n_counts", _Int), ("n_sums", _Int), ("size", _Int)]
 
 
-class Rows(ctypes.Structure):
+class KernelRows(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n", "n_entries", "is_logits", "has_units")),
         *((name, _Int) for name in ("unit_from_row", "digest_source")),

@@ -19,9 +19,9 @@ from calibrant.core.spec import PaneSpec
 from calibrant.kernel.library import library
 from calibrant.kernel.structures import (
     BLOCKS,
-    Grid,
     KernelBlock,
-    Model,
+    KernelGrid,
+    KernelModel,
     Shape,
     shapes_of,
 )
@@ -69,15 +69,15 @@ class Workspace:
         self._arrays.append(array)
         return array.ctypes.data
 
-    def _grid(self, of: grid.Grid) -> Grid:
-        return Grid(of.cells, of.refinement, self._pointer(of.lower))
+    def _grid(self, of: grid.Grid) -> KernelGrid:
+        return KernelGrid(of.cells, of.refinement, self._pointer(of.lower))
 
-    def _model(self, spec: PaneSpec) -> Model:
+    def _model(self, spec: PaneSpec) -> KernelModel:
         listed, fine = spec.stored_classes, spec.class_grid
         slots = np.full(spec.n_classes, -1, np.int64)
         slots[list(listed)] = np.arange(len(listed))
         has_labels, has_bins = not fine.cells % LABEL_GRID.cells, not fine.cells % CLASS_BINS
-        return Model(
+        return KernelModel(
             spec.n_classes,
             spec.task == "binary",
             len(listed),

@@ -6,8 +6,8 @@ import importlib
 import pkgutil
 from collections.abc import Collection, Iterable
 from functools import lru_cache
-from typing import Any
 
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.core.query import Option, PaneQuery, check_options
 from calibrant.core.view import NoResultError, View
@@ -115,9 +115,7 @@ def _kind(scope: object) -> str:
     return kind if kind in _SCOPES else ""
 
 
-def compute_metrics(
-    view: View, slugs: Iterable[str], seed: int = SEED
-) -> dict[str, dict[str, Any]]:
+def compute_metrics(view: View, slugs: Iterable[str], seed: int = SEED) -> dict[str, Result]:
     """Compute each requested metric as a JSON-able object: value, interval, null reference, n, and a reason where there is no number.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.metrics.base import SumMetric
+from calibrant.metrics.base import MEAN_NEEDS, SumMetric
 
 METRIC = SumMetric(
     slug="accuracy",
@@ -10,7 +10,7 @@ METRIC = SumMetric(
     unit="share",
     range=(0.0, 1.0),
     direction="higher",
-    needs=("scores",),
+    needs=MEAN_NEEDS,
     formula="Σ_i w_i 1[y_i = argmax p_i] / Σ_i w_i",
     search_words={"top-1 accuracy": "", "top-1": ""},
     source="share of ratings equal to the top class",

@@ -21,8 +21,8 @@ def cut_bound(cells: Cells, bins: int) -> float:
     """Bound the change of the mean gap if each cut may be anywhere inside the cell that contains it.
 
     Moving part of a cell to the neighbouring bin changes the sum of absolute differences by at most twice the part's own difference,
-    which is between the cell's misses at their highest score and its hits at their lowest. A cell with one cut moves one part. A cell
-    with several cuts may be divided completely.
+    which is between the cell's incorrect ratings at their highest score and its correct ones at their lowest. A cell with one cut moves one part.
+    A cell with several cuts may be divided completely.
     """
     total = float(cells.weight.sum())
     if not total:

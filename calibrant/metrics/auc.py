@@ -1,4 +1,4 @@
-"""Area under the receiver operating characteristic: how well the score ranks hits before misses.
+"""Area under the receiver operating characteristic: how well the score ranks correct above incorrect ratings.
 
 It does not measure calibration, and no increasing calibration map can change it. For `top_label` it compares the confidence of
 correct and incorrect predictions. The classes' own areas, one against the rest, are returned too.
@@ -12,12 +12,12 @@ from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.view import NoResultError, View
 from calibrant.estimators.roc import (
     area,
-    hits_and_misses,
+    correct_and_incorrect,
     roc_cells,
     unordered_deviation,
     unordered_share,
 )
-from calibrant.inference.intervals import jackknife_interval
+from calibrant.inference.intervals import JACKKNIFE, jackknife_interval
 from calibrant.inference.null_reference import (
     DRAWN,
     N_DRAWS,
@@ -25,11 +25,11 @@ from calibrant.inference.null_reference import (
     drawn_correct,
     few,
     independent,
+    piecewise,
     quantiles_of,
 )
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
-    JACKKNIFE,
     FormulaMetric,
     Interval,
     MetricValue,
@@ -41,7 +41,7 @@ def read(view: View) -> MetricValue | None:
     cells, divisible = roc_cells(view, view.scope)
     if not len(cells):
         return None
-    right, wrong = hits_and_misses(cells)
+    right, wrong = correct_and_incorrect(cells)
     extra: dict[str, object] = {
         "scope": view.scope,
         "positives": float(right.sum()),
@@ -50,7 +50,7 @@ def read(view: View) -> MetricValue | None:
     }
     if not view.is_raw:
         extra["error_bound"] = unordered_share(right, wrong, divisible)
-        extra["error_estimate"] = unordered_deviation(right, wrong, divisible)
+        extra["error_estimate"] = unordered_deviation(cells, divisible)
     if view.scope == "top_label" and view.spec.keeps_all_classes:
         extra |= _classes(view)
     return MetricValue(float(area(right, wrong)), extra | view.histogram_counts(view.scope))
@@ -77,10 +77,10 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     """Return the area of a calibrated model with these scores."""
     cells = few(independent(roc_cells(view, view.scope)[0]))
     correct_ratings = drawn_correct(cells, N_DRAWS, seed)
-    found = area(correct_ratings, cells.weight - correct_ratings)
+    found = piecewise(lambda some: area(some, cells.weight - some), correct_ratings)
     if not np.isfinite(found).all():
         raise NoResultError(
-            "one_outcome", "labels drawn from the predictions can all be hits, or all misses"
+            "one_outcome", "labels drawn from the predictions can all be correct, or all incorrect"
         )
     return quantiles_of(found)
 
@@ -91,7 +91,7 @@ def _classes(view: View) -> dict[str, object]:
     for class_index in range(view.spec.n_classes):
         try:
             cells, _ = roc_cells(view, f"class:{class_index}")
-            by_class.append(float(area(*hits_and_misses(cells))))
+            by_class.append(float(area(*correct_and_incorrect(cells))))
         except NoResultError:
             by_class.append(None)
     known = [each for each in by_class if each is not None]

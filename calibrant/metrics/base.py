@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Extra
 from calibrant.core.query import TIES, Option
-from calibrant.core.view import NoResultError, Table, View
+from calibrant.core.view import Table, View
 from calibrant.inference.closed_null import ClosedNull
 from calibrant.inference.gap_uncertainty import (
     GapTables,
@@ -23,9 +23,9 @@ from calibrant.inference.gap_uncertainty import (
     gap_uncertainty,
     has_named_units,
 )
-from calibrant.inference.intervals import RATIO_OF, GapStatistic, ratio_interval
+from calibrant.inference.intervals import GapStatistic
+from calibrant.inference.mean_interval import mean_interval
 from calibrant.inference.null_reference import sum_null
-from calibrant.inference.replication import score_columns
 from calibrant.inference.seeds import SEED
 from calibrant.inference.sum_null import sum_null_of_units
 from calibrant.metrics.estimate import Estimate as Estimate
@@ -157,7 +157,7 @@ class GapMetric(Metric):
         bias = self.bias(table)
         statistic = self.statistic(bias)
         closed = None if self.closed_null is None else self.closed_null(bias)
-        extra: dict[str, Any] = {
+        extra: Extra = {
             "bins": view.pane_query.bins,
             "scope": scope,
         } | view.histogram_counts(scope)
@@ -206,6 +206,10 @@ class ClasswiseGapMetric(Metric):
         return Estimate(float(by_class.mean()), interval=interval, null=null, extra=extra | about)
 
 
+# A mean reads its sums; its interval also reads the cells of the model's own score, for the effective number of samples.
+MEAN_NEEDS = ("scores", "top_label", "positive")
+
+
 @dataclass(frozen=True)
 class SumMetric(Metric):
     """A ratio of two stored sums of the policy."""
@@ -219,7 +223,7 @@ class SumMetric(Metric):
         if not sums["weight"]:
             return Estimate(None, "no_data")
         value = sums[self.column] / sums[self.weight] if sums[self.weight] else None
-        interval, about = ratio_bounds(view, self.column, self.weight)
+        interval, about = mean_interval(view, self.column, self.weight, self.range)
         if self.null_column is None:
             return Estimate(value, interval=interval, extra=about)
         null = sum_null(
@@ -229,22 +233,6 @@ class SumMetric(Metric):
             of_units, found = sum_null_of_units(view, self.column, self.null_column, null)
             return Estimate(value, interval=interval, null=of_units, extra=about | found)
         return Estimate(value, interval=interval, null=null, extra=about)
-
-
-def ratio_bounds(
-    view: View, column: str, weight: str
-) -> tuple[tuple[float, float] | None, dict[str, Any]]:
-    """Return the interval of a ratio of score sums and how it was made, or why there is none."""
-    try:
-        columns = score_columns(view)
-        if not np.all(columns[weight].sum() - columns[weight] > 0):
-            raise NoResultError("too_few_units", "one replicate holds all the weight")
-        return ratio_interval(columns[column], columns[weight], view.pane_query.ci), {
-            "interval_method": "jackknife of 64 unit replicates",
-            "interval_of": RATIO_OF,
-        }
-    except NoResultError as rejection:
-        return None, {"interval_reason": rejection.reason}
 
 
 def mean_over_classes(statistic: GapStatistic) -> GapStatistic:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from calibrant.core.view import View
-from calibrant.metrics.base import Estimate, SumMetric
+from calibrant.metrics.base import MEAN_NEEDS, Estimate, SumMetric
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ METRIC = BrierMetric(
     unit="squared probability, summed over classes",
     range=(0.0, 2.0),
     direction="lower",
-    needs=("scores",),
+    needs=MEAN_NEEDS,
     formula="mean_i Σ_k (p_ik - y_ik)^2",
     search_words={
         "Brier score": "",

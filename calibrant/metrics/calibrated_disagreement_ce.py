@@ -1,4 +1,4 @@
-"""CE_phi on bins of the calibrated prediction of disagreement, alpha0 / (alpha0 + 1) (1 - sum p^2), as in the paper."""
+"""Calibration error (CE_phi) of the alpha-calibrated prediction of disagreement, alpha0 / (alpha0 + 1) (1 - sum p^2), as in the paper."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""What `ml1_ece`, `ml1_ace` and `ml1_mce` share: an error of each case and class, averaged over cases, with an interval."""
+"""Base of `ml1_ece`, `ml1_ace` and `ml1_mce`: an error of each case and class, averaged over cases, with an interval."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Extra
 from calibrant.core.view import View
+from calibrant.inference.gap_uncertainty import has_named_units
 from calibrant.metrics.base import Estimate, Metric
 from calibrant.segmentation.case_errors import CaseErrors, case_errors
 
@@ -31,7 +32,7 @@ class CaseMetric(Metric):
         results |= {"micro": cases.micro(self.error, pooled=False)}
         results |= {"micro_pooled": cases.micro(self.error, pooled=True)}
         requested = results[average]
-        extra: dict[str, Any] = {
+        extra: Extra = {
             "average": average,
             "membership": cases.options.membership,
             "background": cases.options.background,
@@ -53,27 +54,33 @@ class CaseMetric(Metric):
         bound = cases.bound(self.error)
         if bound:
             extra["error_bound"] = bound
-        interval, about = self._interval(cases, average, view.pane_query.ci)
+        interval, about = self._interval(cases, average, view)
         reason = None if requested["value"] is not None else "no_case_counts"
         return Estimate(requested["value"], reason, interval=interval, extra=extra | about)
 
     def _interval(
-        self, cases: CaseErrors, average: str, ci: float
-    ) -> tuple[tuple[float, float] | None, dict[str, Any]]:
+        self, cases: CaseErrors, average: str, view: View
+    ) -> tuple[tuple[float, float] | None, Extra]:
         if average != "macro":
-            return None, {"interval_reason": "cases_in_one_pot"}
+            return None, {"interval_reason": "cases_pooled"}
         values = cases.by_case(self.error)
-        return mean_interval(values[np.isfinite(values)], ci)
+        return interval_over_cases(values[np.isfinite(values)], cases, view)
 
 
-def mean_interval(
-    values: NDArray[np.float64], ci: float
-) -> tuple[tuple[float, float] | None, dict[str, Any]]:
-    """Return the interval of a mean over cases of shares, (n,), and how it was made; None, with the reason, for fewer than two."""
+def interval_over_cases(
+    values: NDArray[np.float64], cases: CaseErrors, view: View
+) -> tuple[tuple[float, float] | None, Extra]:
+    """Return the interval of a mean over cases of shares, (n,), and how it was made; None, with the reason, where there is none.
+
+    Cases count as independent. Where there are fewer named units than cases, some unit has several, such as two scans of a patient:
+    which ones is not stored, so there is no interval.
+    """
     if len(values) < 2:
         return None, {"interval_reason": "too_few_cases"}
+    if has_named_units(view) and view.counts["n_units"] < cases.n_cases["n"]:
+        return None, {"interval_reason": "units_of_several_cases"}
     reach = (
-        scipy.stats.t.ppf(0.5 + ci / 2.0, len(values) - 1)
+        scipy.stats.t.ppf(0.5 + view.pane_query.ci / 2.0, len(values) - 1)
         * values.std(ddof=1)
         / np.sqrt(len(values))
     )

@@ -20,11 +20,11 @@ from calibrant.estimators.isotonic import (
     Decomposition,
     decompose,
     each_recalibrated,
-    least_score,
     mean_score,
+    min_score,
     recalibrated,
 )
-from calibrant.inference.intervals import GapStatistic, jackknife_interval
+from calibrant.inference.intervals import JACKKNIFE, GapStatistic, jackknife_interval
 from calibrant.inference.null_reference import (
     DRAWN,
     NullReference,
@@ -35,7 +35,6 @@ from calibrant.inference.null_reference import (
 from calibrant.inference.replication import tables_for
 from calibrant.kernel.isotonic import brier_gains
 from calibrant.metrics.formula_metric import (
-    JACKKNIFE,
     FormulaMetric,
     Interval,
     MetricValue,
@@ -70,9 +69,9 @@ def _rate(cells: Cells) -> Floats:
 def recalibration_bound(cells: Cells, kind: str) -> float:
     """Bound the decrease of the recalibrated score when scores are anywhere inside their cells."""
     weight, rate = cells.weight, _rate(cells)
-    divisible = (cells.upper > cells.lower) & (cells.predictions > 1)
+    divisible = cells.divisible
     best = float(mean_score(weight, rate, recalibrated(weight, rate), kind))
-    return max(best - least_score(weight, rate * weight, divisible, kind), 0.0)
+    return max(best - min_score(weight, rate * weight, divisible, kind), 0.0)
 
 
 def score_bound(cells: Cells, kind: str) -> float:
@@ -124,6 +123,15 @@ def _reader(part: str) -> Callable[[View], MetricValue | None]:
         return MetricValue(value, extra)
 
     return read
+
+
+def _of_cells(part: str) -> Callable[[View, Cells], float]:
+    def of_cells(view: View, cells: Cells) -> float:
+        score = np.clip(cells.mean, 0.0, 1.0)
+        kind = SCORE.of(view.pane_query)
+        return float(getattr(decompose(cells.weight, score, _rate(cells), kind), part))
+
+    return of_cells
 
 
 def _jackknife(part: str) -> Callable[[View, MetricValue, int], Interval]:
@@ -193,7 +201,7 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
-    """Return the miscalibration of a calibrated model, from drawn hits.
+    """Return the miscalibration of a calibrated model, from drawn outcomes.
 
     Recalibration fits noise down to the finest cells. Many draws in few groups give the variation; a few draws in all cells show how
     much lower the mean of the groups is.
@@ -248,6 +256,7 @@ def _part(
         options=("scope",),
         own_options=(SCORE,),
         read=_reader(name),
+        of_cells=_of_cells(name),
         **more,
     )
 

@@ -1,4 +1,4 @@
-"""Debiased calibration error: the root mean square gap minus what the labels' chance alone adds to it.
+"""Debiased calibration error: the root mean square gap minus the part that label sampling variance adds to it.
 
 The variance of each bin's accuracy, estimated from the bin itself, is subtracted from its squared gap (nothing if the bin has fewer
 than two samples). The total is at least 0 before the root.

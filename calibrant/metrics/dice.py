@@ -6,7 +6,7 @@ import numpy as np
 
 from calibrant.core.view import View
 from calibrant.metrics.base import Estimate, FunctionMetric
-from calibrant.metrics.case_metric import mean_interval
+from calibrant.metrics.case_metric import interval_over_cases
 from calibrant.segmentation.case_errors import case_errors, spread
 from calibrant.segmentation.case_options import BACKGROUND, MISSING_CLASS, REGIONS
 
@@ -16,7 +16,7 @@ def read(view: View, seed: int) -> Estimate:
     cases = case_errors(view)
     values = cases.by_case("dice")
     values = values[np.isfinite(values)]
-    interval, about = mean_interval(values, view.pane_query.ci)
+    interval, about = interval_over_cases(values, cases, view)
     extra = {
         "background": cases.options.background,
         "missing": cases.options.missing,

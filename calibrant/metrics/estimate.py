@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from calibrant.core.documents import Result
 from calibrant.inference.null_reference import ASSUMPTION, NullReference
 
 
@@ -132,9 +133,9 @@ class Estimate:
             n_units_split=n_units_split,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Result:
         """Return the estimate as the service returns it: plain values, ready for JSON."""
-        found: dict[str, Any] = {"value": self.value}
+        found: Result = {"value": self.value}
         if self.value is None:
             found["reason"] = self.reason
             if self.detail:

@@ -1,4 +1,4 @@
-"""Metrics with a formula of their own: the value first, then interval and null reference where they exist.
+"""Base of metrics that have a formula of their own: value, then interval and null reference where they exist.
 
 A formula returns a `MetricValue`. A metric defines how to compute an interval and the value of a calibrated model, or names the
 reason why it has none.
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Extra, Result
 from calibrant.core.view import NoResultError, View
+from calibrant.estimators.placement_error import placement_error
 from calibrant.inference.gap_uncertainty import fine_gaps, has_named_units, worst_case
 from calibrant.inference.intervals import (
     INTERVAL_METHOD,
@@ -27,7 +29,6 @@ from calibrant.inference.null_reference import NullReference
 from calibrant.metrics.base import Estimate, Metric
 
 Floats = NDArray[np.float64]
-JACKKNIFE = "jackknife of 64 unit replicates"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class FormulaMetric(Metric):
     ----------
     read : the value from a view, None where there is no data
     of_bins : the value from bins, which gives an interval and a stability curve from replicates
+    of_cells : the value from a view and cells in the place of its own, for the typical error of stored cells
     of_resamples : values of resamples of the raw rows of a view, exact and all at once: how often each row is taken,
         float64 (n_resamples, n_rows), to float64 (n_resamples,); nan where one has no value
     interval : from view, value, seed, instead of `of_bins`; without either, `no_interval` is the reason
@@ -75,6 +77,7 @@ class FormulaMetric(Metric):
 
     read: Callable[[View], MetricValue | None] = _unread
     of_bins: Callable[[View, MetricValue], OfBins] | None = None
+    of_cells: Callable[[View, Cells], float] | None = None
     of_resamples: Callable[[View, Floats], Floats] | None = None
     interval: Callable[[View, MetricValue, int], Interval] | None = None
     no_interval: str = "estimator_not_replicated"
@@ -91,6 +94,11 @@ class FormulaMetric(Metric):
         if reading is None:
             return Estimate(None, "no_data")
         extra = dict(reading.extra)
+        of_cells = self.of_cells
+        if of_cells is not None and "error_bound" in extra:
+            extra["error_estimate"] = placement_error(
+                scored_cells(view), lambda cells: of_cells(view, cells)
+            )
         bounds = None
         try:
             found = self._interval(view, reading, seed)
@@ -107,7 +115,7 @@ class FormulaMetric(Metric):
 
     def _null(
         self, view: View, reading: MetricValue, seed: int
-    ) -> tuple[NullReference | None, dict[str, Any]]:
+    ) -> tuple[NullReference | None, Extra]:
         """Return the null reference, or why there is none."""
         if self.null is None:
             return None, {"null_reason": self.no_null}
@@ -127,7 +135,7 @@ class FormulaMetric(Metric):
         return interval_of_bins(view, self.of_bins(view, reading), seed)
 
 
-def bounded(bound: float | None, why: str) -> dict[str, Any]:
+def bounded(bound: float | None, why: str) -> Result:
     """Return the error bound of an estimate from cells, or the reason where there is none or no finite one."""
     if bound is not None and np.isfinite(bound):
         return {"error_bound": bound}

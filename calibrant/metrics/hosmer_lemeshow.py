@@ -1,4 +1,4 @@
-"""Hosmer and Lemeshow's test: squared differences of hits and scores in groups of equal mass, divided by their variance.
+"""Hosmer and Lemeshow's test: squared differences of outcomes and scores in groups of equal mass, divided by their variance.
 
 For a model scored on data that it was not fitted to, the degrees of freedom are the number of groups; on its own training data two
 fewer. Where a unit has several ratings or predictions, each group's variance is scaled by the stored design effect.
@@ -47,6 +47,23 @@ def chi_square(difference: Floats, variance: Floats) -> float:
     return float(quotient.sum())
 
 
+def _groups(cells: Cells, bins: int) -> tuple[Ints, Cells, Floats]:
+    """Return the group of each cell, the groups, and the variance of their correct ratings."""
+    group = equal_mass_groups(cells.weight, bins)
+    n_groups = int(group[-1]) + 1
+    groups = cells.grouped(group, n_groups)
+    variance = groups.weight * groups.mean * (1.0 - groups.mean)
+    single = np.bincount(group, cells.weight * cells.mean * (1.0 - cells.mean), n_groups)
+    effect = np.divide(groups.null_variance, single, out=np.ones(n_groups), where=single > 0)
+    return group, groups, variance * effect
+
+
+def of_cells(view: View, cells: Cells) -> float:
+    """Return the value from cells."""
+    _, groups, variance = _groups(cells, view.pane_query.bins)
+    return chi_square(groups.correct - groups.confidence, variance)
+
+
 def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
@@ -57,14 +74,9 @@ def read(view: View) -> MetricValue | None:
             "the test's chi-square distribution needs predictions of equal weight",
         )
     bins = view.pane_query.bins
-    group = equal_mass_groups(cells.weight, bins)
-    n_groups = int(group[-1]) + 1
-    groups = cells.grouped(group, n_groups)
-    variance = groups.weight * groups.mean * (1.0 - groups.mean)
-    single = np.bincount(group, cells.weight * cells.mean * (1.0 - cells.mean), n_groups)
-    effect = np.divide(groups.null_variance, single, out=np.ones(n_groups), where=single > 0)
-    difference = groups.correct - groups.confidence
-    value = chi_square(difference, variance * effect)
+    group, groups, variance = _groups(cells, bins)
+    n_groups = len(groups)
+    value = chi_square(groups.correct - groups.confidence, variance)
     freedom = n_groups - (0 if DATA.of(view.pane_query) == "fresh" else 2)
     if not np.isfinite(value):
         raise NoResultError(
@@ -81,7 +93,7 @@ def read(view: View) -> MetricValue | None:
     }
     if not view.is_raw:
         extra |= bounded(
-            error_bound(cells, bins, group, groups, variance * effect), "cuts_not_told_by_cells"
+            error_bound(cells, bins, group, groups, variance), "cuts_not_told_by_cells"
         )
     return MetricValue(value, extra)
 
@@ -147,6 +159,7 @@ METRIC = FormulaMetric(
     options=("bins", "scope"),
     own_options=(DATA,),
     read=read,
+    of_cells=of_cells,
     no_interval="test_statistic",
     null=null,
     null_of_units=True,

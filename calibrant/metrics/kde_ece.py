@@ -17,7 +17,7 @@ from calibrant.core.view import NoResultError, View
 from calibrant.estimators.kernel import (
     CLIP,
     LEAVES,
-    Points,
+    KernelPoints,
     kernel_distances,
     kernel_error,
     kernel_rows,
@@ -75,7 +75,7 @@ def places(score: Floats, fineness: int) -> Ints:
     )
 
 
-def points(view: View, most: int, fineness: int) -> tuple[Cells, Points]:
+def points(view: View, most: int, fineness: int) -> tuple[Cells, KernelPoints]:
     """Return the cells of the requested scope, grouped if they are more than `most`, and their points."""
     leave = LEAVE.of(view.pane_query)
     cells = scored_cells(view)
@@ -123,8 +123,8 @@ def read(view: View) -> MetricValue | None:
     return MetricValue(value, extra)
 
 
-def _error_bound(view: View, cells: Cells, found: Points, bandwidth: float) -> float | None:
-    """Bound the change for scores and hits anywhere inside their cells; None where cells do not determine what each leaves out.
+def _error_bound(view: View, cells: Cells, found: KernelPoints, bandwidth: float) -> float | None:
+    """Bound the change for scores and outcomes anywhere inside their cells; None where cells do not determine what each leaves out.
 
     That is so for weighted predictions, and for those with several ratings that are left out together.
     """

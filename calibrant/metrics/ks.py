@@ -1,4 +1,4 @@
-"""Cumulative calibration statistics: the largest excursion (KS) and the range (Kuiper) of running hits minus scores.
+"""Cumulative calibration statistics: largest excursion (KS) and range (Kuiper) of the cumulative sums of outcomes minus scores.
 
 The curve is read after each distinct score, so that the order of rows does not matter. From stored state it is read at limits of
 cells. `error_bound` is how far it can deviate inside one.
@@ -21,7 +21,7 @@ from calibrant.estimators.cumulative import (
 )
 from calibrant.estimators.cut_error import N_DRAWS
 from calibrant.inference.intervals import GapStatistic
-from calibrant.inference.null_reference import NullReference, few, gap_null, independent
+from calibrant.inference.null_reference import NullReference, few, gap_null, independent, piecewise
 from calibrant.metrics.formula_metric import FormulaMetric, MetricValue, OfBins, scored_cells
 
 Floats = NDArray[np.float64]
@@ -60,17 +60,22 @@ def excursion_error(cells: Cells, value: float, sides: int) -> float:
     """
     total = float(cells.weight.sum())
     curve = np.concatenate([[0.0], np.cumsum(cells.correct - cells.confidence)])
-    divisible = (cells.upper > cells.lower) & (cells.predictions > 1)
-    rate = np.clip(np.nan_to_num(cells.rate), 0.0, 1.0)
-    variance = np.where(divisible, cells.weight_squared * rate * (1.0 - rate), 0.0)
+    divisible = cells.divisible
+    variance = np.where(divisible, cells.label_variance, 0.0)
     middle, width = (curve[1:] + curve[:-1]) / 2.0, np.diff(curve)
-    draws = -2.0 * np.log(1.0 - np.random.default_rng(7).random((2, N_DRAWS, len(cells))))
-    high, low = (np.sqrt(width**2 + variance * each) / 2.0 for each in draws)
+    draws = np.random.default_rng(7).random((2, N_DRAWS, len(cells)))
     # A walk of so many steps stays below the extremes of the bridge (Siegmund's continuity correction).
     steps = _CONTINUITY * np.sqrt(variance / np.maximum(cells.predictions, 1))
     ends = np.maximum(curve[1:], curve[:-1]), np.minimum(curve[1:], curve[:-1])
-    top = np.maximum(np.maximum(middle + high - steps, ends[0]).max(axis=1), 0.0)
-    bottom = np.minimum(np.minimum(middle - low + steps, ends[1]).min(axis=1), 0.0)
+
+    def reach(some: Floats) -> Floats:
+        return np.sqrt(width**2 + variance * (-2.0 * np.log(1.0 - some))) / 2.0 - steps
+
+    highest = piecewise(
+        lambda some: np.maximum(middle + reach(some), ends[0]).max(axis=1), draws[0]
+    )
+    lowest = piecewise(lambda some: np.minimum(middle - reach(some), ends[1]).min(axis=1), draws[1])
+    top, bottom = np.maximum(highest, 0.0), np.minimum(lowest, 0.0)
     found = top - bottom if sides == 2 else np.maximum(top, -bottom)
     return float(np.sqrt(np.mean((found / total - value) ** 2)))
 

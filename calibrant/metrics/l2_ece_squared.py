@@ -1,6 +1,6 @@
 """Squared calibration error without bias: the mean squared gap minus what chance in the labels adds. It may be negative.
 
-Its square root is `debiased_ece`, up to the variance that is subtracted: here that of hits minus scores, which is exact for bins with
+Its square root is `debiased_ece`, up to the variance that is subtracted: here that of outcomes minus scores, which is exact for bins with
 several scores. Its interval is normal. It holds where the model is calibrated, and where it is not, because the variance has both parts.
 """
 
@@ -25,9 +25,10 @@ METHOD = "normal, with the variance of the debiased squared error (Sun et al. 20
 
 @dataclass(frozen=True)
 class Bins:
-    """Bins with more than one sample, float64 (n_bins,): part of all weight, effective number of samples, gap, variance of hits minus scores.
+    """Bins with more than one sample, float64 (n_bins,): part of all weight, effective number of samples, gap, variance of outcomes minus scores.
 
-    `error` is how far the subtracted mean can be off because scores of a stored cell count as equal.
+    `error` is how far the subtracted mean can be off because scores of a stored cell count as equal, and `typical` how far it is if they
+    are uniform in the cell.
     """
 
     part: Floats
@@ -35,6 +36,7 @@ class Bins:
     gap: Floats
     variance: Floats
     error: float = 0.0
+    typical: float = 0.0
 
 
 def squared_error(bins: Bins) -> float:
@@ -78,12 +80,18 @@ def bins_of(view: View) -> Bins:
         np.where(own.predictions > 1, inside, 0.0) + 2.0 * own.largest_covariance,
         len(table),
     )
+    width = np.where(own.predictions > 1, own.upper - own.lower, 0.0) ** 2 / 12.0
+    expected = np.bincount(place[used], width * own.weight, len(table)) + 2.0 * np.sqrt(
+        np.bincount(place[used], width * own.label_variance, len(table))
+    )
     keep = table.weight**2 > table.weight_squared * (1.0 + 1e-9)
     total, table = float(table.weight.sum()), table.select(keep)
     n = table.weight**2 / table.weight_squared
     spread = np.maximum(squares[keep] / table.weight - table.gap**2, 0.0)
-    error = float((off[keep] / (n - 1.0)).sum()) / total if total else 0.0
-    return Bins(table.weight / total, n, table.gap, spread * n / (n - 1.0), error)
+    error, typical = (
+        float((sums[keep] / (n - 1.0)).sum()) / total if total else 0.0 for sums in (off, expected)
+    )
+    return Bins(table.weight / total, n, table.gap, spread * n / (n - 1.0), error, typical)
 
 
 def reject_others(view: View) -> None:
@@ -105,7 +113,7 @@ def read(view: View) -> MetricValue | None:
         raise NoResultError("too_few_predictions", "no bin has two samples")
     extra: dict[str, object] = {"bins": view.pane_query.bins, "scope": view.scope}
     if not view.is_raw:
-        extra["error_bound"] = bins.error
+        extra |= {"error_bound": bins.error, "error_estimate": min(bins.typical, bins.error)}
     return MetricValue(squared_error(bins), extra)
 
 
@@ -149,7 +157,7 @@ METRIC = FormulaMetric(
     range=(-1.0, 1.0),
     direction="lower",
     needs=("scope",),
-    formula="Σ_m (n_m/n) (gap_m^2 - s_m^2/n_m), s_m^2 the sample variance of hits minus scores",
+    formula="Σ_m (n_m/n) (gap_m^2 - s_m^2/n_m), s_m^2 the sample variance of outcomes minus scores",
     exact=False,
     search_words={
         "squared L2 calibration error": "",

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import HISTOGRAM_BINS, SUMS, compare_rows
+from calibrant.core.documents import Result
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
-from calibrant.inference.intervals import ratio_interval
+from calibrant.inference.intervals import JACKKNIFE, ratio_interval
 from calibrant.inference.replication import reject_if_thin
-from calibrant.metrics.formula_metric import JACKKNIFE, FormulaMetric, Interval, MetricValue
+from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
 
 Floats = NDArray[np.float64]
 INSTANCES = Option(
@@ -59,7 +60,7 @@ def quantile(weight: Floats, low: float, high: float, level: float) -> float:
     return float(low + (high - low) * (place + inside) / len(weight))
 
 
-def spread_of(view: View, name: str, reach: float) -> dict[str, Any]:
+def spread_of(view: View, name: str, reach: float) -> Result:
     """Return quantiles and a histogram of a value per prediction that is in [-reach, reach], or in [0, 1] for the distance."""
     weight = view.pane["label_distribution"].blocks[name].sums[0]
     low = 0.0 if name == "distance" else -reach
@@ -73,7 +74,7 @@ def spread_of(view: View, name: str, reach: float) -> dict[str, Any]:
 
 
 def _reader(
-    column: str, more: Callable[[View, dict[str, float]], dict[str, Any]]
+    column: str, more: Callable[[View, dict[str, float]], Result]
 ) -> Callable[[View], MetricValue | None]:
     def read(view: View) -> MetricValue | None:
         totals = {name: float(values.sum()) for name, values in sums_of(view).items()}
@@ -118,7 +119,7 @@ def _interval(column: str) -> Callable[[View, MetricValue, int], Interval]:
     return interval
 
 
-def _entropies(view: View, totals: dict[str, float]) -> dict[str, Any]:
+def _entropies(view: View, totals: dict[str, float]) -> Result:
     mean = totals["entropy_gap"] / totals["weight"]
     return {
         "mean_signed": mean,
@@ -126,11 +127,11 @@ def _entropies(view: View, totals: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _distances(view: View, totals: dict[str, float]) -> dict[str, Any]:
+def _distances(view: View, totals: dict[str, float]) -> Result:
     return spread_of(view, "distance", 1.0)
 
 
-def _orders(view: View, totals: dict[str, float]) -> dict[str, Any]:
+def _orders(view: View, totals: dict[str, float]) -> Result:
     weight = totals["weight"]
     return {
         "strict_pairs": totals["same_strict_order"] / weight,

@@ -15,8 +15,8 @@ Source: Mimori, Sasada, Matsui, Sato, Diagnostic Uncertainty Calibration (AISTAT
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from calibrant.core.documents import Extra, Result
 from calibrant.core.view import View
 from calibrant.inference.pairing import Ratio
 from calibrant.metrics.base import Estimate, FunctionMetric, share
@@ -71,7 +71,7 @@ def irreducible_loss(view: View, seed: int) -> Estimate:
 
 
 def calibration_loss(view: View, seed: int) -> Estimate:
-    """Squared gaps of class-wise bins, summed over classes, less what the labels' chance adds, eq. 14; `plugin` is eq. 13.
+    """Squared gaps of class-wise bins, summed over classes, minus the bias from label sampling variance, eq. 14; `plugin` is eq. 13.
 
     No second rating is needed. The correction takes predictions as independent. `ce` is the calibration error, the root of the
     loss where it is positive; `residual_debiased` takes away the variance of share minus probability instead of the share's.
@@ -138,9 +138,7 @@ def root(loss: float) -> float:
     return math.sqrt(max(loss, 0.0))
 
 
-def _of_rows(
-    view: View, rows: RowLosses, sums: str, value: float, extra: dict[str, Any]
-) -> Estimate:
+def _of_rows(view: View, rows: RowLosses, sums: str, value: float, extra: Extra) -> Estimate:
     interval, about = row_interval(view, getattr(rows, sums), rows)
     return Estimate(
         value, interval=interval, extra=extra | {"n_one_vote": n_one_vote(view)} | about
@@ -151,7 +149,7 @@ def _weight(choice: Choice) -> dict[str, str]:
     return {"loss_weight": choice.named["loss_weight"]}
 
 
-def _not_replicated(view: View) -> dict[str, Any]:
+def _not_replicated(view: View) -> Result:
     return {
         "bins": view.pane_query.bins,
         "n_one_vote": n_one_vote(view),

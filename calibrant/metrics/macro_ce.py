@@ -1,4 +1,4 @@
-"""MacroCE: calibration error of hits and of misses, averaged with equal weight whatever their number.
+"""MacroCE: calibration errors of correct and of incorrect ratings, averaged with equal weight whatever their number.
 
 The error of a hit is one minus its score, that of a miss the score itself.
 """
@@ -10,10 +10,9 @@ import numpy as np
 from calibrant.accumulators.replicates import SCORE_BINS
 from calibrant.core.cells import Cells
 from calibrant.core.view import NoResultError, View
-from calibrant.inference.intervals import jackknife_interval
+from calibrant.inference.intervals import JACKKNIFE, jackknife_interval
 from calibrant.inference.replication import tables_for
 from calibrant.metrics.formula_metric import (
-    JACKKNIFE,
     FormulaMetric,
     Interval,
     MetricValue,
@@ -25,11 +24,11 @@ from calibrant.metrics.formula_metric import (
 def macro_error(
     correct_ratings: float, incorrect_ratings: float, correct_score: float, incorrect_score: float
 ) -> float:
-    """Return half of the hits' mean error plus half of the misses'.
+    """Return half of the mean error of correct ratings plus half of that of incorrect ones.
 
     Parameters
     ----------
-    correct_ratings, incorrect_ratings : weight of hits and of misses, positive
+    correct_ratings, incorrect_ratings : weight of both, positive
     correct_score, incorrect_score : their weighted sums of scores
 
     Source
@@ -47,9 +46,20 @@ def macro_error(
 
 
 def error_bound(cells: Cells, correct_ratings: float, incorrect_ratings: float) -> float:
-    """Bound the change when hits are anywhere inside their cells."""
+    """Bound the change when correct ratings are anywhere inside their cells."""
     return float(
         cells.largest_covariance.sum() * (1.0 / correct_ratings + 1.0 / incorrect_ratings) / 2.0
+    )
+
+
+def of_cells(view: View, cells: Cells) -> float:
+    """Return the value from cells with both outcomes."""
+    correct_ratings, score = float(cells.correct.sum()), float(cells.correct @ cells.mean)
+    return macro_error(
+        correct_ratings,
+        float(cells.weight.sum()) - correct_ratings,
+        score,
+        float(cells.confidence.sum()) - score,
     )
 
 
@@ -117,6 +127,7 @@ METRIC = FormulaMetric(
     source="Si, Zhao, Min, Boyd-Graber (Findings of EMNLP 2022)",
     options=("scope",),
     read=read,
+    of_cells=of_cells,
     interval=interval,
     no_null="not_a_gap_metric",
 )

@@ -58,7 +58,7 @@ def by_mass(cells: Cells, bins: int, deviation: float = 0.0) -> ClassRanges:
     mass = np.concatenate([[0.0], np.cumsum(cells.weight)])
     target = mass[-1] * np.arange(1, bins) / bins
     inside = np.minimum(np.searchsorted(mass[1:], target * (1.0 - 1e-12)), len(cells) - 1)
-    divisible = (cells.upper > cells.lower) & (cells.predictions > 1)
+    divisible = cells.divisible
     cuts = np.unique(
         np.concatenate([[0.0], np.where(divisible[inside], target, mass[inside + 1]), mass[-1:]])
     )
@@ -105,8 +105,7 @@ def above(cells: Cells, epsilon: float | None) -> tuple[Cells, float, float]:
     astride = (cells.lower < epsilon) & (cells.upper > epsilon)
     # A mean of equal scores is rounded; the score itself is not.
     score = np.where(cells.upper > cells.lower, cells.mean, cells.lower)
-    rate = np.nan_to_num(cells.rate)
-    half = 0.25 * (cells.weight_squared * rate * (1.0 - rate) + cells.weight**2 * cells.gap**2)
+    half = 0.25 * (cells.label_variance + cells.weight**2 * cells.gap**2)
     deviation = float(np.sqrt(np.maximum(half[astride], 0.0).sum()))
     return cells.select(score > epsilon), float(cells.weight[astride].sum()), deviation
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from calibrant.core.view import View
-from calibrant.metrics.base import Estimate, SumMetric
+from calibrant.metrics.base import MEAN_NEEDS, Estimate, SumMetric
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ METRIC = NllMetric(
     unit="nats",
     range=(0.0, None),
     direction="lower",
-    needs=("scores",),
+    needs=MEAN_NEEDS,
     formula="-mean_i log p_{i, y_i}",
     search_words={
         "log loss": "",

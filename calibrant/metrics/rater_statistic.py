@@ -21,8 +21,7 @@ MAX_ROWS = 20_000
 STATISTIC = Option(
     "statistic",
     "disagreement",
-    "Event among the raters: `disagreement` that not all agree, `all_differ` that no two do, `majority` that more than "
-    "half agree.",
+    "Event among the raters: `disagreement` (not all agree), `all_differ` (no two agree) or `majority` (more than half agree).",
     allowed=tuple(STATISTICS),
 )
 N_RATERS = Option("n_raters", 2, "Number of raters in the statistic.", low=2, high=20)

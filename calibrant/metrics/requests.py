@@ -92,7 +92,7 @@ class MetricRequest:
 
 
 def takes(metric: Metric, name: str) -> bool:
-    """Tell whether a metric reads a shared option; all read the label policy."""
+    """Return whether a metric reads a shared option; all read the label policy."""
     return name == RATERS.name or name in metric.options
 
 

@@ -2,23 +2,27 @@
 
 Residuals (labels' shares minus probabilities) of two predictions agree more than by chance if the model errs in one direction near
 both. Only pairs of different units are used. The `p_value` is the share of label draws from the predictions with at least as large a
-value. The metric needs complete predictions: posted rows, or the stored sample.
+value. `t_cal` has the p-value of a second test of the same rows, by bins. The metric needs complete predictions: posted rows, or the
+stored sample.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.available_rows import AvailableRows, available_rows, drawn_labels, most_paired
+from calibrant.core.available_rows import AvailableRows, available_rows, drawn_labels, max_paired
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import jackknife_interval
 from calibrant.inference.null_reference import NullReference, quantiles_of
+from calibrant.inference.t_cal import MIN_ROWS, t_cal
 from calibrant.metrics.base import Estimate
 from calibrant.metrics.formula_metric import FormulaMetric, Interval, MetricValue
+from calibrant.metrics.l2_ece_squared import reject_others
 
 Floats = NDArray[np.float64]
 MIN_UNITS = 20
@@ -61,7 +65,7 @@ def row_agreement(kernel: Floats, residual: Floats) -> Floats:
 
 
 def _rows(view: View) -> AvailableRows | None:
-    return available_rows(view, most_paired(view.spec.n_classes))
+    return view.once("rows compared", lambda: available_rows(view, max_paired(view.spec.n_classes)))
 
 
 def _pairs(view: View, rows: AvailableRows) -> tuple[Floats, Floats, float]:
@@ -127,16 +131,34 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     return quantiles_of(drawn_errors(view, seed))
 
 
+def t_cal_of(view: View, seed: int) -> dict[str, Any]:
+    """Return T-Cal of the available rows, of class 1 of two classes, else of the top label; otherwise the reason why there is none."""
+    rows = _rows(view)
+    assert rows is not None
+    try:
+        reject_others(view)
+    except NoResultError as rejection:
+        return {"p_value": None, "reason": rejection.reason}
+    if len(rows) < MIN_ROWS:
+        return {"p_value": None, "reason": "too_few_units"}
+    binary = rows.probabilities.shape[1] == 2
+    top = np.ones(len(rows), np.int64) if binary else rows.probabilities.argmax(axis=1)
+    at = np.arange(len(rows)), top
+    found = t_cal(rows.probabilities[at], rows.share[at], seed)
+    return {"scope": "class:1" if binary else "top_label", **found}
+
+
 @dataclass(frozen=True)
 class KernelTest(FormulaMetric):
-    """The metric with the p-value of its test, from the draws of the null reference."""
+    """The metric with the p-value of its test, from the draws of the null reference, and with T-Cal."""
 
     def estimate(self, view: View, seed: int) -> Estimate:
         found = super().estimate(view, seed)
         if found.value is None:
             return found
         as_much = int((drawn_errors(view, seed) >= found.value).sum())
-        return replace(found, extra={**found.extra, "p_value": (1.0 + as_much) / (1.0 + N_DRAWS)})
+        tests = {"p_value": (1.0 + as_much) / (1.0 + N_DRAWS), "t_cal": t_cal_of(view, seed)}
+        return replace(found, extra={**found.extra, **tests})
 
 
 METRIC = KernelTest(
@@ -148,7 +170,7 @@ METRIC = KernelTest(
     needs=("sample",),
     formula="mean over pairs of k(p_i, p_j) (y_i - p_i)·(y_j - p_j)",
     exact=False,
-    search_words={"SKCE": "", "KCE": "", "kernel calibration error": "", "MMCE": ""},
+    search_words={"SKCE": "", "KCE": "", "kernel calibration error": "", "MMCE": "", "T-Cal": ""},
     source="Widmann, Lindsten, Zachariah (NeurIPS 2019), unbiased quadratic estimator",
     own_options=(KERNEL_WIDTH,),
     read=read,

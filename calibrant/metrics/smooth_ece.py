@@ -1,4 +1,4 @@
-"""Smooth ECE: the calibration error under the bandwidth that equals it, without bins and without a free parameter."""
+"""Smooth ECE: the smoothed calibration error at the bandwidth that equals the error, without bins and without a free parameter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calibrant.core.view import View
 from calibrant.estimators.smoothing import (
     fixed_point,
     grid_coefficients,
-    least_bandwidth,
+    min_bandwidth,
     reflected_kernel,
     smooth_calibration_error,
     smooth_calibration_errors,
@@ -47,6 +47,17 @@ def error_bound(cells: Cells, bandwidth: float) -> float:
     return float((size * reach).sum() / cells.weight.sum() * np.sqrt(2.0 / np.pi) / bandwidth)
 
 
+def of_cells(view: View, cells: Cells) -> float:
+    """Return the value from cells."""
+    return _smoothed(cells)[0]
+
+
+def _smoothed(cells: Cells) -> tuple[float, float]:
+    """Return the error of cells and its bandwidth."""
+    difference = (cells.correct - cells.confidence) / cells.weight.sum()
+    return smooth_calibration_error(np.clip(cells.mean, 0.0, 1.0), difference)
+
+
 def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
@@ -55,8 +66,7 @@ def read(view: View) -> MetricValue | None:
     if len(cells) > MAX_CELLS:
         cells = cells.at_places(grid_of(3600).locate(np.clip(cells.mean, 0.0, 1.0)))
         bound = 0.0
-    difference = (cells.correct - cells.confidence) / cells.weight.sum()
-    value, bandwidth = smooth_calibration_error(np.clip(cells.mean, 0.0, 1.0), difference)
+    value, bandwidth = _smoothed(cells)
     extra: dict[str, object] = {
         "bandwidth": bandwidth,
         "kernel": "reflected Gaussian",
@@ -98,7 +108,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     cells = scored_cells(view)
     for n, n_draws in _NULL_LEVELS:
         errors = _drawn_errors(cells, n, n_draws, seed)
-        if np.median(errors) > least_bandwidth(n):
+        if np.median(errors) > min_bandwidth(n):
             break
     return quantiles_of(errors)
 
@@ -130,6 +140,7 @@ METRIC = FormulaMetric(
     source="Błasiok, Nakkiran (ICLR 2024), reflected Gaussian",
     options=("scope",),
     read=read,
+    of_cells=of_cells,
     of_bins=of_bins,
     of_resamples=of_resamples,
     null=null,

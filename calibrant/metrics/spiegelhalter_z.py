@@ -36,6 +36,12 @@ def error_bound(cells: Cells, z: float, deviation: float) -> float:
     return (top + abs(z) * (deviation - least)) / least if least else float("inf")
 
 
+def of_cells(view: View, cells: Cells) -> float:
+    """Return z of cells; 0 where it has no variance."""
+    top, deviation = z_of(cells)
+    return top / deviation if deviation > 0.0 else 0.0
+
+
 def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
@@ -75,6 +81,7 @@ METRIC = FormulaMetric(
     source="Spiegelhalter (1986); two-sided p-value",
     options=("scope",),
     read=read,
+    of_cells=of_cells,
     no_interval="test_statistic",
     null=null,
     null_of_units=True,

@@ -1,4 +1,4 @@
-"""Zhang's kernel calibration error: densities of all scores and of the hits' scores, and their ratio as accuracy.
+"""Zhang's kernel calibration error: densities of all scores and of the scores of correct ratings, and their ratio as accuracy.
 
 Both are triweight kernel densities on a grid, mirrored at 0 and 1. The error is an integral over the score, not a mean over samples as in
 `kde_ece`. A score's own label is in its own estimate, so the error of a calibrated model is small only where the bandwidth spans many
@@ -43,7 +43,7 @@ _NULL_CELLS, _N_DRAWS = 600, 60
 _FIRST, _SECOND = 2.0 * 35.0 / 32.0, 4.0 * 35.0 / 32.0 * 6.0 * 5**-0.5 * 0.8**2
 
 
-def thumb_bandwidth(cells: Cells, of: str = "all") -> float:
+def rule_of_thumb_bandwidth(cells: Cells, of: str = "all") -> float:
     """Return the standard deviation of the kernel: that of the scores, divided by the fifth root of twice the number of predictions.
 
     Parameters
@@ -92,7 +92,7 @@ def mirrored_density(score: Floats, weight: Floats, bandwidth: float) -> Floats:
 
 
 def density_error(cells: Cells, correct_ratings: Floats, bandwidth: float) -> Floats:
-    """Return the integral of |score - accuracy| times the density of scores; hits (..., n_cells) to (...).
+    """Return the integral of |score - accuracy| times the density of scores; correct ratings (..., n_cells) to (...).
 
     Source
     ------
@@ -118,7 +118,7 @@ def error_bound(cells: Cells, bandwidth: float, width_of: str = "all") -> float:
     width_of : scores whose standard deviation sets the width: "all", "correct" or "none"
     """
     total, reach = float(cells.weight.sum()), 3.0 * bandwidth
-    several = (cells.upper > cells.lower) & (cells.predictions > 1)
+    several = cells.divisible
     spread = np.where(
         several, np.maximum((cells.upper - cells.mean) * (cells.mean - cells.lower), 0.0), 0.0
     )
@@ -142,12 +142,22 @@ def error_bound(cells: Cells, bandwidth: float, width_of: str = "all") -> float:
     return float(min(moved + np.log1p(float(cells.weight @ spread) / variance), 1.0))
 
 
+def _width(view: View, cells: Cells) -> float:
+    given = float(KERNEL_SD.of(view.pane_query))
+    return given or rule_of_thumb_bandwidth(cells, str(BANDWIDTH_FROM.of(view.pane_query)))
+
+
+def of_cells(view: View, cells: Cells) -> float:
+    """Return the value from cells, at their own bandwidth."""
+    return float(density_error(cells, cells.correct, _width(view, cells)))
+
+
 def read(view: View) -> MetricValue | None:
     cells = scored_cells(view)
     if not len(cells):
         return None
     given, of = float(KERNEL_SD.of(view.pane_query)), str(BANDWIDTH_FROM.of(view.pane_query))
-    bandwidth = given or thumb_bandwidth(cells, of)
+    bandwidth = _width(view, cells)
     value = float(density_error(cells, cells.correct, bandwidth))
     extra: dict[str, object] = {
         "bandwidth": bandwidth,
@@ -187,5 +197,6 @@ METRIC = FormulaMetric(
     options=("scope",),
     own_options=(BANDWIDTH_FROM, KERNEL_SD),
     read=read,
+    of_cells=of_cells,
     null=null,
 )

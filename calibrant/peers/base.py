@@ -1,4 +1,4 @@
-"""What a peer computes: scored rows in, values by the peer's own function names out."""
+"""Interface of a peer library: scored rows in, values by the peer's own function names out."""
 
 from __future__ import annotations
 

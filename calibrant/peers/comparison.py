@@ -1,13 +1,13 @@
-"""Values of peers next to ours, with one sentence on why they differ."""
+"""Values of peer libraries compared with ours, with one sentence on why they differ."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 
 from calibrant.core.batch import Batch
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import compute_metrics
@@ -21,7 +21,7 @@ METRICS = (
 )
 
 
-def compared(view: View, peer: str | None = None) -> dict[str, Any]:
+def compared(view: View, peer: str | None = None) -> Result:
     """Return the values of a peer, or of all, as JSON-able objects.
 
     Parameters
@@ -67,7 +67,7 @@ def _ours(view: View, slugs: Collection[str]) -> dict[str, float | None]:
     return {slug: found[slug]["value"] for slug in slugs}
 
 
-def _described(each: PeerValue, ours: float | None) -> dict[str, Any]:
+def _described(each: PeerValue, ours: float | None) -> Result:
     reason = {"reason": each.reason, "detail": REASONS[each.reason]} if each.reason else {}
     return {"value": each.value, **reason, "metric": each.metric, "ours": ours, "why": each.why}
 

@@ -11,7 +11,7 @@ import scipy
 
 from calibrant.peers.base import Floats, Peer, PeerValue, ScoredRows
 
-POINTS, REFINEMENTS, LEAST_BANDWIDTH, DENSITY = 200, 10, 0.001, 0.0001
+POINTS, REFINEMENTS, MIN_BANDWIDTH, DENSITY = 200, 10, 0.001, 0.0001
 BINNED = (
     "relplot uses bins [a, b) by int(p B), ours are (a, b], and puts scores of 1 into an extra bin."
 )
@@ -37,7 +37,7 @@ def smooth_ece(score: Floats, residual: Floats) -> float:
     low, high = 0.0, 1.0
     for _ in range(REFINEMENTS):
         middle = (low + high) / 2.0
-        if middle < LEAST_BANDWIDTH or middle < _at(score, residual, middle):
+        if middle < MIN_BANDWIDTH or middle < _at(score, residual, middle):
             low = middle
         else:
             high = middle

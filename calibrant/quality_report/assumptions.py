@@ -49,7 +49,7 @@ def _units(contents: ReportContents) -> str:
             "to one patient, the intervals are too narrow and the null reference is too low."
         )
     else:
-        text = f"{counted(n, 'unit')} were named. Predictions of one unit are treated as dependent."
+        text = f"{counted(n, 'unit')} {'was' if n == 1 else 'were'} named. Predictions of one unit are treated as dependent."
         if n is not None and n < FEW_UNITS:
             text += f" Below {FEW_UNITS} units, intervals are less reliable or absent."
     split = contents.count("n_units_split")
@@ -98,7 +98,7 @@ def _intervals(contents: ReportContents) -> str:
         for each in contents.estimates.values()
         if each.get("value") is not None and each.get("interval") is None
     ]
-    text = f"The nominal level is {percent(contents.ci)}. The coverage measured in simulations is listed in docs/guarantees.md."
+    text = f"The nominal level is {percent(contents.ci)}. The coverage measured in simulations is listed on the page “Guarantees” of the documentation."
     if missing:
         text += f" {counted(len(missing), 'metric')} of this report {'has' if len(missing) == 1 else 'have'} a value without interval."
     return text

@@ -51,7 +51,8 @@ class ReportContents:
     tolerance : largest acceptable calibration error, set beforehand; None if there was none
     detectable : smallest errors that would have been found, by period ("now", "in_30_days", "in_90_days")
     ratings_per_prediction : number of ratings, as text, to number of predictions
-    n_cases : number of cases, None if cases are not named
+    n_cases : number of cases in the results, None if cases are not named
+    n_cases_received : number of cases with those that were left out, None if it is not known
     left_out : what is not in the results
     subgroups : results of each declared subgroup
     comparison : `metrics` of `GET metrics?against=`, with the name of the other side as `name`
@@ -61,6 +62,7 @@ class ReportContents:
     drift : as `GET drift` returns it
     active_map : as `GET maps/current` returns it
     versions : name and text: versions of the software, digests of files and state
+    image_digests : by case, the SHA-256 of each image file by its column
     """
 
     title: str
@@ -73,6 +75,7 @@ class ReportContents:
     detectable: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ratings_per_prediction: Mapping[str, int] = field(default_factory=dict)
     n_cases: int | None = None
+    n_cases_received: int | None = None
     left_out: Sequence[LeftOut] = ()
     subgroups: Sequence[Subgroup] = ()
     comparison: Mapping[str, Any] | None = None
@@ -82,6 +85,7 @@ class ReportContents:
     drift: Mapping[str, Any] | None = None
     active_map: Mapping[str, Any] | None = None
     versions: Sequence[tuple[str, str]] = ()
+    image_digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def ci(self) -> float:

@@ -9,9 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.metrics import is_error
-from calibrant.plots import BLUE, FAINT, ORANGE, plot_reliability, plot_temperature
+from calibrant.plots import (
+    BLUE,
+    FAINT,
+    MIN_JOINED,
+    ORANGE,
+    frequency_name,
+    plot_reliability,
+    plot_temperature,
+    score_name,
+)
 from calibrant.quality_report.contents import ReportContents
-from calibrant.quality_report.numbers import plain_number
+from calibrant.quality_report.numbers import percent, plain_number
 from calibrant.quality_report.verdicts import main_metric, slug_of, title_of
 from calibrant.results import ReliabilityTable, Temperature
 
@@ -74,22 +83,41 @@ def figures(contents: ReportContents) -> list[ReportFigure]:
 
 
 def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFigure:
-    def draw(ax: Axes) -> None:
-        plot_reliability(ReliabilityTable(dict(table)), ax)
-        ax.set_title("", loc="left")
-
-    caption = (
-        "Accuracy over confidence. On the dashed line both agree. Bars are intervals of each bin; "
-        "shaded columns show the share of the data. Bins with fewer than 5 effective units are not joined."
-    )
     key = main_metric(contents.estimates)
     each = contents.estimates[key] if key else {}
+    # Where units are too few for the metric, those of a single bin are too.
+    is_known = not each or any(each.get(name) is not None for name in ("interval", "null_mean"))
+
+    def draw(ax: Axes) -> None:
+        plot_reliability(ReliabilityTable(dict(table)), ax, with_uncertainty=is_known)
+        ax.set_title("", loc="left")
+        ax.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False, fontsize=9
+        )
+
+    scope = str(table.get("scope"))
+    caption = [
+        f"{frequency_name(scope).capitalize()} over {score_name(scope)}. On the dashed line both agree.",
+        "Orange columns: share of the data.",
+    ]
+    if is_known:
+        caption.append(
+            f"Blue bars: {percent(contents.ci)} interval of each bin. Grey: where 95 % of calibrated models would be, bin by bin."
+        )
+    else:
+        caption.append(
+            "No intervals and no range of calibrated models are drawn: there are too few independent units."
+        )
+    if any(row["weight"] and row["n_effective"] < MIN_JOINED for row in table["table"]):
+        caption.append(
+            f"Points of bins that carry as much information as fewer than {MIN_JOINED} independent units are not joined."
+        )
     if key and each.get("value") is not None:
-        caption += f" {title_of(key)}: {plain_number(each['value'])}"
+        text = f"{title_of(key)}: {plain_number(each['value'])}"
         if each.get("null_q95") is not None:
-            caption += f" (a calibrated model: at most {plain_number(each['null_q95'])} in 95 % of samples)"
-        caption += "."
-    return ReportFigure((5.4, 5.2), draw, "Reliability", caption)
+            text += f" (a calibrated model: at most {plain_number(each['null_q95'])} in 95 % of samples)"
+        caption.append(f"{text}.")
+    return ReportFigure((5.4, 5.7), draw, "Reliability", " ".join(caption))
 
 
 def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
@@ -98,7 +126,9 @@ def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
             _draw_error(ax, place, contents.estimates[key])
         ax.set_yticks(range(len(keys)), [title_of(key) for key in reversed(keys)])
         ax.set_ylim(-0.6, len(keys) - 0.4)
-        ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+        left, right = ax.get_xlim()
+        left = min(0.0, left)
+        ax.set_xlim(left, right + 0.04 * (right - left))
         ax.set_xlabel("calibration error, a probability")
         ax.grid(axis="x", color=FAINT, linewidth=0.7)
         if contents.tolerance is not None:
@@ -111,10 +141,15 @@ def _errors(contents: ReportContents, keys: Sequence[str]) -> ReportFigure:
             )
             name.set_in_layout(False)
 
-    caption = (
-        "Points: calibration errors with their intervals. Orange: from the mean to the 95 % quantile of a perfectly calibrated "
-        "model with the same predictions. A point inside or left of the orange range is no evidence of miscalibration."
-    )
+    shown = [contents.estimates[key] for key in keys]
+    caption = "Points: calibration errors."
+    if any(each.get("interval") is not None for each in shown):
+        caption += f" Lines: their {percent(contents.ci)} intervals, where there are some."
+    if any(each.get("null_mean") is not None for each in shown):
+        caption += (
+            " Orange: from the mean to the 95 % quantile of a perfectly calibrated model with the same predictions. A point "
+            "inside or left of the orange range is no evidence of miscalibration."
+        )
     size = (7.2, 1.0 + 0.34 * max(len(keys), 2))
     return ReportFigure(size, draw, "Calibration errors", caption)
 
@@ -138,8 +173,10 @@ def _temperature(fitted: Mapping[str, Any]) -> ReportFigure:
 
     caption = (
         "Loss over the temperature that divides the logits. The minimum is the fitted temperature; "
-        "above 1, the model is overconfident. Shaded: its interval."
+        "above 1, the model is overconfident."
     )
+    if fitted.get("interval"):
+        caption += " Shaded: its interval."
     return ReportFigure((5.4, 3.8), draw, "Temperature", caption)
 
 

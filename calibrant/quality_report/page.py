@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from calibrant.metrics import METRICS, is_error
+from calibrant.plots import score_name
 from calibrant.quality_report.assumptions import POLICIES, assumptions
 from calibrant.quality_report.contents import ReportContents
 from calibrant.quality_report.numbers import (
@@ -18,7 +19,9 @@ from calibrant.quality_report.numbers import (
 )
 from calibrant.quality_report.verdicts import (
     WORDS,
+    brier_note,
     detectable_text,
+    interval_or_reason,
     main_metric,
     main_verdict,
     reason_text,
@@ -62,6 +65,8 @@ def page(contents: ReportContents) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    metrics = [_metric_row(key, each, contents) for key, each in contents.estimates.items()]
+    subgroups = _subgroups(contents)
     style = files("calibrant.quality_report").joinpath("style.css").read_text("utf-8")
     return environment.get_template("report.html").render(
         contents=contents,
@@ -69,17 +74,22 @@ def page(contents: ReportContents) -> str:
         verdict=main_verdict(contents),
         data=[*contents.subject, *_data(contents)],
         ratings=list(contents.ratings_per_prediction.items()),
-        metrics=[_metric_row(key, each, contents) for key, each in contents.estimates.items()],
+        metrics=metrics,
+        brier_note=brier_note(contents),
+        has_null=any(row["null_q95"] != MISSING for row in metrics),
         protocol=_protocol(contents),
         detectable=[
             (PERIODS.get(period, period.replace("_", " ")), detectable_text(found))
             for period, found in contents.detectable.items()
         ],
         temperature=_temperature(contents.temperature),
-        subgroups=_subgroups(contents),
+        subgroups=subgroups,
+        subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         comparison=_comparison(contents.comparison),
         figures=[(each, Markup(each.svg)) for each in drawn],
+        extra_tables=[_without_empty(*table) for table in contents.extra_tables],
         assumptions=assumptions(contents),
+        is_of_a_service=contents.drift is not None or contents.active_map is not None,
         active_map=_active_map(contents.active_map),
         alarm=_alarm(contents.drift),
         not_a_device=NOT_A_DEVICE,
@@ -92,7 +102,10 @@ def _data(contents: ReportContents) -> list[tuple[str, str]]:
     """Return what was evaluated, in numbers."""
     rows = []
     if contents.n_cases is not None:
-        rows.append(("Cases", f"{contents.n_cases:,}"))
+        received = contents.n_cases_received
+        is_part = received is not None and received != contents.n_cases
+        text = f"{contents.n_cases:,} of {received:,}" if is_part else f"{contents.n_cases:,}"
+        rows.append(("Cases", text))
     is_named = contents.metrics.get("unit_source") == "named"
     unit = "Patients or other units" if is_named else "Units (none named: each prediction is one)"
     for label, name in (
@@ -116,7 +129,7 @@ def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
             "Tolerance, set beforehand",
             "none" if contents.tolerance is None else f"{contents.tolerance:g}",
         ),
-        ("Score", str(values.get("scope") or "").replace("_", " ") or MISSING),
+        ("Score", score_name(str(values["scope"])) if values.get("scope") else MISSING),
         ("Label policy", f"{policy}: {POLICIES.get(policy, '')}"),
         ("Level of the intervals", percent(contents.ci)),
     ]
@@ -129,18 +142,12 @@ def _metric_row(key: str, each: Mapping[str, Any], contents: ReportContents) -> 
     verdict = ""
     if contents.tolerance is not None and is_error(slug_of(key)):
         verdict = WORDS[verdict_of(each, contents.tolerance)]
-    if each.get("value") is None:
-        interval = f"no value: {reason_text(each)}"
-    elif each.get("interval") is None:
-        interval = f"none: {str(each.get('interval_reason') or 'not available').replace('_', ' ')}"
-    else:
-        interval = interval_text(each["interval"])
     return {
         "title": title_of(key),
         "key": key,
         "unit": "" if metric is None else str(metric.unit),
         "value": plain_number(each.get("value")),
-        "interval": interval,
+        "interval": interval_or_reason(each),
         "null_mean": plain_number(each.get("null_mean")),
         "null_q95": plain_number(each.get("null_q95")),
         "verdict": verdict,
@@ -155,9 +162,10 @@ def _temperature(fitted: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         return [("Temperature", f"none: {reason_text(fitted)}")]
     rows = [
         ("Temperature", plain_number(fitted["temperature"])),
-        ("Interval", interval_text(fitted.get("interval"))),
         ("Assessment", str(fitted.get("detail") or fitted.get("verdict") or MISSING)),
     ]
+    if fitted.get("interval") is not None:
+        rows.insert(1, ("Interval", interval_text(fitted["interval"])))
     names = {"nll": "Negative log-likelihood", "brier": "Brier score", "ece": "ECE"}
     before, after = fitted.get("before") or {}, fitted.get("after") or {}
     for loss, title in names.items():
@@ -184,6 +192,18 @@ def _subgroups(contents: ReportContents) -> list[dict[str, str]]:
             }
         )
     return rows
+
+
+def _without_empty(
+    caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[str, list[str], list[list[str]]]:
+    """Return a table without the columns in which no row has a value."""
+    kept = [place for place in range(len(header)) if any(row[place] != MISSING for row in rows)]
+    return (
+        caption,
+        [header[place] for place in kept],
+        [[row[place] for place in kept] for row in rows],
+    )
 
 
 def _comparison(found: Mapping[str, Any] | None) -> list[dict[str, str]]:

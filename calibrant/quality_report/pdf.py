@@ -27,7 +27,7 @@ def writes_pdf() -> bool:
 
 
 @dataclass
-class Block:
+class PageBlock:
     """One element of the page: a heading, a text, a table, or the place of a figure."""
 
     kind: str
@@ -41,15 +41,15 @@ class _Page(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks: list[Block] = []
+        self.blocks: list[PageBlock] = []
         self._open: list[str] = []
         self._text = ""
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         if tag == "svg" and "svg" not in self._open:
-            self.blocks.append(Block("figure"))
+            self.blocks.append(PageBlock("figure"))
         if tag == "table":
-            self.blocks.append(Block("table"))
+            self.blocks.append(PageBlock("table"))
         if tag == "tr":
             self.blocks[-1].rows.append([])
         if tag == "thead":
@@ -71,7 +71,7 @@ class _Page(HTMLParser):
         elif tag in HEADINGS or tag in TEXTS:
             # The words of <strong> inside a paragraph are part of it.
             if text and not (tag == "strong" and "p" in self._open):
-                self.blocks.append(Block(tag, text))
+                self.blocks.append(PageBlock(tag, text))
             if not (tag == "strong" and "p" in self._open):
                 self._text = ""
 
@@ -80,7 +80,7 @@ class _Page(HTMLParser):
             self._text += data
 
 
-def blocks_of(page: str) -> list[Block]:
+def blocks_of(page: str) -> list[PageBlock]:
     """Return the elements of a report's page."""
     parser = _Page()
     parser.feed(page)
@@ -134,14 +134,14 @@ def _fonts() -> Path:
     return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
-def _keep_together(document: Any, following: Block | None) -> None:
+def _keep_together(document: Any, following: PageBlock | None) -> None:
     """Begin a page where a heading would be left alone at the end of one."""
     is_figure = following is not None and following.kind == "figure"
     if document.will_page_break(IMAGE_MM if is_figure else HEADING_MM):
         document.add_page()
 
 
-def _write(document: Any, block: Block, images: Any) -> None:
+def _write(document: Any, block: PageBlock, images: Any) -> None:
     if block.kind in HEADINGS:
         document.set_font("DejaVu", "B", HEADINGS[block.kind])
         document.ln(LINE / 2)
@@ -162,7 +162,7 @@ def _line(document: Any, text: str, height: float) -> None:
     document.multi_cell(0, height, text, align="L", new_x="LMARGIN", new_y="NEXT")
 
 
-def _table(document: Any, block: Block) -> None:
+def _table(document: Any, block: PageBlock) -> None:
     """Write a table; the first column is wider, because it has the names."""
     width = max(map(len, block.rows), default=0)
     if not width:

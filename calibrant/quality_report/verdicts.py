@@ -22,6 +22,8 @@ UNITS_OF_INTERVALS = 25
 REASONS = {
     "no_data": "no labelled data",
     "too_few_units": "too few independent units",
+    "few_errors": "fewer than five errors, or correct predictions",
+    "units_of_several_cases": "some unit has several cases, such as two scans of a patient",
     "tied_rows": "few distinct scores, and rows have no ids",
     "few_units": "too few independent units",
     "one_vote": "needs two ratings of a prediction",
@@ -88,7 +90,7 @@ def main_verdict(contents: ReportContents) -> Verdict:
     sentences = [_measured(key, each, contents), *_against_null(key, each)]
     if contents.tolerance is None:
         advice = (
-            "No tolerance was set, so there is no verdict. Set one before the data are looked at."
+            "No tolerance was set, so there is no verdict. Set one before you look at the data."
         )
         return Verdict("none", "Measured, without a tolerance", (*sentences, advice))
     state = verdict_of(each, contents.tolerance)
@@ -105,7 +107,7 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
         n = contents.count("n_units")
         is_few = each.get("interval_reason") == "too_few_units"
         if is_few and n is not None and contents.metrics.get("unit_source") == "named":
-            text += f" There are {counted(n, 'unit')}; intervals need about {UNITS_OF_INTERVALS} or more, "
+            text += f" There {'is' if n == 1 else 'are'} {counted(n, 'unit')}; intervals need about {UNITS_OF_INTERVALS} or more, "
             text += "and more if predictions of a unit are alike."
         return text
     return f"{title_of(key)} is {value}, with a {percent(contents.ci)} interval from {interval_text(bounds)}."
@@ -113,9 +115,7 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
 
 def _against_null(key: str, each: Mapping[str, Any]) -> list[str]:
     if each.get("null_mean") is None:
-        return [
-            "What a perfectly calibrated model would show with these predictions is not known here."
-        ]
+        return ["The error of a perfectly calibrated model with these predictions is not known."]
     mean, q95 = plain_number(each["null_mean"]), plain_number(each["null_q95"])
     usual = f"A perfectly calibrated model with the same predictions would show {mean} on average, and at most {q95} in 95 % of samples."
     above = each.get("above_null")
@@ -177,6 +177,26 @@ def reason_text(each: Mapping[str, Any]) -> str:
     """Return why a result has no value."""
     reason = str(each.get("reason") or "no data")
     return str(each.get("detail") or REASONS.get(reason, reason.replace("_", " "))).rstrip(".")
+
+
+def brier_note(contents: ReportContents) -> str | None:
+    """Return how the Brier score of two classes is counted, with its value for one class; None for other models."""
+    found = contents.estimates.get("brier") or {}
+    if found.get("brier_binary") is None:
+        return None
+    return (
+        f"The Brier score here is the sum over both classes. Many tools report that of one class, which is half: "
+        f"{plain_number(found['brier_binary'])}."
+    )
+
+
+def interval_or_reason(each: Mapping[str, Any]) -> str:
+    """Return the interval of a result, or why it has none."""
+    if each.get("value") is None:
+        return f"no value: {reason_text(each)}"
+    if each.get("interval") is None:
+        return f"none: {str(each.get('interval_reason') or 'not available').replace('_', ' ')}"
+    return interval_text(each["interval"])
 
 
 def _capital(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Comparison of raw, alpha, temperature, temperature with alpha, both at once, and a head on features.
+"""Comparison of methods that predict rater disagreement: raw, alpha, temperature, both in sequence, both at once, a head on features.
 
 Which of them predicts disagreement best depends on the data. A concentration can only lower the predicted disagreement,
 and so helps if raters agree more than predicted and harms if they do not. All methods are therefore fitted on one half of
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibrators.rows import mean_by_unit
 from calibrant.core.batch import Batch
+from calibrant.core.documents import Result, Row
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError
 from calibrant.raters.alpha_fits import LOG_ALPHA, METHODS, Fit, fit_method
@@ -30,7 +31,7 @@ MIN_UNITS = 20
 ROWS_A_COEFFICIENT = 2
 
 
-def compared(batch: Batch, **options: Any) -> dict[str, Any]:
+def compared(batch: Batch, **options: Any) -> Result:
     """Return the result of `compare_calibrations`; if it fails, `best` is None with a `reason` and a `detail`.
 
     Examples
@@ -54,7 +55,7 @@ def compare_calibrations(
     features: ArrayLike | None = None,
     parts: Sequence[str] | None = None,
     instances: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Compare the methods of alpha-calibration on the same validation part and report the best.
 
     Parameters
@@ -103,7 +104,7 @@ def compare_calibrations(
     }
     losses = {method: row_losses(fit, validation) for method, fit in fits.items()}
     total = float(validation.weight.sum())
-    shown: dict[str, Any] = {}
+    shown: Row = {}
     for method, fit in fits.items():
         means = {
             name: float(validation.weight @ each) / total for name, each in losses[method].items()
@@ -211,7 +212,7 @@ def _point(fit: Fit, rows: RatedRows) -> Floats:
     return np.asarray(1.0 - np.einsum("nk,nk->n", mean, mean))
 
 
-def _coefficients(fit: Fit) -> dict[str, Any] | None:
+def _coefficients(fit: Fit) -> Result | None:
     """Return coefficients of log alpha0 on the features in their original scale."""
     if fit.coefficients is None:
         return None

@@ -14,6 +14,7 @@ import scipy
 from numpy.typing import NDArray
 
 from calibrant.calibrators.form import probabilities_of
+from calibrant.core.documents import Extra
 from calibrant.raters.concentration import PENALTY
 from calibrant.raters.rated_rows import RatedRows
 
@@ -41,7 +42,7 @@ class Fit:
     coefficients: Floats | None
     middle: Floats
     scale: Floats
-    proof: dict[str, Any]
+    proof: Extra
 
     def mean(self, rows: RatedRows) -> Floats:
         """Return class probabilities, (n, n_classes)."""
@@ -178,7 +179,7 @@ def _solved(
     return Fit(float(at[-1]) if with_beta else log_beta, coefficients, middle, scale, proof)
 
 
-def _minimum(loss: Any, start: Floats, bounds: Any) -> tuple[Floats, dict[str, Any]]:
+def _minimum(loss: Any, start: Floats, bounds: Any) -> tuple[Floats, Extra]:
     """Minimise a smooth loss by L-BFGS; return the minimum and its proof."""
     found = scipy.optimize.minimize(
         loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS

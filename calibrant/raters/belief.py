@@ -1,4 +1,4 @@
-"""What a prediction says of raters' disagreement under a given temperature and concentration.
+"""Disagreement of raters that a prediction implies, under a given temperature and concentration of a Dirichlet.
 
 A Dirichlet of concentration alpha0 around softmax(z / T) predicts that two raters differ with probability
 alpha0 / (alpha0 + 1) (1 - sum p^2). Fitted on other data, both are numbers of a request: so one set fits and another scores.
@@ -38,7 +38,7 @@ CONCENTRATION = Option(
 TEMPERATURE = Option(
     "temperature",
     1.0,
-    "Divisor of the logits, applied first; other than 1 from raw rows only.",
+    "Divisor of the logits, applied first. Values other than 1 need raw rows.",
     low=1.0 / 32.0,
     high=32.0,
 )

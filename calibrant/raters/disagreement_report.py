@@ -10,10 +10,10 @@ Source: Mimori, Sasada, Matsui, Sato (AISTATS 2021), eqs. 15 to 19 and Theorem 1
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
+from calibrant.core.documents import Result, Row
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
@@ -87,7 +87,7 @@ def thresholds(observed: float, predicted: float, epistemic: float) -> Threshold
     )
 
 
-def disagreement_report(view: View, seed: int = SEED) -> dict[str, Any]:
+def disagreement_report(view: View, seed: int = SEED) -> Result:
     """Return all results on rater disagreement, as a JSON-able object.
 
     Options of the query: `bins`, `edges`, `loss_weight` (1 or n), `penalty` of the concentration's fit, and
@@ -109,7 +109,7 @@ def disagreement_report(view: View, seed: int = SEED) -> dict[str, Any]:
     epistemic, irreducible = rows.mean(rows.epistemic), rows.mean(rows.irreducible)
     loss_interval, _ = disagreement_loss_interval(view, choice)
     calibration_bounds, about = calibration_interval(view, choice, seed)
-    result: dict[str, Any] = {
+    result: Result = {
         "n": int(table.count.sum()),
         "n_labelled": view.counts["n_labelled"],
         "n_ratings": view.counts["n_ratings"],
@@ -168,7 +168,7 @@ def _state_of(
     epistemic: float,
     irreducible: float,
     concentration: float | None,
-) -> dict[str, Any]:
+) -> Result:
     posterior = None
     if concentration is not None:
         posterior = posterior_epistemic_loss(epistemic, irreducible, concentration)
@@ -183,19 +183,19 @@ def _state_of(
     }
 
 
-def _on_calibrated_bins(view: View, factor: float, choice: Choice) -> dict[str, Any]:
+def _on_calibrated_bins(view: View, factor: float, choice: Choice) -> Result:
     """Return CE_phi as the paper has it: on bins of the prediction under the concentration."""
     table, error = calibrated_table(view, factor, choice.by_ratings)
-    found: dict[str, Any] = {"calibrated_disagreement_ce": table.error()}
+    found: Result = {"calibrated_disagreement_ce": table.error()}
     return found | ({"error_estimate": error} if view.batch_sums is None else {})
 
 
-def _reliability(table: DisagreementTable, bins: int, ci: float) -> list[dict[str, Any]]:
+def _reliability(table: DisagreementTable, bins: int, ci: float) -> list[Row]:
     """Return one object per bin; empty bins have n 0 and nulls."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     lower, upper = table.intervals(ci)
     for i, weight in enumerate(table.weight.tolist()):
-        row: dict[str, Any] = {
+        row: Row = {
             "lower": i / bins,
             "upper": (i + 1) / bins,
             "n": int(table.count[i]),
@@ -215,8 +215,8 @@ def _reliability(table: DisagreementTable, bins: int, ci: float) -> list[dict[st
     return rows
 
 
-def _warnings(table: DisagreementTable, fitted: Concentration) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _warnings(table: DisagreementTable, fitted: Concentration) -> list[Row]:
+    found: list[Row] = []
     wrong = (table.weight > 0) & (table.gap() >= 0)
     if wrong.any():
         found.append(

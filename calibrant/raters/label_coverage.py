@@ -7,14 +7,13 @@ the range of the score.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import RELATIVE_ERROR, Delays
 from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 
 Ints = NDArray[np.int64]
@@ -23,7 +22,7 @@ BINS = 15
 QUANTILES = {"median_s": 0.5, "q90_s": 0.9, "q99_s": 0.99}
 
 
-def coverage(pane: Pane, bins: int = BINS, ci: float = 0.95) -> dict[str, Any]:
+def coverage(pane: Pane, bins: int = BINS, ci: float = 0.95) -> Result:
     """Return the share of predictions with a label, overall and by equal bins of the score, its gradient, and delays of labels.
 
     Parameters
@@ -49,7 +48,7 @@ def label_counts(pane: Pane, bins: int = BINS) -> Ints:
     return np.asarray(counts.reshape(2, bins, UNIT_BINS // bins).sum(axis=2))
 
 
-def label_coverage(pane: Pane, bins: int = BINS) -> dict[str, Any]:
+def label_coverage(pane: Pane, bins: int = BINS) -> Result:
     """Return the share of predictions that have a label, overall and by bin; None without predictions.
 
     A share that increases or decreases with the score indicates that outcomes are checked selectively.
@@ -57,7 +56,7 @@ def label_coverage(pane: Pane, bins: int = BINS) -> dict[str, Any]:
     return coverage_of(label_counts(pane, bins))
 
 
-def coverage_of(counts: Ints) -> dict[str, Any]:
+def coverage_of(counts: Ints) -> Result:
     """Like `label_coverage`, from the result of `label_counts`."""
     predictions, labelled = counts
     by_bin = [float(n / m) if m else None for n, m in zip(labelled, predictions, strict=True)]
@@ -65,7 +64,7 @@ def coverage_of(counts: Ints) -> dict[str, Any]:
     return {"n_predictions": m, "n_labelled": n, "labelled": n / m if m else None, "by_bin": by_bin}
 
 
-def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
+def gradient(pane: Pane, ci: float = 0.95) -> Result:
     """Fit the slope of the labelled share in the score by least squares over 60 bins, weighted by their predictions.
 
     Returns
@@ -95,8 +94,8 @@ def gradient(pane: Pane, ci: float = 0.95) -> dict[str, Any]:
     return {"slope": slope, "interval": [slope - reach, slope + reach], "p_value": p_value}
 
 
-def _delays(pane: Pane) -> dict[str, Any]:
+def _delays(pane: Pane) -> Result:
     delays = pane["delays"]
     assert isinstance(delays, Delays)
-    found: dict[str, Any] = {name: delays.quantile(share) for name, share in QUANTILES.items()}
+    found: Result = {name: delays.quantile(share) for name, share in QUANTILES.items()}
     return {"n": delays.n, **found, "relative_error": RELATIVE_ERROR}

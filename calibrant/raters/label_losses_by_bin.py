@@ -1,4 +1,4 @@
-"""Bins of every class: gaps between ratings and probabilities, and the sampling bias of their squares."""
+"""Losses under label uncertainty by bin: gaps between ratings and probabilities of every class, and the sampling bias of their squares."""
 
 from __future__ import annotations
 

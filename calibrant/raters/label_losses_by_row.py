@@ -1,23 +1,22 @@
-"""Sums of the losses over predictions, and their common options."""
+"""Losses under label uncertainty by row: their sums over predictions, and their common options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.label_uncertainty import MOMENTS, ONE_RATING, SEVERAL
 from calibrant.core.batch_sums import N_REPLICATES
+from calibrant.core.documents import Extra
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
-from calibrant.inference.intervals import ratio_interval
+from calibrant.inference.intervals import JACKKNIFE, ratio_interval
 from calibrant.inference.replication import MIN_FILLED
 
 Floats = NDArray[np.float64]
-Interval = tuple[tuple[float, float] | None, dict[str, Any]]
-JACKKNIFE = "jackknife of 64 unit replicates"
+Interval = tuple[tuple[float, float] | None, Extra]
 SINGLE_VOTE = Option(
     "single_vote",
     "exclude",

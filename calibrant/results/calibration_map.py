@@ -1,4 +1,4 @@
-"""Fitted calibration map."""
+"""Result of `fit_map`: a fitted calibration map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reliability table: the numbers behind the reliability diagram."""
+"""Result of `reliability`: the numbers behind the reliability diagram."""
 
 from __future__ import annotations
 

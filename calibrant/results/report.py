@@ -1,4 +1,4 @@
-"""Report of several metrics."""
+"""Result of `evaluate`: the values of several metrics."""
 
 from __future__ import annotations
 

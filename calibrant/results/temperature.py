@@ -1,4 +1,4 @@
-"""Fitted temperature."""
+"""Result of `fit_temperature`: a fitted temperature."""
 
 from __future__ import annotations
 

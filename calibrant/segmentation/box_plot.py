@@ -1,16 +1,16 @@
-"""Statistics of a box plot."""
+"""Statistics of a box plot: quartiles, whiskers and outliers."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result
+
 WHISKER = 1.5
 
 
-def box(values: NDArray[np.float64]) -> dict[str, Any] | None:
+def box(values: NDArray[np.float64]) -> Result | None:
     """Return the statistics of a box plot: quartiles, whiskers to the outermost values within 1.5 box heights, outliers.
 
     Parameters

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.block import Block
+from calibrant.core.documents import Extra
 from calibrant.core.grid import Edges
 from calibrant.core.label_policies import POLICIES
 from calibrant.segmentation.case_tables import SUMS, Layout
@@ -104,19 +105,19 @@ class CaseBins:
     def of_classes(self, classes: NDArray[Any]) -> CaseBins:
         """Return these classes only."""
         names = [field.name for field in fields(self) if field.name != "least"]
-        chosen: dict[str, Any] = {name: getattr(self, name)[:, classes] for name in names}
+        chosen: Extra = {name: getattr(self, name)[:, classes] for name in names}
         return replace(self, **chosen)
 
     def of_cases(self, cases: NDArray[Any]) -> CaseBins:
         """Return these cases only."""
         names = [field.name for field in fields(self) if field.name != "least"]
-        chosen: dict[str, Any] = {name: getattr(self, name)[cases] for name in names}
+        chosen: Extra = {name: getattr(self, name)[cases] for name in names}
         return replace(self, **chosen)
 
     def pooled(self, use: Flags) -> CaseBins:
         """Return all cases pooled, only the (case, class) pairs marked in `use`, bool (n_cases, n_classes)."""
         names = [field.name for field in fields(self) if field.name != "least"]
-        added: dict[str, Any] = {}
+        added: Extra = {}
         for name in names:
             values = getattr(self, name)
             mask = use[:, :, None] if values.ndim == 3 else use

@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result, Row
 from calibrant.inference.seeds import SEED
 from calibrant.segmentation.case_errors import ERRORS, CaseErrors, numbers
 
@@ -27,7 +28,7 @@ Floats = NDArray[np.float64]
 
 def compare_cases(
     values: Mapping[str, float | None], against: Mapping[str, float | None], seed: int = SEED
-) -> dict[str, Any]:
+) -> Result:
     """Run two-sided paired tests of two models' errors over the cases that both have.
 
     Parameters
@@ -64,7 +65,7 @@ def compare_cases(
     return _compared(mine, theirs, seed) | only
 
 
-def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = SEED) -> dict[str, Any]:
+def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = SEED) -> Result:
     """Run `compare_cases` for every error and for Dice, and by class.
 
     Parameters
@@ -90,7 +91,7 @@ def compare_case_errors(mine: CaseErrors, theirs: CaseErrors, seed: int = SEED) 
     return result
 
 
-def _by_class(mine: CaseErrors, theirs: CaseErrors, name: str) -> list[dict[str, Any]]:
+def _by_class(mine: CaseErrors, theirs: CaseErrors, name: str) -> list[Row]:
     sides = [each.by_case_and_class(name) for each in (mine, theirs)]
     both = sorted(set(mine.names) & set(theirs.names))
     rows = [
@@ -105,10 +106,10 @@ def _by_class(mine: CaseErrors, theirs: CaseErrors, name: str) -> list[dict[str,
     return found
 
 
-def _compared(mine: Floats, theirs: Floats, seed: int | None) -> dict[str, Any]:
+def _compared(mine: Floats, theirs: Floats, seed: int | None) -> Result:
     """Return the results for the pairs; without a seed no permutation."""
     n, difference = len(mine), mine - theirs
-    result: dict[str, Any] = {
+    result: Result = {
         "n": n,
         "mean": float(mine.mean()) if n else None,
         "against": float(theirs.mean()) if n else None,

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.cases import OTHER, Cases
+from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.segmentation.case_bins import CaseBins, bin_cases
 from calibrant.segmentation.case_kernels import KERNELS, kernel_bins
@@ -128,7 +129,7 @@ class CaseErrors:
         values = self.by_case_and_class(name)
         return _mean(values, np.isfinite(values), axis=1)
 
-    def macro(self, name: str) -> dict[str, Any]:
+    def macro(self, name: str) -> Result:
         """Return the mean over cases with its standard deviation and quantiles."""
         values = self.by_case(name)
         by_class = _mean(ERRORS[name](self.counted), self.use, axis=0)
@@ -138,16 +139,16 @@ class CaseErrors:
         )
         return result | {"by_class": numbers(by_class)}
 
-    def micro(self, name: str, *, pooled: bool) -> dict[str, Any]:
+    def micro(self, name: str, *, pooled: bool) -> Result:
         """Return the mean over the classes that count of the errors of all cases pooled."""
         use = self.use
-        pot = self.counted.pooled(use)
+        all_cases = self.counted.pooled(use)
         if pooled and self.other is not None and self.options.missing == "include":
-            both = _stacked(pot, self.other.of_classes(np.array(self.classes)))
-            pot = both.pooled(np.ones((2, len(self.classes)), bool))
+            both = _stacked(all_cases, self.other.of_classes(np.array(self.classes)))
+            all_cases = both.pooled(np.ones((2, len(self.classes)), bool))
         elif not pooled:
-            pot = self._with_plain_means(pot, use)
-        by_class = ERRORS[name](pot)[0]
+            all_cases = self._with_plain_means(all_cases, use)
+        by_class = ERRORS[name](all_cases)[0]
         known = by_class[np.isfinite(by_class)]
         value = float(known.mean()) if len(known) else None
         return {"value": value, "by_class": numbers(by_class), "n": int(use.any(axis=1).sum())}
@@ -157,11 +158,11 @@ class CaseErrors:
         bounds = error_bound(self.counted, name)[self.use]
         return float(bounds.max()) if len(bounds) else 0.0
 
-    def _with_plain_means(self, pot: CaseBins, use: Flags) -> CaseBins:
+    def _with_plain_means(self, pooled: CaseBins, use: Flags) -> CaseBins:
         """Return the pooled bins with e_m the plain mean over cases of their own e_m."""
         mean = _mean(self.counted.mean, use[:, :, None] & self.counted.filled, axis=0)[None]
         return replace(
-            pot, confidence=np.where(np.isfinite(mean), mean * pot.weight, pot.confidence)
+            pooled, confidence=np.where(np.isfinite(mean), mean * pooled.weight, pooled.confidence)
         )
 
 
@@ -180,7 +181,7 @@ def case_errors(view: View) -> CaseErrors:
     return view.once(("cases", options), lambda: _case_errors(view, options))
 
 
-def spread(values: Floats) -> dict[str, Any]:
+def spread(values: Floats) -> Result:
     """Return population standard deviation and quantiles of finite values, None without any."""
     if not len(values):
         return {"sd": None, "quantiles": None}
@@ -325,7 +326,7 @@ def _stacked(one: CaseBins, other: CaseBins) -> CaseBins:
         "ranked",
         "gap_error",
     )
-    both: dict[str, Any] = {
+    both: Result = {
         name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names
     }
     return replace(one, **both)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result, Row
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
@@ -17,7 +16,7 @@ from calibrant.segmentation.case_errors import ERRORS, CaseErrors, case_errors, 
 Floats = NDArray[np.float64]
 
 
-def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
+def cases_of(view: View, frequency_bins: int | None = None) -> Result:
     """Return every stored case, averages over cases, and the dataset reliability histogram, as JSON-able numbers.
 
     Parameters
@@ -32,7 +31,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
     if there is no data.
     """
     pane_query = view.pane_query
-    result: dict[str, Any] = {
+    result: Result = {
         "raters": pane_query.raters,
         "bins": pane_query.bins,
         "edges": pane_query.edges,
@@ -73,7 +72,7 @@ def cases_of(view: View, frequency_bins: int | None = None) -> dict[str, Any]:
     return result | ({"error_bound": bounds} if any(bounds.values()) else {})
 
 
-def case_reliability(view: View, case: str) -> dict[str, Any]:
+def case_reliability(view: View, case: str) -> Result:
     """Return one case's reliability table for each class that counts, with its errors.
 
     Raises
@@ -92,7 +91,7 @@ def case_reliability(view: View, case: str) -> dict[str, Any]:
     return {"case": case, "bins": one.n_bins, "classes": classes}
 
 
-def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, Any]:
+def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> Result:
     """Count the cases by observed frequency in each bin of confidence.
 
     Parameters
@@ -156,7 +155,7 @@ def reliability_histogram(cases: CaseErrors, frequency_bins: int) -> dict[str, A
     }
 
 
-def reliability_boxes(cases: CaseErrors, min_count: float = 0.0) -> list[dict[str, Any]]:
+def reliability_boxes(cases: CaseErrors, min_count: float = 0.0) -> list[Row]:
     """Return, per bin of confidence, all counted classes and cases pooled, and the frequencies of single cases.
 
     The observed frequencies of single cases are a box plot.
@@ -210,7 +209,7 @@ def _means(cases: CaseErrors) -> dict[str, Floats]:
     return {name: cases.by_case(name) for name in (*ERRORS, "dice")}
 
 
-def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
+def _rows(cases: CaseErrors) -> list[Row]:
     bins, use = cases.counted, cases.use
     values = {name: error(bins) for name, error in ERRORS.items()} | {"dice": bins.dice}
     means = {name: numbers(mean) for name, mean in _means(cases).items()}
@@ -218,7 +217,7 @@ def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
     top_known = [all(each) for each in bins.top_known.tolist()]
     rows = []
     for i, case in enumerate(cases.names):
-        row: dict[str, Any] = {"case": case, "weight": float(bins.total[i].max(initial=0.0))}
+        row: Row = {"case": case, "weight": float(bins.total[i].max(initial=0.0))}
         row["present"] = bins.present[i].tolist()
         row["counted"] = use[i].tolist()
         for name, by_class in values.items():
@@ -231,7 +230,7 @@ def _rows(cases: CaseErrors) -> list[dict[str, Any]]:
     return rows
 
 
-def _summary(cases: CaseErrors, name: str) -> dict[str, Any]:
+def _summary(cases: CaseErrors, name: str) -> Result:
     if name == "dice":
         found = cases.by_case("dice")
         found = found[np.isfinite(found)]
@@ -246,7 +245,7 @@ def _summary(cases: CaseErrors, name: str) -> dict[str, Any]:
     }
 
 
-def _table(one: CaseBins, slot: int) -> list[dict[str, Any]]:
+def _table(one: CaseBins, slot: int) -> list[Row]:
     mean, rate = numbers(one.mean[0, slot]), numbers(one.rate[0, slot])
     return [
         {

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from calibrant.core.documents import Row
 from calibrant.core.view import View
 from calibrant.segmentation.case_errors import ERRORS, case_errors
 
 BINS = (5, 10, 20, 50, 100)
 
 
-def sensitivity(view: View) -> list[dict[str, Any]]:
+def sensitivity(view: View) -> list[Row]:
     """Return macro averages of every error at 5, 10, 20, 50 and 100 bins; soft bins of stored cases are exact at all of them.
 
     Returns

@@ -10,11 +10,11 @@ Riera-Marin et al., Multi-Rater Calibration Error Estimation, who compare with a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import NoResultError, View
 from calibrant.raters.staple import MAX_ITERATIONS, MIN_RATERS, START, STILL, THRESHOLD, staple
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any]:
+def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> Result:
     """Return STAPLE's consensus of each case and class, and the ECE against it, the majority and all ratings.
 
     Parameters
@@ -80,7 +80,7 @@ def consensus_of(view: View, raters: Mapping[str, Ints] | None) -> dict[str, Any
     for i, case in enumerate(names):
         rows = np.flatnonzero(place == i)
         full = {name: given[rows] for name, given in ratings.items() if (given[rows] >= 0).all()}
-        result: dict[str, Any] = {"case": case, "n_pixels": len(rows), "raters": sorted(full)}
+        result: Result = {"case": case, "n_pixels": len(rows), "raters": sorted(full)}
         if len(full) < MIN_RATERS:
             cases.append(result | {"classes": None, "reason": "too_few_raters"})
             continue
@@ -112,7 +112,7 @@ def _of_class(
     score: Floats,
     majority: Ints,
     counts: Ints,
-) -> dict[str, Any]:
+) -> Result:
     names = sorted(ratings)
     marked = np.stack([ratings[name] == class_index for name in names], axis=1)
     found = staple(marked)

@@ -7,10 +7,9 @@ Kock, Thielke et al., eqs. 1 and 2; uncertainty: Laves et al. (2019).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.estimators.roc import area, rates, unordered_share
 from calibrant.metrics.uce import inverse_binary_entropy
@@ -25,7 +24,7 @@ from calibrant.segmentation.histogram_tables import (
 )
 
 
-def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
+def nll(histogram: ConfidenceHistogram) -> Result:
     """Return the negative log-likelihood in nats from the centres (eq. 1), and from the exact running sum.
 
     Returns
@@ -47,7 +46,7 @@ def nll(histogram: ConfidenceHistogram) -> dict[str, Any]:
     }
 
 
-def brier(histogram: ConfidenceHistogram) -> dict[str, Any]:
+def brier(histogram: ConfidenceHistogram) -> Result:
     """Return the Brier score, summed over classes, from the centres and from the exact running sum.
 
     Returns
@@ -72,7 +71,7 @@ def calibration_errors(
     binning: str = "equal_width",
     least: float = LEAST,
     denominator: str = "kept",
-) -> dict[str, Any]:
+) -> Result:
     """Return errors of the prediction, of each class, and of all labels in one table.
 
     Parameters
@@ -98,13 +97,13 @@ def calibration_errors(
             f"Received denominator {denominator!r}; expected one of {', '.join(DENOMINATORS)}.",
         )
 
-    def errors(kind: str, label: int | None = None) -> dict[str, Any]:
+    def errors(kind: str, label: int | None = None) -> Result:
         return coarse_table(
             histogram, kind, bins, label=label, binning=binning, least=least
         ).errors(denominator)
 
     by_class = [errors("label", k) for k in range(histogram.n_classes)]
-    classwise: dict[str, Any] = {}
+    classwise: Result = {}
     for name in ("ece", "mce", "ace"):
         found = [one[name] for one in by_class if one[name] is not None]
         classwise[name] = float(np.mean(found)) if found else None
@@ -126,7 +125,7 @@ def uncertainty_errors(
     *,
     least: float = LEAST,
     denominator: str = "kept",
-) -> dict[str, Any]:
+) -> Result:
     """Return the expected uncertainty calibration error: normalised entropy against the share of incorrect predictions.
 
     Returns
@@ -190,7 +189,7 @@ def uncertainty_errors(
     }
 
 
-def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
+def roc(histogram: ConfidenceHistogram, label: int = 1) -> Result:
     """Return the receiver operating characteristic of a class's probability, thresholds at the edges of non-empty fine bins.
 
     Returns
@@ -202,7 +201,7 @@ def roc(histogram: ConfidenceHistogram, label: int = 1) -> dict[str, Any]:
     wrong, right = fine_table(histogram, "label", label)
     positives, negatives = float(right.sum()), float(wrong.sum())
     if not positives or not negatives:
-        nothing: dict[str, Any] = {
+        nothing: Result = {
             "threshold": [],
             "true_positive_rate": [],
             "false_positive_rate": [],

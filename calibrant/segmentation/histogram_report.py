@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from calibrant.calibrators.temperature.histogram_fit import fit_histogram_temperature
 from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses
 from calibrant.calibrators.temperature.surface import loss_curve
+from calibrant.core.documents import Result
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from calibrant.segmentation.histogram_measures import (
     brier,
@@ -30,7 +29,7 @@ def histogram_report(
     least: float = LEAST,
     denominator: str = "kept",
     objective: str = "nll",
-) -> dict[str, Any]:
+) -> Result:
     """Return losses, errors, uncertainty, ROC, and for two classes the temperature with the losses along it.
 
     Parameters

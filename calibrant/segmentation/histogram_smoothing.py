@@ -46,8 +46,8 @@ def smoothed(mass: Floats, width: int) -> Floats:
         raise CalibrationInputError.at("/smoothing", "range", detail)
     reach = np.arange(-width, width + 1)
     kernel = (width + 1.0 - np.abs(reach)) / (width + 1.0) ** 2
-    beside = [(0, 0)] * (mass.ndim - 1) + [(width, width)]
-    mirrored = np.pad(mass, beside, mode="symmetric")
+    padding = [(0, 0)] * (mass.ndim - 1) + [(width, width)]
+    mirrored = np.pad(mass, padding, mode="symmetric")
     n = mass.shape[-1]
     total = np.zeros_like(mass)
     for place, share in enumerate(kernel):

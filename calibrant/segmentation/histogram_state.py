@@ -7,13 +7,13 @@ number of bins, such as the 2^14 of the publication.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch
 from calibrant.core.cells import Cells
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
@@ -25,7 +25,7 @@ from calibrant.segmentation.histogram_smoothing import smoothed
 Floats = NDArray[np.float64]
 
 
-def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) -> dict[str, Any]:
+def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) -> Result:
     """Return the contents of a `ConfidenceHistogram` of the view's predictions, JSON-able.
 
     Parameters
@@ -46,7 +46,7 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
         Classes are not stored, bins are not exact, plain histograms have other options, or the case is unknown.
     """
     pane_query, counts = view.pane_query, view.counts
-    result: dict[str, Any] = {
+    result: Result = {
         "raters": pane_query.raters,
         "bins": pane_query.bins,
         "edges": pane_query.edges,
@@ -58,7 +58,7 @@ def confidence_of(view: View, *, case: str | None = None, smoothing: int = 0) ->
     if view.batch_sums is not None and case is None:
         return result | _of_rows(view.batch_sums.batch, pane_query, smoothing)
     label = _of_case(view, case) if case is not None else _of_classes(view)
-    parts: dict[str, Any] = {"label": smoothed(label, smoothing).tolist()}
+    parts: Result = {"label": smoothed(label, smoothing).tolist()}
     missing = {}
     for name, make in (
         ("prediction", _prediction),
@@ -87,7 +87,7 @@ def complete_rows(pane: Pane, bins: int) -> Batch | None:
     return sample.batch() if is_complete and not has_histograms else None
 
 
-def _of_rows(batch: Batch, pane_query: PaneQuery, smoothing: int) -> dict[str, Any]:
+def _of_rows(batch: Batch, pane_query: PaneQuery, smoothing: int) -> Result:
     found = ConfidenceHistogram.of_batch(batch, pane_query.bins, pane_query.raters)
     parts = {
         name: smoothed(getattr(found, name), smoothing).tolist()

@@ -12,12 +12,12 @@ Kock, Thielke et al., eq. 2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import equal_mass_groups
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram, coarse_bins
 
@@ -60,7 +60,7 @@ class CoarseTable:
             np.divide(self.correct_ratings, self.mass, out=empty, where=self.mass > 0)
         )
 
-    def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> dict[str, Any]:
+    def errors(self, denominator: str = "kept", ideal: Floats | None = None) -> Result:
         """Return calibration errors over the remaining bins.
 
         Parameters

@@ -1,4 +1,4 @@
-"""Transfer forms of confidence histograms: arrays of a request, and updates of `POST histograms`."""
+"""Conversion of confidence histograms: from the arrays of a request, and to updates of `POST histograms`."""
 
 from __future__ import annotations
 

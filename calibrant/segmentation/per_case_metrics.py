@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics import chosen
@@ -16,7 +16,7 @@ from calibrant.segmentation.case_tables import numbered
 MAX_CASES = 256
 
 
-def by_case(view: View, slug: str) -> dict[str, Any]:
+def by_case(view: View, slug: str) -> Result:
     """Compute a metric of each case's rows separately.
 
     Parameters
@@ -59,7 +59,7 @@ def by_case(view: View, slug: str) -> dict[str, Any]:
         own = batch.take(place == i)
         pane = Pane(view.spec)
         pane.fill_batch(own)
-        reported: dict[str, Any] = {"case": name, "n": own.n}
+        reported: Row = {"case": name, "n": own.n}
         try:
             value = metric.value(View(pane, replace(view.pane_query), own))
             reported |= (

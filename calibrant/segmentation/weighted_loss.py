@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import BatchSums
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.logits import relative_logits
 from calibrant.core.view import NoResultError, View
@@ -82,7 +83,7 @@ class LossWeights:
 
 def training_losses(
     view: View, weights: LossWeights | None = None, gradients: str | None = None
-) -> dict[str, Any]:
+) -> Result:
     """Return the losses of the view's rows, as JSON-able values.
 
     Parameters
@@ -127,7 +128,7 @@ def training_losses(
     total = sum(factor * terms[name] for name, factor in factors.items() if factor)
     values = {**terms, "weighted_sum": np.broadcast_to(total, len(images))}
     finite = bool(np.isfinite(terms["cross_entropy"]).all())
-    result: dict[str, Any] = {
+    result: Result = {
         **{name: _number(float(each.mean())) for name, each in values.items()},
         **({} if finite else {"reason": "zero_probability"}),
         "weights": asdict(weights),

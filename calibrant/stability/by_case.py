@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from calibrant.core.batch import Batch
+from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
@@ -27,8 +27,8 @@ def stability_by_case(
     *,
     subsets: str = "nested",
     seed: int = SEED,
-    most_ratings: int | None = None,
-) -> dict[str, Any]:
+    max_ratings: int | None = None,
+) -> Result:
     """Return each case's error and its total variation over fractions of the case's pixels, under each label policy.
 
     Parameters
@@ -36,7 +36,7 @@ def stability_by_case(
     view : with raw rows and their cases
     slug : a metric of equal-width bins, under the view's query
     subsets, seed : as in `stability`
-    most_ratings : maximum of ratings, to bound the time
+    max_ratings : maximum of ratings, to bound the time
 
     Returns
     -------
@@ -66,17 +66,17 @@ def stability_by_case(
     ratings = int(batch.row_total.sum())
     for size, most, things in (
         (len(names), MAX_CASES, "cases"),
-        (ratings, most_ratings or ratings, "ratings"),
+        (ratings, max_ratings or ratings, "ratings"),
     ):
         if size > most:
             raise NoResultError(f"too_many_{things}", f"Received {size} {things}; at most {most}.")
     several = view.pane_query.raters
     policies = (several, *(policy for policy in REFERENCES if policy != several))
-    cases: list[dict[str, Any]] = []
+    cases: list[Row] = []
     for i, name in enumerate(names):
         # The pixels of one image are the items that are drawn.
         own = replace(batch.take(place == i), cases=None, units=None)
-        result: dict[str, Any] = {"case": name, "n": own.n}
+        result: Result = {"case": name, "n": own.n}
         try:
             result["raters"] = {
                 policy: _variation(view, own, slug, policy, subsets, seed) for policy in policies
@@ -109,7 +109,7 @@ def _variation(
     return {"full": float(curve[-1]), "tv": variation}
 
 
-def _summary(found: list[dict[str, Any]], policies: tuple[str, ...]) -> dict[str, Any]:
+def _summary(found: list[Row], policies: tuple[str, ...]) -> Result:
     if not found:
         return {"raters": None, "ratio": None, "reason": "too_few_units"}
     means = {

@@ -77,10 +77,10 @@ def _pooled_curves(cases: CaseErrors, error: str, draws: Draws) -> Floats:
             n = added(filled)
             plain = np.divide(added(means), n, out=np.zeros_like(n), where=n > 0)
             tables["confidence"] = plain * tables["weight"]
-        pot = CaseBins(
+        pooled = CaseBins(
             **tables, **totals, least=bins.least, gap_error=np.zeros_like(tables["weight"])
         )
-        by_class = ERRORS[error](pot)
+        by_class = ERRORS[error](pooled)
         known = np.isfinite(by_class)
         if not known.any(axis=1).all():
             raise NoResultError("no_data", f"no case counts among {draws.sizes[step]}")

@@ -6,13 +6,12 @@ same draws, so that their ratio is paired. The ratio depends on the raters' disa
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from calibrant.accumulators.label_distribution import SUMS
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import View
 from calibrant.inference.seeds import SEED
@@ -34,7 +33,7 @@ def stability(
     source: str | None = None,
     n_bootstraps: int = N_BOOTSTRAPS,
     seed: int = SEED,
-) -> dict[str, Any]:
+) -> Result:
     """Return the stability curve of a calibration error under several raters and under one reference label.
 
     Parameters
@@ -138,9 +137,7 @@ def disagreement(view: View) -> float | None:
     return float(sums["disagreement"] / sums["weight_of_two"]) if sums["weight_of_two"] else None
 
 
-def _one_policy(
-    view: View, source: CurveSource, once: Draws, many: Draws
-) -> tuple[dict[str, Any], Floats]:
+def _one_policy(view: View, source: CurveSource, once: Draws, many: Draws) -> tuple[Result, Floats]:
     """Return the result of a policy, and its mean absolute step by resample and order."""
     curve = source.curves(view, once)[0]
     steps = np.abs(np.diff(source.curves(view, many), axis=1)).mean(axis=1)
@@ -158,9 +155,7 @@ def _one_policy(
     return about, steps.reshape(-1, source.n_orders)
 
 
-def _ratio(
-    several: tuple[dict[str, Any], Floats], single: tuple[dict[str, Any], Floats], ci: float
-) -> dict[str, Any]:
+def _ratio(several: tuple[Result, Floats], single: tuple[Result, Floats], ci: float) -> Result:
     """Return the ratio of mean variations with its interval."""
     below, above = several[1], single[1]
     if not below.mean() > 0.0:

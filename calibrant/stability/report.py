@@ -6,14 +6,13 @@ without a curve.
 
 from __future__ import annotations
 
-from typing import Any
-
+from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import chosen
 from calibrant.metrics.base import ClasswiseGapMetric
-from calibrant.stability.baselines import by_policy
 from calibrant.stability.curves import N_BOOTSTRAPS, disagreement, stability
+from calibrant.stability.rater_baselines import by_policy
 from calibrant.stability.replicate_curves import binned_statistic
 
 # Of curves that are computed subset by subset: about ten seconds.
@@ -29,14 +28,14 @@ def stability_report(
     subsets: str = "nested",
     source: str | None = None,
     seed: int = SEED,
-    most_ratings: int | None = None,
-) -> dict[str, Any]:
+    max_ratings: int | None = None,
+) -> Result:
     """Curves, total variation and its ratios, and baselines.
 
     Parameters
     ----------
     view, slug, subsets, source, seed : as in `stability`
-    most_ratings : maximum of ratings of raw rows in a service, to bound the time: for curves of equal-width bins; other
+    max_ratings : maximum of ratings of raw rows in a service, to bound the time: for curves of equal-width bins; other
         curves have at most `MAX_ROWS` rows
 
     Returns
@@ -49,9 +48,9 @@ def stability_report(
     CalibrationInputError
         As `stability`.
     """
-    found: dict[str, Any] = {"metric": slug, "subsets": subsets, "reason": None}
+    found: Result = {"metric": slug, "subsets": subsets, "reason": None}
     try:
-        _reject_costly(view, slug, most_ratings)
+        _reject_costly(view, slug, max_ratings)
         found |= stability(
             view, slug, subsets=subsets, source=source, n_bootstraps=N_BOOTSTRAPS, seed=seed
         )
@@ -80,17 +79,17 @@ def _disagreement(view: View) -> float | None:
         return None
 
 
-def _reject_costly(view: View, slug: str, most_ratings: int | None) -> None:
+def _reject_costly(view: View, slug: str, max_ratings: int | None) -> None:
     metric = chosen([slug])[0]
     if binned_statistic(view, metric) is not None:
         if isinstance(metric, ClasswiseGapMetric):
             _reject_more(view.spec.n_classes, MAX_BINNED_CLASSES, "classes", slug)
-        if view.is_raw and most_ratings is not None:
-            _reject_more(view.counts["n_ratings"], most_ratings, "ratings", slug)
+        if view.is_raw and max_ratings is not None:
+            _reject_more(view.counts["n_ratings"], max_ratings, "ratings", slug)
         return
     if "classes" in metric.needs:
         _reject_more(view.spec.n_classes, MAX_CLASSES, "classes", slug)
-    if view.batch_sums is not None and most_ratings is not None and "cases" not in metric.needs:
+    if view.batch_sums is not None and max_ratings is not None and "cases" not in metric.needs:
         copies = view.spec.n_classes if view.scope == "all" else 1
         _reject_more(view.batch_sums.n * copies, MAX_ROWS, "rows", slug)
 

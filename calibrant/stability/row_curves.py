@@ -30,7 +30,7 @@ MAX_SUMMED = 20_000
 _SLOW_ORDERS, _CLASS_ORDERS = 2, 1
 
 
-class Part(View):
+class RowSubset(View):
     """Drawn rows of a raw view with repeats; their scores and correct labels are those of the complete view."""
 
     def __init__(self, complete: View, batch: Batch, pane: Pane, rows: Ints) -> None:
@@ -72,7 +72,7 @@ def from_rows(view: View, metric: Metric, about: dict[str, object]) -> CurveSour
         )
     if not set(metric.needs) <= READ_FROM_ROWS:
         raise NoResultError(
-            "not_from_cells", f"{metric.slug} is not read from scores and hits alone"
+            "not_from_cells", f"{metric.slug} is not read from scores and outcomes alone"
         )
     orders = _CLASS_ORDERS if "classes" in metric.needs else _SLOW_ORDERS
     return CurveSource(lambda v, draws: _curves(v, metric, draws), n, orders, reported)
@@ -182,7 +182,7 @@ def _curves(view: View, metric: Metric, draws: Draws) -> Floats:
     found = np.empty((len(draws.order), len(FRACTIONS)))
     for i, j in np.ndindex(found.shape):
         rows = _rows_of(view, draws.subset(i, j))[0]
-        value = metric.value(Part(view, batch, empty, rows))
+        value = metric.value(RowSubset(view, batch, empty, rows))
         if value is None:
             raise NoResultError("no_data", f"{metric.slug} has no value on {len(rows)} rows")
         found[i, j] = value

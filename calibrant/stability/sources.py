@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from calibrant.core.available_rows import available_batch
+from calibrant.core.documents import Extra
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.view import NoResultError, View
 from calibrant.metrics.base import Metric
@@ -62,7 +62,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     return sampled, from_rows(sampled, metric, about)
 
 
-def _sampled(view: View) -> tuple[View, dict[str, Any]]:
+def _sampled(view: View) -> tuple[View, Extra]:
     """Return the stored sample as raw rows; a uniform part of it if it is large."""
     copies = view.spec.n_classes if view.scope == "all" else 1
     batch, source = available_batch(view, max(min(MAX_SAMPLED, MAX_AT_ONCE // copies), 2))

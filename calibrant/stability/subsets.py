@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Extra
 from calibrant.core.view import View
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ class CurveSource:
     curves: Callable[[View, Draws], Floats]
     n: int
     n_orders: int
-    about: dict[str, Any]
+    about: Extra
 
 
 def draws_of(

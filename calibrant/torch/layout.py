@@ -24,7 +24,7 @@ def shares(target: Any, like: Any) -> Any:
     found = target.reshape(n_images, n_classes, -1).to(like)
     if found.shape[2] != n_pixels:
         raise ValueError(
-            f"Received a target of {found.shape[2]} pixels an image; expected {n_pixels}."
+            f"Received a target of {found.shape[2]} pixels per image; expected {n_pixels}."
         )
     return found
 

@@ -3,6 +3,6 @@
 `reduced` is the short form, which `calibrant validate` runs on site and the tests run on every change; `make guarantees` runs the complete table.
 """
 
-from calibrant.validation.reduced import PROMISES, Outcome, Promise, outcome
+from calibrant.validation.reduced import PROMISES, Promise, PromiseOutcome, outcome
 
-__all__ = ["PROMISES", "Outcome", "Promise", "outcome"]
+__all__ = ["PROMISES", "Promise", "PromiseOutcome", "outcome"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.inference.mean_interval import effective_size
 from calibrant.inference.metrics_differences import differences
 from calibrant.metrics import compute_metrics
 from calibrant.validation.oracle import N_FRESH, oracle_of
@@ -16,6 +17,7 @@ from calibrant.validation.truths import truth
 
 Counts = dict[str, float]
 Check = Callable[[Any, tuple[str, ...], int, range], Counts]
+REQUIRED_FROM = 200.0
 _TINY = 1e-12
 
 
@@ -24,17 +26,23 @@ def _stream(seed: int, run: int) -> np.random.Generator:
 
 
 def coverage(setting: Setting, slugs: tuple[str, ...], seed: int, runs: range) -> Counts:
-    """Count runs whose interval holds the truth, of those with one, and add up widths."""
+    """Count runs whose interval holds the truth, of those with one, and add up widths.
+
+    Runs of at least 200 effective samples, or without weights, are also counted as those in which an interval is required.
+    """
     counts: Counts = defaultdict(float)
     for run in runs:
         view = view_of(setting, rows_of(setting, _stream(seed, run)), run)
+        required = not setting.weights or effective_size(view) >= REQUIRED_FROM
         for slug, found in compute_metrics(view, slugs).items():
             counts[f"{slug}/runs"] += 1
+            counts[f"{slug}/required"] += required
             if found["interval"] is None:
                 continue
             low, high = found["interval"]
             true = truth(setting, slug, view, found)
             counts[f"{slug}/given"] += 1
+            counts[f"{slug}/required_given"] += required
             counts[f"{slug}/held"] += low - _TINY <= true <= high + _TINY
             counts[f"{slug}/above"] += true > high + _TINY
             counts[f"{slug}/width"] += high - low

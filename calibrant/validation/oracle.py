@@ -1,4 +1,4 @@
-"""Width of an oracle's interval: the same inversion, by someone who knows the noise from 2,000 fresh samples of the true model.
+"""Reference width of intervals: the same inversion by an oracle that knows the noise, from 2,000 fresh samples of the true model.
 
 The range of the estimates themselves is no reference where true gaps are small: an interval that contains 0 and each small error that
 the data do not exclude must be wider than the scatter of the estimates under one of them. It is reported next to it.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.view import View
-from calibrant.inference.intervals import along_ray, gap_interval
+from calibrant.inference.intervals import along_rays, gap_interval
 from calibrant.metrics import METRICS
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric, Metric, mean_over_classes
 from calibrant.validation.settings import Setting, rows_of, view_of
@@ -41,7 +41,7 @@ class Oracle:
         low, high = gap_interval(
             statistic,
             statistic,
-            along_ray(weight, gap, self.weight[scope], self.noise[scope]),
+            along_rays(weight, gap, self.weight[scope], self.noise[scope]),
             0.95,
         )
         return high - low

@@ -22,12 +22,13 @@ Rng = np.random.Generator
 ACCUMULATORS = ("counts", "scores", "replicates", "unit_sample")
 N_POPULATION = 1_000_000
 
-# Constants of the library were chosen on the first two shapes. The other two judge them.
+# Constants of the library were chosen on the first two shapes. The others judge them.
 SHAPES: dict[str, Callable[[Rng, int], Floats]] = {
     "beta": lambda rng, n: rng.beta(0.7, 2.2, n),
     "uniform": lambda rng, n: rng.uniform(0.05, 0.95, n),
     "u-shaped": lambda rng, n: rng.beta(0.5, 0.5, n),
     "confident": lambda rng, n: 1.0 - 0.9 * rng.beta(0.6, 3.0, n),
+    "accurate": lambda rng, n: rng.beta(0.3, 60.0, n),
     "corner": lambda rng, n: rng.uniform(0.935, 0.999, n),
 }
 TUNED_ON = ("beta", "uniform")
@@ -37,11 +38,21 @@ def _odds(score: Floats) -> Floats:
     return np.asarray(scipy.special.logit(np.clip(score, 1e-12, 1.0 - 1e-12)))
 
 
+def _shifted(score: Floats, lower: float, upper: float, by: float) -> Floats:
+    """Return scores as rates, shifted between two limits only."""
+    inside = (score > lower) & (score <= upper)
+    return np.clip(score + by * inside, 0.0, 1.0)
+
+
+CONFUSED = "three tenths of class 0 are class 1"
 CURVES: dict[str, Callable[[Floats], Floats]] = {
     "calibrated": lambda score: score,
     "slope .6": lambda score: scipy.special.expit(0.6 * _odds(score)),
     "slope .8": lambda score: scipy.special.expit(0.8 * _odds(score)),
     "flat": lambda score: np.full_like(score, 0.967),
+    "one bin off by .3": lambda score: _shifted(score, 7 / 15, 8 / 15, -0.3),
+    "two bins off by .2": lambda score: _shifted(score, 3 / 15, 5 / 15, 0.2),
+    "top bin off by .1": lambda score: _shifted(score, 14 / 15, 1.0, -0.1),
 }
 
 
@@ -90,7 +101,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SimulatedRows:
     """Rows of one run. `rate` is the true probability of a label: (n,) of class 1, or (n, n_classes)."""
 
     score: Floats
@@ -100,7 +111,7 @@ class Rows:
     unit: NDArray[np.int64] | None = None
 
 
-def rows_of(setting: Setting, rng: Rng) -> Rows:
+def rows_of(setting: Setting, rng: Rng) -> SimulatedRows:
     """Draw the rows of a run."""
     if setting.n_classes > 2:
         return _rows_of_classes(setting, rng)
@@ -115,18 +126,23 @@ def rows_of(setting: Setting, rng: Rng) -> Rows:
         rate = CURVES[setting.curve](score)
         luck = np.where(rng.random(n) < units.shared, rng.random(units.n)[unit], rng.random(n))
     weight = np.exp(rng.normal(0.0, setting.weights, len(score))) if setting.weights else None
-    return Rows(score, rate, (luck < rate).astype(np.int64), weight, unit)
+    return SimulatedRows(score, rate, (luck < rate).astype(np.int64), weight, unit)
 
 
-def _rows_of_classes(setting: Setting, rng: Rng) -> Rows:
+def _rows_of_classes(setting: Setting, rng: Rng) -> SimulatedRows:
     score = rng.dirichlet(np.full(setting.n_classes, 0.4), setting.n)
-    slope = {"calibrated": 1.0, "slope .6": 0.6, "slope .8": 0.8}[setting.curve]
-    rate = scipy.special.softmax(slope * np.log(np.maximum(score, 1e-300)), axis=1)
+    if setting.curve == CONFUSED:
+        rate = score.copy()
+        rate[:, 1] += 0.3 * rate[:, 0]
+        rate[:, 0] *= 0.7
+    else:
+        slope = {"calibrated": 1.0, "slope .6": 0.6, "slope .8": 0.8}[setting.curve]
+        rate = scipy.special.softmax(slope * np.log(np.maximum(score, 1e-300)), axis=1)
     label = (rng.random((setting.n, 1)) > rate.cumsum(axis=1)[:, :-1]).sum(axis=1)
-    return Rows(score, rate, label)
+    return SimulatedRows(score, rate, label)
 
 
-def view_of(setting: Setting, rows: Rows, run: int = 0) -> View:
+def view_of(setting: Setting, rows: SimulatedRows, run: int = 0) -> View:
     """Fill what the metrics of tables read, and nothing else."""
     several = setting.n_classes > 2
     columns: dict[str, object] = {
@@ -149,7 +165,7 @@ def view_of(setting: Setting, rows: Rows, run: int = 0) -> View:
 
 
 @lru_cache(maxsize=4)
-def population(setting: Setting) -> Rows:
+def population(setting: Setting) -> SimulatedRows:
     """Return very many rows of a setting, to compute true errors from their rates."""
     few = 200_000 if setting.n_classes > 2 else N_POPULATION
     free = Setting(setting.shape, setting.curve, few, n_classes=setting.n_classes)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result
 from calibrant.core.grid import equal_width_bin
 from calibrant.core.view import View
 from calibrant.metrics import METRICS
 from calibrant.metrics.base import ClasswiseGapMetric, GapMetric
-from calibrant.validation.settings import Rows, Setting, population
+from calibrant.validation.settings import Setting, SimulatedRows, population
 
 Floats = NDArray[np.float64]
 BINS = 15
@@ -26,7 +26,7 @@ def gaps(setting: Setting, scope: str) -> tuple[Floats, Floats]:
     return np.stack([each[0] for each in tables]), np.stack([each[1] for each in tables])
 
 
-def _pairs(rows: Rows, scope: str) -> list[tuple[Floats, Floats]]:
+def _pairs(rows: SimulatedRows, scope: str) -> list[tuple[Floats, Floats]]:
     """Return score and rate of each table of a scope."""
     if rows.score.ndim == 1:
         return [(rows.score, rows.rate)]
@@ -46,7 +46,7 @@ def _binned(score: Floats, rate: Floats) -> tuple[Floats, Floats]:
     return weight, np.divide(total, weight, out=np.zeros(BINS), where=weight > 0)
 
 
-def truth(setting: Setting, slug: str, view: View, found: dict[str, Any]) -> float:
+def truth(setting: Setting, slug: str, view: View, found: Result) -> float:
     """Return the population's value of a metric.
 
     Parameters

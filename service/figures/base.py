@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from calibrant.core.documents import Result, Row
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -42,8 +44,8 @@ POLICIES = {
 # What a client sends to fill a figure, by the reason why it is empty.
 MISSING = {
     "no_data": "No labelled prediction is in this window. Post labels, or choose a longer window.",
-    "no_cases": "Send `cases` with predictions.",
-    "no_named_raters": "Send `raters` with labels.",
+    "no_cases": "Send the cases of predictions.",
+    "no_named_raters": "Send the raters of labels.",
     "not_in_histogram": "Histograms were posted. Post predictions, or panes filled at the edge.",
     "one_rating": "Send the labels of several raters.",
 }
@@ -92,7 +94,7 @@ def described(svg: bytes, texts: list[str]) -> bytes:
 
 
 def new_figure(
-    result: dict[str, Any],
+    result: Result,
     title: str,
     lines: Iterable[str],
     size: tuple[float, float] = (6.4, 6.2),
@@ -155,9 +157,9 @@ def style_axes(axes: Axes, x: str, y: str, *, grid: str = "both") -> None:
     axes.tick_params(labelsize=8.5)
 
 
-def runs(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def runs(rows: list[Row]) -> list[list[Row]]:
     """Return runs of neighbouring bins that a line may join: each has enough independent units, or their number is not known."""
-    found: list[list[dict[str, Any]]] = [[]]
+    found: list[list[Row]] = [[]]
     for row in rows:
         if row.get("n_effective", MIN_JOINED) >= MIN_JOINED:
             found[-1].append(row)
@@ -209,7 +211,7 @@ def bars(axes: Axes, x: list[float], intervals: list[list[float]], level: float 
         )
 
 
-def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> None:
+def density(axes: Axes, rows: list[Row], *, log: bool = False) -> None:
     """Draw the distribution of scores: share of the weight by bin, as a density on a logarithmic axis if bins differ in width."""
     total = sum(row["weight"] for row in rows)
     widths = [row["upper"] - row["lower"] for row in rows]
@@ -224,7 +226,7 @@ def density(axes: Axes, rows: list[dict[str, Any]], *, log: bool = False) -> Non
     name = "share" if even else "density"
     axes.set_ylabel(f"{name} (log)" if log else name)
     if not total:
-        axes.set_ylim(0, 1)
+        axes.set_axis_off()
         return
     drawn = [(row, width) for row, width in zip(rows, widths, strict=True) if width > 0]
     # A gap instead of white edges, which would hide low bars.
@@ -252,7 +254,7 @@ def _whole_decades(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def show_reason(axes: Axes, result: dict[str, Any], what: str = "no data") -> None:
+def show_reason(axes: Axes, result: Result, what: str = "no data") -> None:
     """Draw a card that states that there is nothing to draw, and what is missing."""
     reason = str(result.get("reason") or what)
     missing = MISSING.get(reason) or str(result.get("detail") or "")
@@ -262,6 +264,8 @@ def show_reason(axes: Axes, result: dict[str, Any], what: str = "no data") -> No
 def card(axes: Axes, title: str, text: str) -> None:
     """Draw a card instead of a figure: a title, and a text below it."""
     axes.set_axis_off()
+    for drawn in (*axes.lines, *axes.collections, *axes.patches):
+        drawn.remove()
     axes.text(
         *(0.5, 0.5, "\n".join(textwrap.wrap(text, 46))), ha="center", va="top", color=SLATE, fontsize=9,
         transform=axes.transAxes, zorder=6, parse_math=False,
@@ -272,13 +276,13 @@ def card(axes: Axes, title: str, text: str) -> None:
     )  # fmt: skip
 
 
-def labels_of(result: dict[str, Any]) -> str:
+def labels_of(result: Result) -> str:
     """Return the label policy of the numbers."""
     raters = str(result.get("raters") or "")
     return f"labels: {raters} ({POLICIES[raters]})" if raters in POLICIES else f"labels: {raters}"
 
 
-def data_of(result: dict[str, Any]) -> str:
+def data_of(result: Result) -> str:
     """Return the numbers of predictions and ratings in the figure."""
     n, n_ratings = result.get("n"), result.get("n_ratings") or 0
     if n is None:
@@ -286,7 +290,7 @@ def data_of(result: dict[str, Any]) -> str:
     return f"n = {n:,} labelled predictions with {n_ratings:,} ratings"
 
 
-def scope_of(result: dict[str, Any]) -> str:
+def scope_of(result: Result) -> str:
     """Return the name of the score on the axis, with the class's name where `classes` has it."""
     scope, classes = str(result.get("scope", "")), result.get("classes")
     kind, _, name = scope.partition(":")
@@ -305,10 +309,14 @@ def class_named(index: int | str, classes: list[str] | None) -> str:
     return f"class {index}"
 
 
-def window_of(result: dict[str, Any]) -> str:
+def window_of(result: Result) -> str:
     """Return the window if the response has one."""
     window = result.get("window") or {}
-    return f"{window['from']} to {window['to']}" if window.get("from") else ""
+    if not window.get("from"):
+        return ""
+    # Without data, a window of everything starts with the epoch.
+    start = "" if window["from"].startswith("1970-01-01T00:00:00") else f"{window['from']} "
+    return f"{start}to {window['to']}"
 
 
 def short(text: str, most: int = 14) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calibrant import calibrators
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     BLUE,
     class_named,
@@ -29,7 +30,7 @@ SCORES = np.arange(2001) / 2000.0
 
 
 def draw_map(
-    result: dict[str, Any], media_type: str, *, n_classes: int, classes: list[str] | None = None
+    result: Result, media_type: str, *, n_classes: int, classes: list[str] | None = None
 ) -> bytes:
     """Return the curve of the response of `GET calibration-map`.
 
@@ -38,7 +39,7 @@ def draw_map(
     return image(media_type, lambda: _figure(result, n_classes, classes))
 
 
-def _figure(result: dict[str, Any], n_classes: int, classes: list[str] | None) -> Figure:
+def _figure(result: Result, n_classes: int, classes: list[str] | None) -> Figure:
     method = calibrators.MAPS[result["method"]]
     lines = [f"{method.title}; {labels_of(result)}", data_of(result), _losses(result)]
     figure = new_figure(result, "Calibration map", lines, (6.0, 6.4))
@@ -62,7 +63,7 @@ def _figure(result: dict[str, Any], n_classes: int, classes: list[str] | None) -
     return figure
 
 
-def _losses(result: dict[str, Any]) -> str:
+def _losses(result: Result) -> str:
     """Return losses on the labels of the fit, before and after."""
     before, after = result.get("before") or {}, result.get("after") or {}
     names = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}

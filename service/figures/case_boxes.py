@@ -5,10 +5,11 @@ Every case is a dot next to its box, since few cases give imprecise quartiles.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     BLUE,
     INK,
@@ -19,7 +20,7 @@ from calibrant_server.service.figures.base import (
     show_reason,
     style_axes,
 )
-from calibrant_server.service.figures.cases import count, how
+from calibrant_server.service.figures.cases import count_line, options_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +33,7 @@ MAX_NAME = 24
 NAME_CHARACTERS_AN_INCH = 14.0
 
 
-def draw_boxes(result: dict[str, Any], media_type: str) -> bytes:
+def draw_boxes(result: Result, media_type: str) -> bytes:
     """Return box plots of a response about cases.
 
     Parameters
@@ -47,7 +48,7 @@ def draw_boxes(result: dict[str, Any], media_type: str) -> bytes:
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     measures = [name for name in MEASURES if result.get("cases") and _columns(result, name)]
     names = [*(str(name) for name in result.get("classes", [])[:MAX_CLASSES]), "mean"]
     rows = max(len(measures), 1)
@@ -57,7 +58,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     aslant = len(names) * max(map(len, written)) > (width - 1.0) * NAME_CHARACTERS_AN_INCH
     bottom = 0.58 + (0.047 * max(map(len, written)) if aslant else 0.0)
     size = (width, 0.82 + bottom + 1.75 * rows)
-    lines = [count(result), how(result)]
+    lines = [count_line(result), options_line(result)]
     if len(result.get("classes", [])) > MAX_CLASSES:
         lines.append(f"the first {MAX_CLASSES} of {len(result['classes'])} classes")
     figure = new_figure(result, "Cases", lines, size, bottom=bottom)
@@ -103,7 +104,7 @@ def _draw_boxes(axes: Axes, columns: list[list[float]], name: str) -> None:
     axes.set_ylim((-0.03, 1.03) if name == "dice" else (-0.04 * highest, 1.08 * highest or 1.0))
 
 
-def _columns(result: dict[str, Any], name: str) -> list[list[float]]:
+def _columns(result: Result, name: str) -> list[list[float]]:
     """Return values of the cases by class, then their means; empty if no case has any."""
     n = min(len(result["classes"]), MAX_CLASSES)
     rows = [row for row in result["cases"] if any(row["counted"])]

@@ -1,4 +1,4 @@
-"""Dataset reliability histogram: number of cases by bin of confidence and observed frequency."""
+"""Figure of the dataset reliability histogram: per bin of confidence, shares of the cases by observed frequency, and their mean."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     ORANGE,
     SLATE,
@@ -18,7 +19,7 @@ from calibrant_server.service.figures.base import (
     style_axes,
     unit_square,
 )
-from calibrant_server.service.figures.cases import how, which
+from calibrant_server.service.figures.cases import cases_line, options_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,9 +28,7 @@ GAMMA = 0.5
 BAR_IN = 1.15
 
 
-def draw_histogram(
-    result: dict[str, Any], media_type: str, *, of_class: int | None = None
-) -> bytes:
+def draw_histogram(result: Result, media_type: str, *, of_class: int | None = None) -> bytes:
     """Return the dataset reliability histogram of a response about cases.
 
     Parameters
@@ -45,8 +44,8 @@ def draw_histogram(
     return image(media_type, lambda: _figure(result, of_class))
 
 
-def _figure(result: dict[str, Any], of_class: int | None) -> Figure:
-    lines = (which(result, of_class), how(result))
+def _figure(result: Result, of_class: int | None) -> Figure:
+    lines = (cases_line(result, of_class), options_line(result))
     figure = new_figure(result, "Reliability over cases", lines, right=BAR_IN)
     axes = figure.subplots()
     diagonal(axes)
@@ -86,7 +85,7 @@ def _draw_shares(figure: Figure, shares: Any) -> None:
     bar.outline.set_visible(False)
 
 
-def _shares(result: dict[str, Any], of_class: int | None) -> tuple[Any, Any]:
+def _shares(result: Result, of_class: int | None) -> tuple[Any, Any]:
     """Return the share of the cases by column (bins, frequency_bins), and the mean frequency; None without cases."""
     histogram = result.get("histogram")
     if not histogram or not result.get("cases"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from calibrant.core.documents import Result, Row
 from calibrant_server.service.figures.base import (
     BLUE,
     ORANGE,
@@ -19,7 +20,7 @@ from calibrant_server.service.figures.base import (
     style_axes,
     unit_square,
 )
-from calibrant_server.service.figures.cases import draw_boxes_at, how, which
+from calibrant_server.service.figures.cases import cases_line, draw_boxes_at, options_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,7 @@ ACROSS = 3
 PANEL_IN = (3.0, 3.7)
 
 
-def draw_reliability_boxes(result: dict[str, Any], media_type: str) -> bytes:
+def draw_reliability_boxes(result: Result, media_type: str) -> bytes:
     """Return the reliability diagram of all counted classes with a box plot over cases in each bin.
 
     Parameters
@@ -45,7 +46,7 @@ def draw_reliability_boxes(result: dict[str, Any], media_type: str) -> bytes:
     return image(media_type, lambda: _boxes_figure(result))
 
 
-def draw_one_case(result: dict[str, Any], media_type: str, *, of_class: int | None = None) -> bytes:
+def draw_one_case(result: Result, media_type: str, *, of_class: int | None = None) -> bytes:
     """Return one case's reliability diagram: one panel per class, with its errors and the distribution of probabilities.
 
     Parameters
@@ -61,8 +62,10 @@ def draw_one_case(result: dict[str, Any], media_type: str, *, of_class: int | No
     return image(media_type, lambda: _case_figure(result, of_class))
 
 
-def _boxes_figure(result: dict[str, Any]) -> Figure:
-    figure = new_figure(result, "Reliability by case", (which(result, None, "all"), how(result)))
+def _boxes_figure(result: Result) -> Figure:
+    figure = new_figure(
+        result, "Reliability by case", (cases_line(result, None, "all"), options_line(result))
+    )
     axes = figure.subplots()
     diagonal(axes)
     style_axes(axes, "probability of a class", "observed frequency", grid="y")
@@ -93,13 +96,13 @@ def _boxes_figure(result: dict[str, Any]) -> Figure:
     return figure
 
 
-def _case_figure(result: dict[str, Any], of_class: int | None) -> Figure:
+def _case_figure(result: Result, of_class: int | None) -> Figure:
     classes = result["case"]["classes"]
     shown = classes[:MAX_PANELS] if of_class is None else [classes[of_class]]
     across = min(len(shown), ACROSS)
     down = -(-len(shown) // across)
     width, height = PANEL_IN if len(shown) > 1 else (5.2, 5.6)
-    lines = [f"case {short(str(result['case']['case']), 60)}", how(result)]
+    lines = [f"case {short(str(result['case']['case']), 60)}", options_line(result)]
     if len(shown) < len(classes) and of_class is None:
         lines.append(f"the first {len(shown)} of {len(classes)} classes")
     figure = new_figure(
@@ -119,7 +122,7 @@ def _case_figure(result: dict[str, Any], of_class: int | None) -> Figure:
     return figure
 
 
-def _draw_panel(curve: Axes, counts: Axes, of: dict[str, Any], *, first: bool, last: bool) -> None:
+def _draw_panel(curve: Axes, counts: Axes, of: Row, *, first: bool, last: bool) -> None:
     rows = [row for row in of["table"] if row["mean_confidence"] is not None]
     diagonal(curve)
     style_axes(curve, "", "observed frequency" if first else "")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     SERIES,
     dotted,
@@ -13,7 +14,7 @@ from calibrant_server.service.figures.base import (
     show_reason,
     style_axes,
 )
-from calibrant_server.service.figures.cases import count, how
+from calibrant_server.service.figures.cases import count_line, options_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 MEASURES = {"ece": "ECE", "ace": "ACE", "mce": "MCE"}
 
 
-def draw_sensitivity(result: dict[str, Any], media_type: str) -> bytes:
+def draw_sensitivity(result: Result, media_type: str) -> bytes:
     """Return the errors of a response about cases against the number of bins, with a band of one standard deviation over cases."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     lines = [
-        count(result),
-        how(result | {"bins": "5 to 100"}),
+        count_line(result),
+        options_line(result | {"bins": "5 to 100"}),
         "mean over classes, then over cases; bands: ± sd over cases",
     ]
     figure = new_figure(result, "Errors by number of bins", lines, (6.0, 5.2))

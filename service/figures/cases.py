@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from calibrant.core.documents import Result, Row
 from calibrant_server.service.figures.base import BLUE, INK, labels_of, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def which(result: dict[str, Any], of_class: int | None, word: str = "average over") -> str:
+def cases_line(result: Result, of_class: int | None, word: str = "average over") -> str:
     """Return the number of cases and their classes."""
     names = result.get("classes", [])
     if of_class is not None and of_class < len(names):
-        return f"{count(result)}; class {short(str(names[of_class]), 32)}"
-    return f"{count(result)}; {word} {len(names)} class{'' if len(names) == 1 else 'es'}"
+        return f"{count_line(result)}; class {short(str(names[of_class]), 32)}"
+    return f"{count_line(result)}; {word} {len(names)} class{'' if len(names) == 1 else 'es'}"
 
 
-def count(result: dict[str, Any]) -> str:
+def count_line(result: Result) -> str:
     """Return the number of cases with tables, and of all cases."""
     n_cases, stored = result.get("n_cases", 0), result.get("n_cases_kept", result.get("n_cases", 0))
     text = f"{stored:,} case{'' if stored == 1 else 's'}"
     return f"{text} of about {n_cases:,}" if result.get("n_cases_estimated") else text
 
 
-def how(result: dict[str, Any]) -> str:
+def options_line(result: Result) -> str:
     """Return bins, label policy, background and missing classes."""
     parts = [f"{result.get('bins', '')} {result.get('membership', 'hard')} bins", labels_of(result)]
     parts.append("background counted" if result.get("background") == "in" else "without background")
@@ -36,9 +37,7 @@ def how(result: dict[str, Any]) -> str:
     return "; ".join(parts + [missing[m] for m in [result.get("missing")] if m in missing])
 
 
-def draw_boxes_at(
-    axes: Axes, boxes: list[dict[str, Any]], positions: list[float], widths: Any
-) -> None:
+def draw_boxes_at(axes: Axes, boxes: list[Row], positions: list[float], widths: Any) -> None:
     """Draw boxes of the response at places on the axis."""
     axes.bxp(
         [_in_its_words(box) for box in boxes],
@@ -59,7 +58,7 @@ def draw_boxes_at(
     )
 
 
-def _in_its_words(box: dict[str, Any]) -> dict[str, Any]:
+def _in_its_words(box: Row) -> Row:
     """Return a box of the response in the terms of matplotlib."""
     return {
         "q1": box["lower_quartile"],

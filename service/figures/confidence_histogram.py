@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     BLUE,
     ORANGE,
@@ -27,12 +28,12 @@ ACROSS = 3
 PANEL_IN = (3.0, 2.2)
 
 
-def draw_confidence(result: dict[str, Any], media_type: str) -> bytes:
+def draw_confidence(result: Result, media_type: str) -> bytes:
     """Return the figure of the response of `GET confidence-histogram`."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     lines = [f"{result['bins']} bins; {labels_of(result)}"]
     if result.get("case"):
         lines.append(f"case {short(str(result['case']), 60)}")
@@ -84,8 +85,8 @@ def _draw_panel(
     edges = np.arange(n + 1) / n
     is_top = name == "top class"
     for values, colour, word in (
-        (wrong, ORANGE, "wrong" if is_top else "another class"),
-        (right, BLUE, "right" if is_top else "this class"),
+        (wrong, ORANGE, "incorrect" if is_top else "another class"),
+        (right, BLUE, "correct" if is_top else "this class"),
     ):
         axes.stairs(
             values,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     BLUE,
     ORANGE,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_disagreement(result: dict[str, Any], media_type: str) -> bytes:
+def draw_disagreement(result: Result, media_type: str) -> bytes:
     """Return the diagram of the response of `GET disagreement`.
 
     The predicted probability of disagreement is 1 - sum z^2; every pair of ratings counts.
@@ -31,7 +32,7 @@ def draw_disagreement(result: dict[str, Any], media_type: str) -> bytes:
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     lines = [
         f"n = {result.get('n') or 0:,} predictions with two ratings or more; labels: pairs of ratings",
         _measures(result),
@@ -65,7 +66,7 @@ def _draw_after(curve: Any, predicted: list[float], observed: list[float], alpha
     dotted(curve, [factor * each for each in predicted], observed, ORANGE, label, "s", "--")
 
 
-def _measures(result: dict[str, Any]) -> str:
+def _measures(result: Result) -> str:
     text = [
         f"{name} {result[field]:.4f}"
         for name, field in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from calibrant.core.documents import Result
 from calibrant.metrics import requested
 from calibrant.quality_report.numbers import plain_number
 from calibrant_server.service.figures.base import (
@@ -24,12 +25,12 @@ ROW_IN, HEADING_IN = 0.24, 0.42
 BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "closer to 0 is better"}
 
 
-def draw_dots(result: dict[str, Any], media_type: str) -> bytes:
+def draw_dots(result: Result, media_type: str) -> bytes:
     """Return the figure of the response of `GET comparison`: one panel for each metric, one row for each model."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     names, models = list(result["relative"]), result["models"]
     known = [name for name in names if any(_estimate(result, m, name) for m in models)]
     lines = [
@@ -37,7 +38,7 @@ def _figure(result: dict[str, Any]) -> Figure:
         "; ".join(f"{short(m, 24)}: n = {result['metrics'][m]['n_predictions']:,}" for m in models),
     ]
     if left_out := [name for name in names if name not in known]:
-        lines.append(f"not known of any model: {', '.join(left_out)}")
+        lines.append(f"no model has a value of: {', '.join(left_out)}")
     panel = HEADING_IN + ROW_IN * len(models) + 0.3
     height = 1.6 + panel * max(len(known), 2)
     first = result["metrics"][models[0]]
@@ -48,18 +49,18 @@ def _figure(result: dict[str, Any]) -> Figure:
     every = figure.subplots(max(len(known), 1), 1, squeeze=False)[:, 0]
     figure.subplots_adjust(hspace=0.95)
     if not known:
-        show_reason(every[0], {"reason": "no metric is known of any model"})
+        show_reason(every[0], {"reason": "no metric has a value for any model"})
     for axes, name in zip(every, known, strict=False):
         _draw(axes, name, {model: _estimate(result, model, name) for model in models})
     return figure
 
 
-def _estimate(result: dict[str, Any], model: str, name: str) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = result["metrics"][model]["metrics"].get(name)
+def _estimate(result: Result, model: str, name: str) -> Result | None:
+    found: Result | None = result["metrics"][model]["metrics"].get(name)
     return found if found and found.get("value") is not None else None
 
 
-def _draw(axes: Axes, name: str, by_model: dict[str, dict[str, Any] | None]) -> None:
+def _draw(axes: Axes, name: str, by_model: dict[str, Result | None]) -> None:
     style_axes(axes, "", "", grid="x")
     direction = BETTER[requested([name])[0].metric.direction]
     axes.set_title(f"{name} ({direction})", fontsize=9, loc="left", parse_math=False)

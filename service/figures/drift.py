@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.core.documents import Result, Row
 from calibrant.core.reliability_table import wilson
 from calibrant_server.service.figures.base import (
     BLUE,
@@ -26,15 +27,16 @@ if TYPE_CHECKING:
 
 _DASHED = (0, (5, 4))
 # The axis of the change statistic ends at this multiple of the threshold.
+MAX_DATES = 6
 CLIPPED_AT = 2.0
 
 
-def draw_drift(result: dict[str, Any], media_type: str) -> bytes:
+def draw_drift(result: Result, media_type: str) -> bytes:
     """Return the figure of the response of `GET drift`; without a detector one that states the reason."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     lines = [str(result.get("summary") or result.get("reason") or "")]
     if result.get("status") == "alarm":
         lines.append(result["recommendation"]["reason"])
@@ -60,7 +62,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     return figure
 
 
-def _title(result: dict[str, Any]) -> str:
+def _title(result: Result) -> str:
     model, status = (
         short(str(result.get("model") or ""), 32),
         str(result.get("status", "")).replace("_", " "),
@@ -70,7 +72,7 @@ def _title(result: dict[str, Any]) -> str:
     return f"Drift of {model}{part}: {status}{title}"
 
 
-def _draw_evidence(axes: Axes, result: dict[str, Any]) -> None:
+def _draw_evidence(axes: Axes, result: Result) -> None:
     """Draw the change statistic by cohort, with its threshold."""
     rows = [row for row in result.get("recent", []) if row["sr_log10"] is not None]
     at: Any = [datetime.fromisoformat(row["from"]) for row in rows]
@@ -89,9 +91,15 @@ def _draw_evidence(axes: Axes, result: dict[str, Any]) -> None:
     if at and (alarmed := result.get("alarmed_at")):
         day: Any = datetime.fromisoformat(alarmed["from"])
         if day >= at[0]:
-            axes.axvline(day, color=ORANGE, linewidth=1.6, label="went off")
-    for label in axes.get_xticklabels():
-        label.set_rotation(15)
+            axes.axvline(day, color=ORANGE, linewidth=1.6, label="alarm raised")
+    _mark_dates(axes, at)
+
+
+def _mark_dates(axes: Axes, at: list[datetime]) -> None:
+    """Mark every cohort, or every second, third, ...: matplotlib's own marks start anew each month, and may overlap."""
+    marked: Any = at[:: max(1, -(-len(at) // MAX_DATES))]
+    form = "%Y-%m-%d" if all(each.hour == each.minute == 0 for each in at) else "%m-%d %H:%M"
+    axes.set_xticks(marked, [each.strftime(form) for each in marked], rotation=15)
 
 
 def _until(values: list[float], most: float) -> list[float]:
@@ -115,18 +123,20 @@ def _draw_arrows(axes: Axes, at: list[Any], values: list[float], most: float) ->
             "linestyle": "none",
             "markersize": 6,
         }
-        axes.plot(beyond, [0.97 * most] * len(beyond), label="beyond twice the threshold", **arrow)
+        axes.plot(
+            beyond, [0.97 * most] * len(beyond), label="beyond the square of the threshold", **arrow
+        )
     axes.set_ylim(max(min(values), -most) - 0.05 * most, 1.03 * most)
 
 
-def _gap_interval(row: dict[str, Any]) -> tuple[float, float]:
+def _gap_interval(row: Row) -> tuple[float, float]:
     """Return the 95 % interval of a bin's gap: Wilson's of its accuracy, less the mean score."""
     n = np.array([row["n_units"]])
     low, high = wilson(np.array([min(max(row["accuracy"], 0.0), 1.0)]), n, 0.95)
     return float(low[0]) - row["mean_confidence"], float(high[0]) - row["mean_confidence"]
 
 
-def _draw_gaps(axes: Axes, result: dict[str, Any]) -> None:
+def _draw_gaps(axes: Axes, result: Result) -> None:
     """Draw accuracy minus mean score: since the baseline with its confidence sequence, and since the change."""
     rows = [row for row in result.get("bins", []) if row["gap"] is not None]
     band = result["tolerance"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     BLUE,
     GREY,
@@ -27,12 +28,12 @@ PANELS = {
 }
 
 
-def draw_label_distribution(result: dict[str, Any], media_type: str) -> bytes:
+def draw_label_distribution(result: Result, media_type: str) -> bytes:
     """Return the figure of the response of `GET label-distribution`."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     text = [
         f"{name} {result[slug]['value']:.4f}"
         for name, slug in (("EntCE", "ent_ce"), ("DistCE", "dist_ce"), ("RankCS", "rank_cs"))
@@ -56,7 +57,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, estimate: dict[str, Any], mean: str) -> None:
+def _draw(axes: Axes, estimate: Result, mean: str) -> None:
     histogram = estimate.get("histogram")
     if not histogram or estimate.get("value") is None:
         show_reason(axes, estimate)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant.quality_report.numbers import interval_text, plain_number
 from calibrant_server.service.figures.base import (
     BLUE,
@@ -30,12 +31,12 @@ SHOWN = (0.48, 10.4)
 TICKS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 0.5, 1, 2, 4, 8, 16, 32)
 
 
-def draw_losses(result: dict[str, Any], media_type: str) -> bytes:
+def draw_losses(result: Result, media_type: str) -> bytes:
     """Return the figure of the curve of the response of `GET temperature`."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     lines = [data_of(result), labels_of(result)]
     fitted = result.get("temperature")
     if fitted is not None:
@@ -74,7 +75,7 @@ def _draw(
     axes: Axes,
     at: Any,
     losses: list[float | None],
-    result: dict[str, Any],
+    result: Result,
     name: str,
     shown: tuple[float, float],
 ) -> None:
@@ -99,7 +100,7 @@ def _draw(
         marker="o",
         markersize=3,
         linestyle="",
-        label="kept points",
+        label="stored points",
     )
     axes.axvline(1.0, color=GREY, linestyle=(0, (5, 4)), linewidth=1.0)
     axes.axvline(result["temperature"], color=ORANGE, linewidth=1.0)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import BLUE, GREEN, ORANGE, SLATE, image, new_figure
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ PANELS_A_ROW = 3
 TRANSPARENCY = 0.6
 
 
-def draw_probability_map(result: dict[str, Any], media_type: str) -> bytes:
+def draw_probability_map(result: Result, media_type: str) -> bytes:
     """Return the map of a class with one panel per reference mask.
 
     Parameters
@@ -34,7 +35,7 @@ def draw_probability_map(result: dict[str, Any], media_type: str) -> bytes:
     return image(media_type, lambda: _figure(result))
 
 
-def regions(probabilities: Any, mask: Any, threshold: float) -> dict[str, Any]:
+def regions(probabilities: Any, mask: Any, threshold: float) -> Result:
     """Return true positives, false negatives and false positives, bool (height, width) each.
 
     Examples
@@ -66,7 +67,7 @@ def outline_length(probabilities: Any, mask: Any, threshold: float) -> int:
     return total
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     masks = result["masks"]
     columns = min(len(masks), PANELS_A_ROW)
     rows = -(-len(masks) // columns)
@@ -108,7 +109,7 @@ _LINES = {
 }
 
 
-def _draw_panel(axes: Axes, result: dict[str, Any], mask: Any) -> Any:
+def _draw_panel(axes: Axes, result: Result, mask: Any) -> Any:
     """Draw the map over the image, and the outline of each region that is not empty."""
     probabilities = np.asarray(result["probabilities"])
     if result.get("image") is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant.metrics import METRICS
 from calibrant_server.service.figures.base import (
     FAINT,
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 MIN_SPOKES = 3
 
 
-def draw_radar(result: dict[str, Any], media_type: str) -> bytes:
+def draw_radar(result: Result, media_type: str) -> bytes:
     """Return the figure of the response of `GET comparison`: a radar, or bars if there are fewer than three metrics."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     raters = f"labels: {result.get('raters', '')}"
     lines = [
         "each metric's distance from its best, divided by the worst model's: 1 is the worst, 0 perfect",
@@ -40,7 +41,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     ]
     left_out = [name for name in result["relative"] if name not in spokes]
     if left_out:
-        lines.append(f"not known of every model: {', '.join(left_out)}")
+        lines.append(f"not every model has a value of: {', '.join(left_out)}")
     figure = new_figure(result | {"model": ""}, "Models compared", lines, (6.6, 7.2), titles=0.38)
     if len(spokes) < MIN_SPOKES:
         _draw_bars(figure, result, spokes)
@@ -79,11 +80,11 @@ def _spoke(name: str) -> str:
     return f"1 − {name}" if METRICS[name].direction == "higher" else name
 
 
-def _draw_bars(figure: Figure, result: dict[str, Any], spokes: list[str]) -> None:
+def _draw_bars(figure: Figure, result: Result, spokes: list[str]) -> None:
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     if not spokes:
-        show_reason(axes, {"reason": "no metric is known of every model"})
+        show_reason(axes, {"reason": "no metric has a value for every model"})
         return
     models = result["models"]
     width = 0.8 / len(models)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from calibrant.core.documents import Result, Row
 from calibrant.quality_report.numbers import interval_text, plain_number
 from calibrant_server.service.figures.base import (
     BLUE,
@@ -32,7 +33,7 @@ SIZE_IN, BOTTOM_IN = (6.0, 7.0), 1.25
 NORMAL_95 = 1.959963984540054
 
 
-def draw_reliability(result: dict[str, Any], media_type: str) -> bytes:
+def draw_reliability(result: Result, media_type: str) -> bytes:
     """Return the diagram of a response about reliability.
 
     Parameters
@@ -47,7 +48,7 @@ def draw_reliability(result: dict[str, Any], media_type: str) -> bytes:
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     figure = new_figure(
         result,
         "Reliability",
@@ -72,7 +73,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     return figure
 
 
-def _draw_curve(axes: Axes, rows: list[dict[str, Any]], level: float | None) -> None:
+def _draw_curve(axes: Axes, rows: list[Row], level: float | None) -> None:
     """Draw accuracy over confidence: a point with its interval for each non-empty bin."""
     diagonal(axes)
     _draw_band(axes, rows)
@@ -94,7 +95,7 @@ def _draw_curve(axes: Axes, rows: list[dict[str, Any]], level: float | None) -> 
     unit_square(axes)
 
 
-def _draw_band(axes: Axes, rows: list[dict[str, Any]]) -> None:
+def _draw_band(axes: Axes, rows: list[Row]) -> None:
     """Draw where 95 % of calibrated models would be, bin by bin, given their independent units."""
     known = [row for row in rows if row.get("n_effective")]
     label: str | None = "calibrated model, 95 % of each bin"
@@ -112,7 +113,7 @@ def _draw_band(axes: Axes, rows: list[dict[str, Any]]) -> None:
         label = None
 
 
-def error_of(error: dict[str, Any] | None) -> str:
+def error_of(error: Result | None) -> str:
     """Return the calibration error with its interval and its null reference; empty without one."""
     if not error or error.get("value") is None:
         return ""
@@ -126,6 +127,6 @@ def error_of(error: dict[str, Any] | None) -> str:
     return f"{text}; a calibrated model: {mean}, 95 % below {most}"
 
 
-def _method(result: dict[str, Any]) -> str:
+def _method(result: Result) -> str:
     binning = str(result.get("binning", "")).replace("_", "-")
     return f"{labels_of(result)}; {result.get('bins', '')} {binning} bins"

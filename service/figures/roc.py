@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     BLUE,
     data_of,
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_roc(result: dict[str, Any], media_type: str) -> bytes:
+def draw_roc(result: Result, media_type: str) -> bytes:
     """Return the curve of the response of `GET roc`."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     lines = [data_of(result), f"{scope_of(result)}; {labels_of(result)}"]
     area = result.get("area") or {}
     if result.get("auc") is not None:

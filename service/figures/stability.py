@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from calibrant.core.documents import Result
 from calibrant.quality_report.numbers import plain_number
 from calibrant_server.service.figures.base import (
     POLICIES,
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_stability(result: dict[str, Any], media_type: str) -> bytes:
+def draw_stability(result: Result, media_type: str) -> bytes:
     """Return the figure of the curves of the response of `GET stability`."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     scores = "errors of cases" if result.get("source") == "cases" else scope_of(result)
     lines = [
         data_of(result),
@@ -56,7 +57,7 @@ def _figure(result: dict[str, Any]) -> Figure:
     return figure
 
 
-def _distinct(curves: dict[str, Any]) -> list[tuple[str, Any]]:
+def _distinct(curves: Result) -> list[tuple[str, Any]]:
     """Return each curve once, under the names of all policies that share it: with one rater they are the same."""
     found: list[tuple[list[str], Any]] = []
     for policy, about in curves.items():
@@ -69,7 +70,7 @@ def _distinct(curves: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(" = ".join(names), about) for names, about in found]
 
 
-def _drawn_of(result: dict[str, Any]) -> str:
+def _drawn_of(result: Result) -> str:
     """Return the population of the subsets, and the statistic of the curves if it is not the metric itself."""
     source, n, bins = result.get("source"), result.get("n_drawn"), result.get("bins")
     if source == "replicates":
@@ -83,6 +84,6 @@ def _drawn_of(result: dict[str, Any]) -> str:
     return "the rows" if source else "data"
 
 
-def _ratio(name: str, about: dict[str, Any]) -> str:
+def _ratio(name: str, about: Result) -> str:
     low, high = about["interval"]
     return f"variation under {name}, divided by that under several: {about['value']:.2f} ({low:.2f} to {high:.2f})"

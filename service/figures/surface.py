@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.core.documents import Result
 from calibrant.quality_report.numbers import plain_number
 from calibrant_server.service.figures.base import (
     GREY,
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 TICKS = (0.25, 0.5, 1, 2, 4, 8)
 N_LEVELS = 24
 SOURCES = {
-    "sample": "stored sample of logits",
-    "cells": "cells; log-probabilities as logits",
-    "rows": "rows",
+    "sample": "the stored sample of logits",
+    "cells": "the cells; log-probabilities as logits",
+    "rows": "the rows",
     "case": "the cells of one case; log-probabilities as logits",
 }
 
 
 def draw_surface(
-    result: dict[str, Any],
+    result: Result,
     media_type: str,
     *,
     objective: str = "nll",
@@ -48,8 +49,8 @@ def draw_surface(
     return image(media_type, lambda: _figure(result, objective, classes))
 
 
-def _figure(result: dict[str, Any], objective: str, classes: list[str] | None) -> Figure:
-    lines = [data_of(result), labels_of(result)]
+def _figure(result: Result, objective: str, classes: list[str] | None) -> Figure:
+    lines = [data_of(result), labels_of(result)] if result.get("raters") else []
     if result.get("source"):
         lines.append(f"from {SOURCES[result['source']]}, n = {result['n_used']:,}")
     if result.get("case"):

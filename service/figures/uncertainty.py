@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from calibrant.core.documents import Result
 from calibrant_server.service.figures.base import (
     BLUE,
     GREEN,
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_uncertainty(result: dict[str, Any], media_type: str) -> bytes:
+def draw_uncertainty(result: Result, media_type: str) -> bytes:
     """Return the diagram of the response of `GET uncertainty`."""
     return image(media_type, lambda: _figure(result))
 
 
-def _figure(result: dict[str, Any]) -> Figure:
+def _figure(result: Result) -> Figure:
     lines = [data_of(result), f"{labels_of(result)}; {result.get('bins', '')} bins"]
     if result.get("value") is not None:
         text = f"UCE {result['value']:.4f}"

@@ -16,7 +16,7 @@ from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
 from calibrant_server.service.http.flatbuffers import (
     FlatbufferError,
-    Table,
+    FlatbufferTable,
     int32,
     int64,
     uint32,
@@ -73,7 +73,7 @@ def arrow_sizes(data: bytes, max_rows: int, max_bytes: int) -> ArrowSizes:
     return sizes
 
 
-def _messages(data: memoryview) -> Iterator[tuple[Table, memoryview]]:
+def _messages(data: memoryview) -> Iterator[tuple[FlatbufferTable, memoryview]]:
     """Yield head and body of each message. The stream must have its end, or rows could be missing without a trace."""
     at = 0
     while at < len(data):
@@ -87,7 +87,7 @@ def _messages(data: memoryview) -> Iterator[tuple[Table, memoryview]]:
             return
         if not 0 < n_head <= len(data) - at:
             _reject("a message is longer than the stream")
-        head = Table.root(data[at : at + n_head])
+        head = FlatbufferTable.root(data[at : at + n_head])
         at += n_head
         n_body = head.int64(3)
         if not 0 <= n_body <= len(data) - at:
@@ -97,7 +97,9 @@ def _messages(data: memoryview) -> Iterator[tuple[Table, memoryview]]:
     _reject("the stream has no end; close its writer before sending it")
 
 
-def _add(sizes: ArrowSizes, number: int, head: Table, body: memoryview, max_bytes: int) -> None:
+def _add(
+    sizes: ArrowSizes, number: int, head: FlatbufferTable, body: memoryview, max_bytes: int
+) -> None:
     kind, content = head.byte(1), head.table(2)
     if content is None or (kind == _SCHEMA) != (number == 0):
         _reject("the stream does not begin with its one schema")
@@ -116,7 +118,7 @@ def _add(sizes: ArrowSizes, number: int, head: Table, body: memoryview, max_byte
             _reject("a message is neither a schema, a dictionary nor a record batch")
 
 
-def _add_fields(sizes: ArrowSizes, parent: Table, number: int, widths: list[int]) -> None:
+def _add_fields(sizes: ArrowSizes, parent: FlatbufferTable, number: int, widths: list[int]) -> None:
     """Note the bytes per value of the fields of a schema or of another field, which have this number in it."""
     pending = [(each, 1, widths) for each in reversed(parent.tables(number, 10 * MAX_FIELDS))]
     n_fields = 0
@@ -142,7 +144,9 @@ def _add_fields(sizes: ArrowSizes, parent: Table, number: int, widths: list[int]
         ]
 
 
-def _batch_bytes(batch: Table, widths: list[int], body: memoryview, max_bytes: int) -> int:
+def _batch_bytes(
+    batch: FlatbufferTable, widths: list[int], body: memoryview, max_bytes: int
+) -> int:
     """Return what the values of a batch take, with the buffers that are decompressed for them."""
     nodes: list[tuple[int, int]] = batch.pairs(1, MAX_FIELDS)
     if len(nodes) != len(widths):
@@ -173,8 +177,8 @@ def _bound(sizes: ArrowSizes, max_rows: int, max_bytes: int) -> None:
         )
     if sizes.n_bytes > max_bytes:
         raise BodyTooLarge(
-            f"Received an Arrow stream that takes more than {max_bytes} bytes when decoded ({NUMBER_BYTES} a number, "
-            f"{TEXT_BYTES} a text); expected at most {max_bytes}. Send several batches."
+            f"Received an Arrow stream that takes more than {max_bytes} bytes when decoded ({NUMBER_BYTES} per number, "
+            f"{TEXT_BYTES} per text); expected at most {max_bytes}. Send several batches."
         )
 
 

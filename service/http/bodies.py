@@ -4,7 +4,7 @@ What the headers show to be invalid is rejected before a byte is read. Memory is
 never for those that were announced, and for decompressed bytes before they are made. A decompressed body must not
 exceed `max_decoded_bytes`. Beyond `FREE_EXPANSION`, it must not exceed `MAX_EXPANSION` bytes per byte sent: a larger
 expansion is a decompression bomb, not a batch. Its values are bounded likewise, because a value of two bytes takes a
-hundred in memory. An Arrow stream is bounded by what it states about itself before it is decoded.
+hundred in memory. Arrow, Parquet and npz are bounded by what they state about themselves before they are decoded.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from anyio import from_thread
 from fastapi import Request
 
 from calibrant.core.errors import Violation
-from calibrant_server.service.http.arrow_sizes import arrow_sizes
+from calibrant_server.service.http.arrow_sizes import ArrowSizes, arrow_sizes
 from calibrant_server.service.http.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -28,9 +28,10 @@ from calibrant_server.service.http.errors import (
     MalformedRequest,
     MediaTypeUnsupported,
 )
+from calibrant_server.service.http.npz_files import NpzSizes, npz_sizes
 from calibrant_server.service.http.parameters import only
 from calibrant_server.service.http.parquet_sizes import parquet_sizes
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.security.admission import Hold
 from calibrant_server.service.settings import Settings
 
@@ -40,13 +41,15 @@ MERGE_PATCH = "application/merge-patch+json"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 NPY = "application/x-npy"
+NPZ = "application/x-npz"
 CSV = "text/csv"
 PANE = "application/x-calibrant-pane"
-BINARY = (ARROW, PARQUET, NPY, PANE)
+BINARY = (ARROW, PARQUET, NPY, NPZ, PANE)
 # Packages of the extra `ipc`; without them a service takes no Arrow streams and Parquet files.
 ARROW_PACKAGES = ("nanoarrow", "pyarrow")
 CODINGS = ("gzip", "zstd")
-LARGE_BYTES = 64 * 1024
+# Of a body of text that is parsed in a thread. One of this size takes about a millisecond, in which the event loop serves no other request.
+LARGE_BYTES = 16 * 1024
 FREE_EXPANSION = 4 * 1024 * 1024
 # Decompressed bytes per byte sent. Numbers as text compress to a tenth. Parsing takes several times the decompressed
 # bytes: at a larger expansion, a body of 1 MB would take more than 100 MB.
@@ -60,6 +63,12 @@ RATE_PERIOD_S, MIN_PERIOD_BYTES = 10.0, 16 * 1024
 MAX_FRAMES = 16  # consecutive gzip members or zstd frames
 ZSTD_WINDOW = 8 * 1024 * 1024  # maximum of RFC 9659 for an HTTP body
 ZSTD_STEP = 1024  # input bytes per step: they expand to at most 256 blocks of 128 KiB
+# What a body states about its size once decoded: of data, the most rows and the most bytes.
+_MEASURES: dict[str, Callable[[bytes, int, int], ArrowSizes | NpzSizes]] = {
+    ARROW: arrow_sizes,
+    PARQUET: parquet_sizes,
+    NPZ: npz_sizes,
+}
 
 
 @dataclass(frozen=True)
@@ -94,10 +103,10 @@ async def read_body(
         def reserve(n_decoded: int) -> None:
             from_thread.run_sync(hold.reach, len(sent) + n_decoded)
 
-        data = await aside(decompressed, sent, coding, limit, reserve, media_type in BINARY)
-    measure = {ARROW: arrow_sizes, PARQUET: parquet_sizes}.get(media_type)
+        data = await in_thread(decompressed, sent, coding, limit, reserve, media_type in BINARY)
+    measure = _MEASURES.get(media_type)
     if measure is not None:
-        sizes = await aside(measure, data, settings.max_rows, limit)
+        sizes = await in_thread(measure, data, settings.max_rows, limit)
         hold.reach(hold.n_bytes + sizes.n_bytes)
     return Body(media_type, data, len(sent))
 

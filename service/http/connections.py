@@ -87,14 +87,14 @@ def backlog() -> int:
     return BACKLOG if soft == resource.RLIM_INFINITY else max(8, min(BACKLOG, soft // 4))
 
 
-class Room:
-    """Places for connections; those that wait for a request, the longest first."""
+class ConnectionSlots:
+    """Slots for connections; `waiting` has those without a request, the one that has waited longest first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.waiting: dict[BoundedProtocol, None] = {}
 
-    def make_place(self) -> bool:
+    def free_slot(self) -> bool:
         """End the connection that has waited longest; return whether there was one."""
         longest = next(iter(self.waiting), None)
         if longest is None:
@@ -104,9 +104,9 @@ class Room:
 
 
 class BoundedProtocol(_Protocol):
-    """Time limit for headers, minimum rate of reading, and a place among the others, for a protocol of uvicorn."""
+    """Time limit for headers, minimum rate of reading, and one of the slots, for a protocol of uvicorn."""
 
-    room: ClassVar[Room]
+    slots: ClassVar[ConnectionSlots]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -116,9 +116,9 @@ class BoundedProtocol(_Protocol):
         self._n_unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a place, or reject the connection."""
+        """Take a slot, or reject the connection."""
         super().connection_made(transport)
-        if len(self.connections) > self.room.limit and not self.room.make_place():
+        if len(self.connections) > self.slots.limit and not self.slots.free_slot():
             transport.write(_full())
             transport.close()
             return
@@ -178,12 +178,12 @@ class BoundedProtocol(_Protocol):
 
     def _wait(self, seconds: float) -> None:
         self._serve()
-        self.room.waiting[self] = None
+        self.slots.waiting[self] = None
         self._waiting = self.loop.call_later(seconds, self.end)
 
     def _serve(self) -> None:
         """Stop waiting for a request."""
-        self.room.waiting.pop(self, None)
+        self.slots.waiting.pop(self, None)
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
@@ -286,8 +286,8 @@ class BoundedHead:
         super().on_body(body)  # type: ignore[misc]
 
 
-def protocol_in(room: Room, parser: str | None = None) -> type[BoundedProtocol]:
-    """Return the protocol of connections that share the places of `room`.
+def protocol_in(slots: ConnectionSlots, parser: str | None = None) -> type[BoundedProtocol]:
+    """Return the protocol of connections that share `slots`.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def protocol_in(room: Room, parser: str | None = None) -> type[BoundedProtocol]:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
         bases = (BoundedProtocol, BoundedHead, HttpToolsProtocol)
-    return type("RoomProtocol", bases, {"room": room})
+    return type("RoomProtocol", bases, {"slots": slots})
 
 
 def _parser() -> str:

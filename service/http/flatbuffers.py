@@ -28,7 +28,7 @@ def _number(form: struct.Struct) -> Callable[[memoryview, int], int]:
 _uint16, int32, uint32, int64 = map(_number, (_UINT16, _INT32, _UINT32, _INT64))
 
 
-class Table:
+class FlatbufferTable:
     """One table of a flatbuffer: fields by their number, each with a default if it is absent."""
 
     def __init__(self, data: memoryview, at: int) -> None:
@@ -37,7 +37,7 @@ class Table:
         self._size = _uint16(data, self._fields)
 
     @classmethod
-    def root(cls, data: memoryview) -> Table:
+    def root(cls, data: memoryview) -> FlatbufferTable:
         """Return the table at the root of a flatbuffer."""
         return cls(data, uint32(data, 0))
 
@@ -63,10 +63,10 @@ class Table:
         at = self._place(number)
         return 0 if at is None else int64(self._data, at)
 
-    def table(self, number: int) -> Table | None:
+    def table(self, number: int) -> FlatbufferTable | None:
         """Return the table of a field, None if it is absent."""
         at = self._place(number)
-        return None if at is None else Table(self._data, at + uint32(self._data, at))
+        return None if at is None else FlatbufferTable(self._data, at + uint32(self._data, at))
 
     def text(self, number: int) -> str:
         """Return the text of a field, empty if it is absent."""
@@ -95,10 +95,10 @@ class Table:
         found: list[Any] = list(struct.iter_unpack("<qq", self._data[start : start + 16 * n]))
         return found
 
-    def tables(self, number: int, most: int) -> list[Table]:
+    def tables(self, number: int, most: int) -> list[FlatbufferTable]:
         """Return a vector of at most so many tables."""
         start, n = self.vector(number, 4)
         if n > most:
             raise FlatbufferError(f"a vector has more than {most} elements")
         places = range(start, start + 4 * n, 4)
-        return [Table(self._data, at + uint32(self._data, at)) for at in places]
+        return [FlatbufferTable(self._data, at + uint32(self._data, at)) for at in places]

@@ -125,7 +125,7 @@ def _record(text: bytes, line: int) -> dict[str, Any]:
 
 
 def _may_repeat_keys(data: bytes, documents: list[Any]) -> bool:
-    """Tell whether there are more colons than the parsed keys and strings explain."""
+    """Return whether there are more colons than the parsed keys and strings explain."""
     if b"\\" in data:
         return True
     colons = data.count(b":")

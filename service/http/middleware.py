@@ -181,7 +181,7 @@ class ResponseWriter:
 
 
 def _hides_slash(scope: MutableMapping[str, Any]) -> bool:
-    """Tell whether an id in the path contains an encoded slash, which routing would treat as a real one."""
+    """Return whether an id in the path contains an encoded slash, which routing would treat as a real one."""
     raw = scope.get("raw_path") or b""
     return raw.startswith(b"/v1/") and b"%2f" in raw.split(b"?")[0].lower()
 
@@ -228,7 +228,7 @@ async def not_modified(scope: Scope) -> ASGIApp | None:
     reads: ReadService = scope["app"].state.reads
     try:
         return await reads.unchanged(Request(scope))
-    except (Problem, inbox.StoreUnavailable):
+    except (Problem, inbox.StoreUnavailableError):
         return None
 
 

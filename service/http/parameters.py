@@ -39,6 +39,7 @@ Name = Annotated[
 ModelId = Annotated[str, _in_path("Model id"), AfterValidator(no_folder)]
 BatchId = Annotated[str, _in_path("Batch id"), AfterValidator(no_folder)]
 PredictionId = Annotated[str, _in_path("Prediction id"), AfterValidator(no_folder)]
+JobName = Annotated[str, _in_path("Bulk job"), AfterValidator(no_folder)]
 BaselineName = Annotated[str, _in_path("Baseline"), AfterValidator(no_folder)]
 
 
@@ -109,7 +110,7 @@ def entity_tags(request: Request, header: str) -> list[str] | None:
 
 
 def names(tags: list[str] | None, etag: str) -> bool:
-    """Tell whether these tags include the state of `etag`."""
+    """Return whether these tags include the state of `etag`."""
     return tags is not None and (tags == ["*"] or etag in tags)
 
 

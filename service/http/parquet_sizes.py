@@ -66,8 +66,8 @@ def _sizes(data: memoryview, max_rows: int, max_bytes: int) -> ArrowSizes:
                 )
             if sizes.n_bytes > max_bytes:
                 raise BodyTooLarge(
-                    f"Received a Parquet file that takes more than {max_bytes} bytes when decoded ({NUMBER_BYTES} a number, "
-                    f"{TEXT_BYTES} a text, and its pages); expected at most {max_bytes}. Send several batches."
+                    f"Received a Parquet file that takes more than {max_bytes} bytes when decoded ({NUMBER_BYTES} per number, "
+                    f"{TEXT_BYTES} per text, and its pages); expected at most {max_bytes}. Send several batches."
                 )
     return sizes
 

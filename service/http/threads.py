@@ -4,8 +4,14 @@ Parsing a large body takes several times its size. More threads would not be fas
 work holds the interpreter's lock. One of several tenants has at most half of the threads: the work of another
 never waits behind all that the first has sent. While others use the service too, it has one: the interpreter is then shared
 by as many threads as there are tenants, however much one of them sends.
+
+On Linux, these threads have a lower priority than the event loop, which serves small requests meanwhile. The difference is small:
+a thread that has the interpreter's lock and waits for a core delays the event loop too.
 """
 
+import os
+import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,12 +24,14 @@ T = TypeVar("T")
 N_THREADS = 4
 AT_ONCE = CapacityLimiter(N_THREADS)
 OF_TENANT, OF_TENANT_AMONG_OTHERS = N_THREADS // 2, 1
+NICE = 5  # added to the nice value of the threads: they have a third of the event loop's weight
 ACTIVE_S = 10.0  # how long a tenant counts as active after a request
 
 # The tenant of the request that runs, if there are several.
 tenant_of_request: ContextVar[str | None] = ContextVar("tenant_of_request", default=None)
 _turns: dict[str, CapacityLimiter] = {}
 _last_requests: dict[str, float] = {}
+_lowered = threading.local()
 
 
 def note_tenant(tenant: str | None) -> None:
@@ -42,13 +50,23 @@ def _has_others(tenant: str) -> bool:
     return any(each != tenant for each in _last_requests)
 
 
-async def aside(work: Callable[..., T], *arguments: object) -> T:
+async def in_thread(work: Callable[..., T], *arguments: object) -> T:
     """Call `work` in a thread as soon as one is free."""
     tenant = tenant_of_request.get()
     if tenant is None:
-        return await to_thread.run_sync(work, *arguments, limiter=AT_ONCE)
+        return await to_thread.run_sync(_at_low_priority, work, *arguments, limiter=AT_ONCE)
     async with _turn(tenant):
-        return await to_thread.run_sync(work, *arguments, limiter=AT_ONCE)
+        return await to_thread.run_sync(_at_low_priority, work, *arguments, limiter=AT_ONCE)
+
+
+def _at_low_priority(work: Callable[..., T], *arguments: object) -> T:
+    """Call `work` in a thread of low priority; the thread keeps that priority, because raising it needs a privilege."""
+    if sys.platform == "linux" and not getattr(_lowered, "is_done", False):
+        thread = threading.get_native_id()
+        nice = os.getpriority(os.PRIO_PROCESS, thread) + NICE
+        os.setpriority(os.PRIO_PROCESS, thread, min(nice, 19))
+        _lowered.is_done = True
+    return work(*arguments)
 
 
 @asynccontextmanager

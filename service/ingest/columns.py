@@ -21,13 +21,13 @@ from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem import escaped
 from calibrant_server.service.ingest.arrow_stream import read_arrow
-from calibrant_server.service.ingest.offsets import offsets_of
+from calibrant_server.service.ingest.origin import origin_of
 from calibrant_server.service.ingest.parsed_batch import (
     SINGULAR,
     ParsedBatch,
     batch_id_of,
     check_list,
-    has_offsets,
+    has_origin,
     object_of,
     reject_unknown,
 )
@@ -147,7 +147,7 @@ def _from_document(document: Any, more: Mapping[str, str], head: tuple[str, ...]
         columns,
         batch_id_of(document),
         options=document.get("options"),
-        offsets=offsets_of(document) if has_offsets(document) else None,
+        origin=origin_of(document) if has_origin(document) else None,
     )
 
 

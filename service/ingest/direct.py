@@ -1,4 +1,4 @@
-"""Batches that are taken before the router: routing and the injection of dependencies cost more than a small batch.
+"""Fast path of posted batches: handled before the router, because routing and injection cost more than a small batch.
 
 A route gives the same function that it calls itself (`DIRECT` of its module), by the name of its operation. So key, limits,
 errors, audit and receipt are those of the route. A request with a query, or with a model id that is not one, is routed.

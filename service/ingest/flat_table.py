@@ -52,7 +52,7 @@ def from_flat(
     Parameters
     ----------
     columns : one value per row: texts of a CSV file, or numbers and texts of Arrow; None and a blank text are missing
-    written : roles in the request: `name:role` with commas between
+    written : roles in the request: `name:role` separated by commas
     lines : line of each row for errors; empty for tables without lines
 
     Raises

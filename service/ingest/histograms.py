@@ -19,7 +19,7 @@ from calibrant_server.service.ingest.model_rules import (
     reject_too_many,
     reject_undeclared_update,
 )
-from calibrant_server.service.ingest.offsets import OFFSET_FIELDS, offsets_of, offsets_of_query
+from calibrant_server.service.ingest.origin import ORIGIN_FIELDS, origin_of, origin_of_query
 from calibrant_server.service.ingest.packed import UnpackingBudget, decoded, unpacked
 from calibrant_server.service.ingest.parsed_batch import (
     batch_id_of,
@@ -40,8 +40,8 @@ from calibrant_server.service.ingest.updates import (
     NAMES,
     UpdateHead,
 )
-from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch, SourceOffsets
-from calibrant_server.workers.ingest.payloads import Update, pack_updates
+from calibrant_server.workers.ingest.entries import HISTOGRAMS, PANE, IngestBatch, Origin
+from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.store.registry import ModelConfig
 
 MAX_UPDATES = 10_000
@@ -53,24 +53,24 @@ class BatchHead:
     """What a body states of the batch as a whole."""
 
     batch_id: str | None = None
-    offsets: SourceOffsets | None = None
+    origin: Origin | None = None
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "BatchHead":
         """Read the fields of the batch."""
-        return cls(batch_id_of(document), offsets_of(document))
+        return cls(batch_id_of(document), origin_of(document))
 
 
 def load_histograms(body: Body, context: IngestContext, query: PackedPaneQuery) -> IngestBatch:
     """Return the updates that a body holds, or raise every rule that they break."""
     if body.media_type == PACKED_PANE:
         try:
-            head = BatchHead(None, offsets_of_query(query.source, query.offsets))
+            head = BatchHead(None, origin_of_query(query))
             return _prepared(head, [("", _pane_fields(body, query))], context)
         except CalibrationInputError as error:
             raise error.each(_in_the_body) from error
-    for name in ("event_time", "slice", "source", "offsets"):
-        if getattr(query, name):
+    for name in ("event_time", "slice", *ORIGIN_FIELDS):
+        if getattr(query, name) not in (None, ""):
             detail = (
                 f"Received {name} in the query; expected it in the body, except of {PACKED_PANE}."
             )
@@ -103,7 +103,7 @@ def _prepared(
     """Return the batch of updates with the pointer to each."""
     kind = _kind_of(placed)
     config = context.config or _config_for(placed, context)
-    updates: list[Update] = []
+    updates: list[PackedUpdate] = []
     pointers: list[str] = []
     rejected: list[dict[str, Any]] = []
     violations: list[Violation] = []
@@ -138,7 +138,7 @@ def _prepared(
         n_accepted,
         batch_id=batch.batch_id,
         violations=violations,
-        offsets=batch.offsets,
+        origin=batch.origin,
     )
 
 
@@ -178,7 +178,7 @@ def _from_lines(
     records: list[dict[str, Any]], lines: list[int]
 ) -> tuple[BatchHead, list[tuple[str, dict[str, Any]]]]:
     placed = [(f"/{line}", record) for line, record in zip(lines, records, strict=True)]
-    if placed and records[0] and records[0].keys() <= {"batch_id", *OFFSET_FIELDS}:
+    if placed and records[0] and records[0].keys() <= {"batch_id", *ORIGIN_FIELDS}:
         return BatchHead.of(records[0]), placed[1:]
     return BatchHead(), placed
 
@@ -189,10 +189,12 @@ def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[tuple[str,
             detail = f"Received no kind; expected one of {', '.join(KINDS)}. Send several updates as a list in histograms."
             raise CalibrationInputError([Violation("/kind", "required", detail)])
         # Without offsets, the source is that of a running total.
-        own = ("batch_id", *OFFSET_FIELDS) if "offsets" in document else ("batch_id",)
+        own = {"batch_id", *ORIGIN_FIELDS}
+        if "offsets" not in document:
+            own.remove("source")
         head = BatchHead.of({k: v for k, v in document.items() if k in own})
         return head, [("", {k: v for k, v in document.items() if k not in own})]
-    reject_unknown(document, ("batch_id", *OFFSET_FIELDS, "histograms"))
+    reject_unknown(document, ("batch_id", *ORIGIN_FIELDS, "histograms"))
     histograms = document["histograms"]
     if not isinstance(histograms, list) or not all(isinstance(each, dict) for each in histograms):
         detail = "Received another type; expected a list of objects."
@@ -206,7 +208,7 @@ def _updates(
     pointer: str,
     context: IngestContext,
     budget: UnpackingBudget,
-) -> list[Update]:
+) -> list[PackedUpdate]:
     """Return one update as the store takes it; a confidence histogram is several."""
     kind = fields.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -218,7 +220,7 @@ def _updates(
     reject_undeclared_update(head.slice, config, f"{pointer}/slice")
     rest = {k: v for k, v in fields.items() if k not in HEAD_NAMES}
     made = [
-        Update(
+        PackedUpdate(
             packed=packed,
             event_time_us=None if head.event_time is None else _microseconds(head.event_time),
             slices=head.slice,
@@ -267,7 +269,9 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
         raise CalibrationInputError(violations)
 
 
-def _check_time(update: Update, config: ModelConfig, pointer: str, context: IngestContext) -> None:
+def _check_time(
+    update: PackedUpdate, config: ModelConfig, pointer: str, context: IngestContext
+) -> None:
     """Reject an update of the future, and one that retention would drop at once."""
     if update.event_time_us is None:
         return
@@ -287,7 +291,7 @@ def _check_time(update: Update, config: ModelConfig, pointer: str, context: Inge
     raise CalibrationInputError([Violation(f"{pointer}/event_time", rule, detail)])
 
 
-def _check_panes(updates: list[Update], config: ModelConfig, context: IngestContext) -> None:
+def _check_panes(updates: list[PackedUpdate], config: ModelConfig, context: IngestContext) -> None:
     """Reject updates of more panes than one commit may hold."""
     received_us = _microseconds(context.received_at)
     refs = set()
@@ -301,8 +305,8 @@ def _check_panes(updates: list[Update], config: ModelConfig, context: IngestCont
         raise CalibrationInputError([Violation("/histograms", "too_many_panes", detail)])
 
 
-def _microseconds(instant: datetime) -> int:
-    return (instant - EPOCH) // timedelta(microseconds=1)
+def _microseconds(at: datetime) -> int:
+    return (at - EPOCH) // timedelta(microseconds=1)
 
 
 def _config_for(placed: list[tuple[str, dict[str, Any]]], context: IngestContext) -> ModelConfig:

@@ -11,8 +11,8 @@ from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.http.problem import escaped
-from calibrant_server.service.ingest.offsets import OFFSET_FIELDS
-from calibrant_server.workers.ingest.entries import Places, SourceOffsets
+from calibrant_server.service.ingest.origin import ORIGIN_FIELDS
+from calibrant_server.workers.ingest.entries import Origin, Places
 
 PLURAL = {
     "probability": "probabilities",
@@ -52,7 +52,7 @@ class ParsedBatch:
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
     options: object = None
-    offsets: SourceOffsets | None = None
+    origin: Origin | None = None
     under: str = ""
     names: Mapping[str, str] = field(default_factory=lambda: IN_A_LINE)
     options_at: tuple[str, ...] = ("options",)
@@ -133,7 +133,7 @@ def quoted(name: str) -> str:
 
 
 def some_of(names: Sequence[str]) -> str:
-    """Return the first names with commas between, and how many more there are."""
+    """Return the first names separated by commas, and how many more there are."""
     some = ", ".join(map(quoted, names[:SOME]))
     return some if len(names) <= SOME else f"{some} and {len(names) - SOME} more"
 
@@ -161,8 +161,8 @@ def batch_id_of(document: dict[str, Any]) -> str | None:
     )
 
 
-def has_offsets(document: dict[str, Any]) -> bool:
-    return not document.keys().isdisjoint(OFFSET_FIELDS)
+def has_origin(document: dict[str, Any]) -> bool:
+    return not document.keys().isdisjoint(ORIGIN_FIELDS)
 
 
 def check_list(pointer: str, value: Any) -> None:

@@ -12,12 +12,12 @@ from calibrant_server.service.ingest.model_rules import (
 )
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.service import IngestContext, digest_of_all
-from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch, SourceOffsets
+from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestBatch, Origin
 from calibrant_server.workers.store.registry import ModelConfig
 
 
 def prediction_batch(
-    posted: ParsedBatch, context: IngestContext, offsets: SourceOffsets | None = None
+    posted: ParsedBatch, context: IngestContext, origin: Origin | None = None
 ) -> IngestBatch:
     """Return the batch of some columns, or raise every violation.
 
@@ -46,7 +46,7 @@ def prediction_batch(
         violations=violations,
         retains=batch.ids is not None,
         places=None if batch.ids is None else posted.places(rows),
-        offsets=offsets,
+        origin=origin,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.value_checks import MAX_VIOLATIONS
-from calibrant_server.service.ingest.offsets import offsets_of
+from calibrant_server.service.ingest.origin import origin_of
 from calibrant_server.service.ingest.parsed_batch import (
     LENIENT,
     PLURAL,
@@ -15,7 +15,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     ParsedBatch,
     batch_id_of,
     check_list,
-    has_offsets,
+    has_origin,
     reject_unknown,
     some_of,
 )
@@ -47,7 +47,7 @@ def from_list(
         found,
         batch_id=batch_id_of(document),
         options=document.get("options"),
-        offsets=offsets_of(document) if has_offsets(document) else None,
+        origin=origin_of(document) if has_origin(document) else None,
         under=RECORDS,
         options_at=("options",),
         names={plural: plural for plural in LENIENT if plural in spelled},
@@ -57,10 +57,10 @@ def from_list(
 def from_records(
     records: list[dict[str, Any]], lines: list[int], more: Mapping[str, str], head: tuple[str, ...]
 ) -> ParsedBatch:
-    batch_id = options = offsets = None
+    batch_id = options = origin = None
     if records and records[0] and records[0].keys() <= set(head):
         batch_id, options = batch_id_of(records[0]), records[0].get("options")
-        offsets = offsets_of(records[0]) if has_offsets(records[0]) else None
+        origin = origin_of(records[0]) if has_origin(records[0]) else None
         records, lines = records[1:], lines[1:]
     spelled = set().union(*set(map(tuple, records)))
     if not spelled <= RECORD_NAMES.keys() | more.keys():
@@ -76,7 +76,7 @@ def from_records(
         columns[RECORD_NAMES[name]] = _column(RECORD_NAMES[name], records, lines)
     if "slices" in columns:
         columns["slices"] = _by_slice(columns["slices"], lines)
-    return ParsedBatch(columns, batch_id, lines, options, offsets, options_at=("1", "options"))
+    return ParsedBatch(columns, batch_id, lines, options, origin, options_at=("1", "options"))
 
 
 def _reject_two_spellings(

@@ -4,7 +4,7 @@ Bodies are not read through these models, which would cost more than the rest of
 `service/ingest/columns.py` reads.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,9 +23,17 @@ Offsets = Annotated[
     Field(
         min_length=2,
         max_length=2,
-        description="`[from, to)` of the messages in `source`. Accepted only where the previous batch ended; messages "
-        "accepted before are a duplicate, without a limit of time.",
+        description="`[from, to)` of the messages in `source`. A batch is accepted if it begins where the previous one ended. Messages "
+        "that were accepted before count as a duplicate, without a limit of time.",
     ),
+]
+
+Job = Annotated[
+    Name | None, Field(description="Bulk job that the batch is a task of; needs `task`.")
+]
+Task = Annotated[
+    int | None,
+    Field(ge=0, description="Number of the task, which is this one batch. It counts once."),
 ]
 
 
@@ -37,6 +45,8 @@ class PredictionsBody(BaseModel):
     batch_id: Name | None = None
     source: Source = None
     offsets: Offsets = None
+    job: Job = None
+    task: Task = None
     probabilities: list[list[float]] | list[float] | None = Field(
         None,
         description="One row per prediction with one value per class; rows must sum to 1 within 1e-3 and are then "
@@ -92,11 +102,13 @@ class RecordsBody(BaseModel):
     batch_id: Name | None = None
     source: Source = None
     offsets: Offsets = None
+    job: Job = None
+    task: Task = None
     predictions: list[ListedPrediction]
 
 
 class PredictionRecord(BaseModel):
-    """One line of NDJSON: one prediction. `batch_id`, `source` and `offsets` may be alone in the first line."""
+    """One line of NDJSON: one prediction. `batch_id`, `source` and `offsets`, or `job` and `task`, may be alone in the first line."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -126,10 +138,16 @@ class IngestQuery(BaseModel):
 
 
 class SourceQuery(IngestQuery):
-    """Query of an operation that takes numbered messages of a source."""
+    """Query of an operation that takes numbered messages of a source, or a task of a job."""
 
-    source: str | None = Field(None, description="As in the body, for bodies without the field.")
-    offsets: str | None = Field(None, description="As in the body.", examples=["100,250"])
+    source: str | None = Field(
+        None, description="The same as `source` of a body, for bodies without fields."
+    )
+    offsets: str | None = Field(
+        None, description="The same as `offsets` of a body.", examples=["100,250"]
+    )
+    job: str | None = Field(None, description="The same as `job` of a body.")
+    task: int | None = Field(None, ge=0, description="The same as `task` of a body.")
 
 
 class PackedPaneQuery(SourceQuery):
@@ -153,16 +171,21 @@ class IngestResponse(BaseModel):
     )
     accepted: int
     rejected: int
-    duplicate: bool = Field(description="The same id and content came before; nothing was counted.")
+    duplicate: bool = Field(
+        description="The same id and content had arrived before; nothing was counted."
+    )
     durability: str = Field(
         description="`everysec`, `replicated` or `fsync`: what a crash can lose."
     )
-    stale: bool | None = Field(
-        None, description="Only for running totals: a later one came before."
+    duplicate_reason: Literal["offsets_accepted", "task_accepted"] | None = Field(
+        None, description="The batch id is new, and its messages or task were accepted before."
     )
-    duplicate_rows: int = Field(0, description="Rows whose id and content came before.")
+    stale: bool | None = Field(
+        None, description="Only for running totals: a later total had arrived before."
+    )
+    duplicate_rows: int = Field(0, description="Rows whose id and content had arrived before.")
     stale_rows: int = Field(0, description="Ratings older than the stored ones of the same raters.")
-    conflicts: int = Field(0, description="Rows whose id came before with other content.")
+    conflicts: int = Field(0, description="Rows whose id had arrived before with other content.")
     slices_other: dict[str, int] = Field(
         {}, description="By slice key, rows whose value is beyond the limit: they fill key:other."
     )

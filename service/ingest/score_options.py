@@ -19,7 +19,7 @@ class LossFactors(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    ace: float = Field(1, ge=0, le=1e6, description="Of the term that `membership` selects.")
+    ace: float = Field(1, ge=0, le=1e6, description="Factor of the term that `membership` selects.")
     dice: float = Field(1, ge=0, le=1e6)
     cross_entropy: float = Field(1, ge=0, le=1e6)
 
@@ -32,33 +32,41 @@ class SectionOptions(BaseModel):
     metric: str | None = Field(
         None,
         max_length=400,
-        description="Of `stability`, `stability_by_case` and `by_case`: a metric as in `metrics`. Default: ece.",
+        description="For `stability`, `stability_by_case` and `by_case`: a metric as in `metrics`. Default: ece.",
     )
     subsets: Literal["nested", "independent"] | None = Field(
-        None, description="Of `stability` and `stability_by_case`."
+        None, description="For `stability` and `stability_by_case`: how subsets are drawn."
     )
-    points: int | None = Field(None, ge=2, le=MAX_POINTS, description="Of `roc`, at most.")
-    frequency_bins: int | None = Field(None, ge=1, le=100, description="Of `cases`.")
+    points: int | None = Field(
+        None, ge=2, le=MAX_POINTS, description="For `roc`: maximum number of points."
+    )
+    frequency_bins: int | None = Field(
+        None, ge=1, le=100, description="For `cases`: bins of the observed frequency."
+    )
     case: str | None = Field(
         None, max_length=200, description="For `cases`: name of a case whose table is added."
     )
     packed: bool = Field(
         False,
-        description="Of `confidence_histogram`: return its 2^14 bins, packed as `POST /v1/models/{model}/histograms` takes them.",
+        description="For `confidence_histogram`: return its 2^14 bins, packed as `POST /v1/models/{model}/histograms` takes them.",
     )
     sensitivity: bool = Field(
-        False, description="Of `cases`: averages at 5, 10, 20, 50 and 100 bins too."
+        False, description="For `cases`: also return the averages at 5, 10, 20, 50 and 100 bins."
     )
     composites: dict[Annotated[str, Field(pattern=COMPOSITE)], list[int]] | None = Field(
         None,
         description='Unions of classes instead of the classes of cases: {"whole": [1, 2], "core": [2]}.',
     )
-    loss_weights: LossFactors | None = Field(None, description="Of `losses`. Default: 1 each.")
+    loss_weights: LossFactors | None = Field(
+        None, description="For `losses`: factors of the terms. Default: 1 each."
+    )
     gradients: Literal["probabilities", "logits"] | None = Field(
-        None, description="Of `losses`: by what the derivatives are returned. Default: none."
+        None,
+        description="For `losses`: return the derivatives by probabilities or by logits. Default: no derivatives.",
     )
     compat: Literal[tuple(PEERS)] | None = Field(  # type: ignore[valid-type]
-        None, description="Of `compat`: compute metrics as this library does. Default: all."
+        None,
+        description="For `compat`: compute metrics as this library does. Default: all libraries.",
     )
 
 
@@ -83,7 +91,7 @@ _OPTION_FIELDS: dict[str, Any] = {
 ScoreOptions = create_model(
     "ScoreOptions",
     __base__=SectionOptions,
-    __doc__="Options of rows: of every metric that takes them, where its brackets set no other, and of `include`.",
+    __doc__="Options of every metric that takes them (brackets of a metric have precedence), and of `include`.",
     **_OPTION_FIELDS,
 )
 

@@ -27,14 +27,14 @@ from calibrant_server.service.http.parameters import (
     only,
     preferred_wait,
 )
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import Caller, Keyring, needs
 from calibrant_server.service.settings import Settings
-from calibrant_server.workers.ingest.entries import IngestBatch, Places, SourceOffsets
-from calibrant_server.workers.ingest.errors import ModelMismatch
-from calibrant_server.workers.ingest.inbox import Receipt
+from calibrant_server.workers.ingest.entries import IngestBatch, Origin, Places
+from calibrant_server.workers.ingest.errors import ModelMismatchError
+from calibrant_server.workers.ingest.inbox import BatchReceipt
 from calibrant_server.workers.store.keys import model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -69,7 +69,7 @@ class IngestContext:
         retains: bool = False,
         places: Places | None = None,
         ids: tuple[str, ...] = (),
-        offsets: SourceOffsets | None = None,
+        origin: Origin | None = None,
     ) -> IngestBatch:
         """Return the batch to append; its id is the one of body or header, else a new one."""
         return IngestBatch.of(
@@ -86,7 +86,7 @@ class IngestContext:
             create=self.config is None,
             violations=violations,
             ids=ids,
-            offsets=offsets,
+            origin=origin,
         )
 
 
@@ -113,7 +113,9 @@ class IngestService:
         engine = engine_settings(settings)
         self.limits = Limits(engine.max_panes, engine.future_skew_s)
 
-    async def enqueue(self, batch: IngestBatch, checked_revision: int | None = None) -> Receipt:
+    async def enqueue(
+        self, batch: IngestBatch, checked_revision: int | None = None
+    ) -> BatchReceipt:
         """Append a batch, within its tenant's part of what tenants share.
 
         Raises
@@ -185,7 +187,7 @@ class IngestAccess:
         self._count(batch, receipt)
         return await self._response(batch, receipt)
 
-    async def append(self, body: Body, prepare: Prepare) -> Receipt:
+    async def append(self, body: Body, prepare: Prepare) -> BatchReceipt:
         """Prepare and append the valid rows of a body that was read before; return the receipt."""
         key = model_key(self.caller.tenant, self.model)
         self.service.admission.check(key)
@@ -195,7 +197,7 @@ class IngestAccess:
         self._count(batch, receipt)
         return receipt
 
-    def _count(self, batch: IngestBatch, receipt: Receipt) -> None:
+    def _count(self, batch: IngestBatch, receipt: BatchReceipt) -> None:
         if not receipt.duplicate:
             self.request.app.state.metrics.accepted.labels(batch.kind).inc(receipt.accepted)
 
@@ -206,12 +208,12 @@ class IngestAccess:
         prepare: Prepare,
         body: Body,
         is_costly: bool,
-    ) -> tuple[IngestBatch, Receipt]:
+    ) -> tuple[IngestBatch, BatchReceipt]:
         """Prepare and append a batch; again if its model was changed since its configuration was read."""
         for last in (False, False, True):
             context = self._context(config, partial)
             if is_costly or body.is_large:
-                batch = await aside(prepare, body, context)
+                batch = await in_thread(prepare, body, context)
             else:
                 batch = prepare(body, context)
             revision = None if config is None else config.revision
@@ -220,7 +222,7 @@ class IngestAccess:
                     return batch, await self.service.enqueue(batch, revision)
             except TimeoutError as error:
                 raise StoreUnavailable() from error
-            except ModelMismatch:
+            except ModelMismatchError:
                 self.service.configs.pop(model_key(self.caller.tenant, self.model), None)
                 if config is None or last:
                     raise
@@ -258,7 +260,7 @@ class IngestAccess:
             limits=self.service.limits,
         )
 
-    async def _response(self, batch: IngestBatch, receipt: Receipt) -> Response:
+    async def _response(self, batch: IngestBatch, receipt: BatchReceipt) -> Response:
         wait = preferred_wait(self.request)
         headers = {} if wait is None else {"Preference-Applied": f"wait={wait}"}
         if wait and not receipt.is_final:
@@ -302,7 +304,7 @@ def digest_of_all(accepted: bytes, rejected: list[Any]) -> bytes:
     return digest_of(accepted + orjson.dumps(rejected, default=str, option=ROWS))
 
 
-def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
+def receipt_body(model: str, receipt: BatchReceipt) -> dict[str, Any]:
     """Return the members of an ingest response."""
     body = {
         "model": model,
@@ -314,7 +316,7 @@ def receipt_body(model: str, receipt: Receipt) -> dict[str, Any]:
         "durability": receipt.durability,
         "errors": receipt.errors,
     }
-    for name in ("duplicate_rows", "stale_rows", "conflicts", "slices_other"):
+    for name in ("duplicate_reason", "duplicate_rows", "stale_rows", "conflicts", "slices_other"):
         if getattr(receipt, name):
             body[name] = getattr(receipt, name)
     return body if receipt.stale is None else {**body, "stale": receipt.stale}

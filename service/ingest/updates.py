@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.http.parameters import Name
-from calibrant_server.service.ingest.schemas import Offsets, Source
-from calibrant_server.service.reads.queries import Instant
+from calibrant_server.service.ingest.schemas import Job, Offsets, Source, Task
+from calibrant_server.service.reads.queries import Timestamp
 
 Sums = list[float]
 
@@ -16,12 +16,14 @@ class UpdateHead(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    event_time: Instant | None = Field(None, description="RFC 3339. Default: the time of receipt.")
+    event_time: Timestamp | None = Field(
+        None, description="RFC 3339. Default: the time of receipt."
+    )
     slice: dict[Name, Name] | None = Field(None, description="Slice name to value.")
     mode: Literal["delta", "cumulative"] = "delta"
     source: Name | None = Field(
         None,
-        description="Sender of the total, with `cumulative`; origin of the batch, with `offsets`.",
+        description="With `cumulative`: sender of the total. With `offsets`: origin of the batch.",
     )
     epoch: int | None = Field(
         None, ge=0, lt=2**53, description="The sender increases it at each restart."
@@ -40,7 +42,9 @@ class HistogramUpdate(UpdateHead):
     kind: Literal["top_label", "class", "positive", "uncertainty"] = Field(
         description="`uncertainty`: bins, and `sum_confidence`, are of entropy / log K; 240 bins or a multiple."
     )
-    class_: int | str | None = Field(None, alias="class", description="With kind `class`.")
+    class_: int | str | None = Field(
+        None, alias="class", description="Class that the sums describe; with kind `class` only."
+    )
     raters: Literal["pooled", "mean", "majority", "single"] = "pooled"
     bins: int
     edges: Literal["right", "left"] = "right"
@@ -77,10 +81,11 @@ class ConfidenceUpdate(UpdateHead):
     )
     prediction: list[Sums] | None = Field(
         None,
-        description="By bin of the top class: incorrect and correct. For two classes it follows from `label`.",
+        description="Mass of incorrect and of correct predictions, by bin of the top class. For two classes it follows from `label`.",
     )
     uncertainty: list[Sums] | None = Field(
-        None, description="By bin of entropy / log K: incorrect and correct, at least 240 bins."
+        None,
+        description="Mass of incorrect and of correct predictions, by bin of entropy / log K; at least 240 bins.",
     )
     packed: str | None = Field(
         None,
@@ -96,6 +101,8 @@ class SingleHistogramBody(HistogramUpdate):
 
     batch_id: Name | None = None
     offsets: Offsets = None
+    job: Job = None
+    task: Task = None
 
 
 class SinglePaneBody(PaneUpdate):
@@ -103,6 +110,8 @@ class SinglePaneBody(PaneUpdate):
 
     batch_id: Name | None = None
     offsets: Offsets = None
+    job: Job = None
+    task: Task = None
 
 
 class SingleConfidenceBody(ConfidenceUpdate):
@@ -110,6 +119,8 @@ class SingleConfidenceBody(ConfidenceUpdate):
 
     batch_id: Name | None = None
     offsets: Offsets = None
+    job: Job = None
+    task: Task = None
 
 
 class HistogramsBody(BaseModel):
@@ -120,6 +131,8 @@ class HistogramsBody(BaseModel):
     batch_id: Name | None = None
     source: Source = None
     offsets: Offsets = None
+    job: Job = None
+    task: Task = None
     histograms: list[HistogramUpdate | ConfidenceUpdate | PaneUpdate]
 
 

@@ -1,4 +1,4 @@
-"""What a request body looks like, by the name of its model: shown in the document, and valid as it is.
+"""Examples of request bodies by the name of their model: shown in the document, and valid as they are.
 
 They can be sent one after the other; histograms of four bins are for a model that declares a grid of four.
 """
@@ -24,6 +24,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "slices": {"site": ["A", "B"]},
         "unit": "patient",
     },
+    "NewJob": {"job": "predictions@v12", "tasks": 365},
+    "JobChange": {"status": "closed"},
     "ArchivedParameters": {
         "window": "P30D",
         "tolerance": 0.05,
@@ -78,7 +80,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "HistogramsBody": {"batch_id": "site-b.h1", "histograms": [_HISTOGRAM]},
     "HistogramUpdate": _HISTOGRAM,
     "PosteriorBody": {"probabilities": [[0.7, 0.2, 0.1]], "labels": [[0, 1]], "ids": ["img-17"]},
-    "WaysBody": {
+    "DisagreementMethodsBody": {
         "probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.6, 0.3, 0.1]],
         "labels": [[0, 0, 1], [1, 1, 1], [2, 0, 2], [0, 1, 0]],
     },

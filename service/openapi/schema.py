@@ -119,6 +119,7 @@ def takes(description: str, **models: Models | None) -> dict[str, Any]:
         "arrow": "application/vnd.apache.arrow.stream",
         "parquet": "application/vnd.apache.parquet",
         "npy": "application/x-npy",
+        "npz": "application/x-npz",
         "csv": "text/csv",
         "pane": "application/x-calibrant-pane",
         "cloudevents": "application/cloudevents+json",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from scipy.interpolate import PchipInterpolator
 
+from calibrant.core.documents import Result, Row
 from calibrant_server.service.pages.numbers import day, interval, number, per_cent
 from calibrant_server.service.pages.svg import Scale, SvgFigure, ticks
 
@@ -24,7 +24,7 @@ LEFT, RIGHT = 46.0, 408.0
 SCORE_NAMES = {"top_label": "confidence of the top class", "positive": "probability of class 1"}
 
 
-def reliability_chart(table: dict[str, Any], error: dict[str, Any] | None) -> Markup:
+def reliability_chart(table: Result, error: Result | None) -> Markup:
     """Return the reliability diagram with the 95 % band of a calibrated model, above the distribution of scores."""
     rows = filled_rows(table)
     y_name = "accuracy" if table.get("scope") == "top_label" else "observed frequency"
@@ -52,21 +52,21 @@ def reliability_chart(table: dict[str, Any], error: dict[str, Any] | None) -> Ma
     return figure.markup()
 
 
-def filled_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+def filled_rows(table: Result) -> list[Row]:
     """Return the bins that hold labelled predictions."""
     return [row for row in table.get("table") or [] if row.get("mean_confidence") is not None]
 
 
-def band_of(row: dict[str, Any]) -> tuple[float, float]:
+def band_of(row: Row) -> tuple[float, float]:
     """Return between which shares 95 % of calibrated models with this bin's independent units are."""
     p = row["mean_confidence"]
     reach = NORMAL_95 * math.sqrt(max(p * (1 - p), 0) / max(row["n_effective"], 1.0))
     return max(0.0, p - reach), min(1.0, p + reach)
 
 
-def joined_runs(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def joined_runs(rows: list[Row]) -> list[list[Row]]:
     """Return runs of neighbouring bins that a line may join: each has enough independent units."""
-    runs: list[list[dict[str, Any]]] = [[]]
+    runs: list[list[Row]] = [[]]
     for row in rows:
         if row["n_effective"] >= MIN_JOINED:
             runs[-1].append(row)
@@ -75,7 +75,7 @@ def joined_runs(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [run for run in runs if len(run) > 1]
 
 
-def _draw_band(figure: SvgFigure, rows: list[dict[str, Any]], x: Scale, y: Scale) -> None:
+def _draw_band(figure: SvgFigure, rows: list[Row], x: Scale, y: Scale) -> None:
     for row in rows:
         low, high = band_of(row)
         left, right = x(row["lower"]), x(row["upper"])
@@ -91,7 +91,7 @@ def _square(figure: SvgFigure, x: Scale, y: Scale, y_name: str) -> None:
     figure.sideways((13, (y(0) + y(1)) / 2), y_name, "axis")
 
 
-def _draw_shares(figure: SvgFigure, rows: list[dict[str, Any]], x: Scale) -> None:
+def _draw_shares(figure: SvgFigure, rows: list[Row], x: Scale) -> None:
     """Draw the share of the data in each bin; on a logarithmic axis if one bin holds nearly all."""
     top, bottom = 366.0, 424.0
     total = sum(row["weight"] for row in rows)
@@ -123,7 +123,7 @@ def _share(value: float) -> str:
     return f"{100 * value:.0f}%" if value >= 0.01 or value == 0 else f"{100 * value:g}%"
 
 
-def _error_lines(error: dict[str, Any] | None) -> list[str]:
+def _error_lines(error: Result | None) -> list[str]:
     """Return the calibration error with its interval, and its null reference."""
     if not error or error.get("value") is None:
         return []
@@ -135,13 +135,13 @@ def _error_lines(error: dict[str, Any] | None) -> list[str]:
     return lines
 
 
-def _score_name(table: dict[str, Any]) -> str:
+def _score_name(table: Result) -> str:
     scope = str(table.get("scope", ""))
     return SCORE_NAMES.get(scope, f"probability of {scope.replace(':', ' ')}")
 
 
-def evidence_chart(drift: dict[str, Any]) -> Markup:
-    """Return the change statistic by cohort, clipped at twice the threshold of the alarm."""
+def evidence_chart(drift: Result) -> Markup:
+    """Return the change statistic by cohort, clipped at twice the logarithm of the threshold of the alarm."""
     rows = evidence_rows(drift)
     threshold = rows[-1]["threshold_log10"]
     low = min(0.0, *(row["sr_log10"] for row in rows))
@@ -194,7 +194,7 @@ def runs_inside(values: list[float], high: float) -> list[list[int]]:
     return [run for run in runs if len(run) > 1]
 
 
-def evidence_rows(drift: dict[str, Any]) -> list[dict[str, Any]]:
+def evidence_rows(drift: Result) -> list[Row]:
     """Return the cohorts with a change statistic, oldest first."""
     return [row for row in drift.get("recent") or [] if row.get("sr_log10") is not None]
 
@@ -204,7 +204,7 @@ def clipped_text(n_clipped: int) -> str:
     if not n_clipped:
         return ""
     cohorts = "cohort is" if n_clipped == 1 else "cohorts are"
-    return f"The value of {n_clipped} {cohorts} above twice the threshold: arrows."
+    return f"The value of {n_clipped} {cohorts} above the square of the threshold: arrows."
 
 
 def statistic_text(log10: float) -> str:
@@ -212,7 +212,7 @@ def statistic_text(log10: float) -> str:
     return number(10.0**log10) if log10 < 6 else "above 1,000,000"
 
 
-def temperature_chart(fitted: dict[str, Any]) -> Markup | None:
+def temperature_chart(fitted: Result) -> Markup | None:
     """Return the negative log-likelihood along the temperature, before and after; None without a curve."""
     curve = fitted.get("curve") or {}
     best = fitted.get("temperature")
@@ -249,10 +249,13 @@ def temperature_chart(fitted: dict[str, Any]) -> Markup | None:
     figure.path([(x(math.log(t)), y(loss)) for t, loss in pairs if loss <= top], "curve")
     figure.dot((x(0), y(before)), 5, "dot before", "before: temperature 1")
     figure.dot((x(math.log(best)), y(after)), 5, "dot after", f"after: temperature {number(best)}")
-    figure.text((x(0) + 8, y(before) - 6), f"before {number(before)}", "note")
+    # Near a temperature of 1, one text is above the other.
+    is_near = abs(x(math.log(best)) - x(0)) < 110 and abs(y(before) - y(after)) < 16
+    lifted = 24 if is_near else 6
+    figure.text((x(0) + 8, y(before) - lifted), f"before {number(before)}", "note")
     figure.text((x(math.log(best)), y(after) - 10), f"after {number(after)}", "note", "middle")
     figure.text(((LEFT + RIGHT) / 2, 244), "temperature", "axis", "middle")
-    figure.sideways((13, 111), "log loss (nats)", "axis")
+    figure.text((LEFT, 11), "log loss (nats)", "axis")
     return figure.markup()
 
 
@@ -265,7 +268,7 @@ def _smooth(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(float(t), float(loss)) for t, loss in zip(along, curve(np.log(along)), strict=True)]
 
 
-def slices_chart(rows: list[dict[str, Any]]) -> Markup:
+def slices_chart(rows: list[Row]) -> Markup:
     """Return calibration errors of slices as dots with intervals and a tick where 95 % of calibrated models are below."""
     known = [row for row in rows if row["value"] is not None]
     highest = max(

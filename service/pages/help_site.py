@@ -3,7 +3,8 @@
 from functools import cache
 from pathlib import Path
 
-SERVICE = Path(__file__).parents[1]
+# In a clone, the package is reached through a link.
+SERVICE = Path(__file__).resolve().parents[1]
 # In a wheel, and in a clone.
 PLACES = (SERVICE / "help", SERVICE.parent / "build" / "docs-site")
 

@@ -1,4 +1,4 @@
-"""What the page of one model shows: several reads of the API at the same time, each shown or replaced by its reason."""
+"""Data of the page of one model: several reads of the API at the same time, each shown or replaced by its reason."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from calibrant.core.documents import Row
 from calibrant_server.service.pages.api import Api, ApiResponse, together
 from calibrant_server.service.pages.charts import (
     MIN_JOINED,
@@ -18,7 +19,8 @@ from calibrant_server.service.pages.charts import (
     slices_chart,
     temperature_chart,
 )
-from calibrant_server.service.pages.verdict import shown_status, verdict
+from calibrant_server.service.pages.numbers import interval
+from calibrant_server.service.pages.verdict import restart, shown_status, verdict
 
 METRICS = "ece,brier,nll,accuracy"
 MAX_SLICE_KEYS, MAX_VALUES, MAX_LISTED = 4, 30, 10
@@ -39,7 +41,7 @@ class SliceTable:
     """Calibration errors of the values of one slice."""
 
     name: str
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     chart: Any
     n_values: int
     problem: str
@@ -84,12 +86,17 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
         "is_observed": str(found["current"].document.get("type", "")).endswith("/observe-only"),
         "verdict": metrics.problem or verdict(metrics.document, reliability.document),
         "error": error,
+        "has_intervals": any(
+            interval((each or {}).get("interval"))
+            for each in (*(metrics.document.get("metrics") or {}).values(), temperature)
+        ),
         "status": shown_status(drift.get("status"), settings.document["label_horizon"] is not None),
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
         "rows": rows,
         "bands": [band_of(row) for row in rows],
         "reliability_chart": reliability_chart(reliability.document, error) if rows else None,
         "cohorts": cohorts,
+        "restart": restart(drift, found["maps"].document.get("promotions") or []),
         "evidence_chart": evidence_chart(drift) if cohorts else None,
         "temperature_chart": temperature_chart(temperature) if temperature.get("curve") else None,
         "slices": [_slice_table(name, each) for name, each in by_slice.items()],

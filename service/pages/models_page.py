@@ -1,4 +1,4 @@
-"""What the page of all models shows: statuses of one page of them, sorted by status or name."""
+"""Data of the page of all models: statuses of one page of them, sorted by status or name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.pages.charts import sparkline
 from calibrant_server.service.pages.verdict import shown_status
 from calibrant_server.service.pages.visitors import Visitor
-from calibrant_server.service.reads.model_list import EVIDENCE
+from calibrant_server.service.reads.computed_statuses import EVIDENCE
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.workers.store.registry import ModelConfig
 
 PAGE_SIZE = 25
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
 UNKNOWN_RANK = 2
+ORDERS = {
+    "status": "Order: open alarm, watch, not enough data, OK; equal ones by change statistic, highest first, then by name.",
+    "name": "Order: by name.",
+}
 Summaries = dict[str, dict[str, Any]]
 
 
@@ -53,10 +57,11 @@ class ModelsPage:
     n_found: int
     n_alarms: int
     n_pages: int
+    order: str
 
 
 async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery) -> ModelsPage:
-    """Return one page of the visitor's models: two reads of the store, and those of statuses older than a minute."""
+    """Return one page of the visitor's models: two reads of the store, and those of statuses not checked for a minute."""
     state = request.app.state
     statuses: StatusCache = state.statuses
     with engine_errors():
@@ -69,12 +74,15 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
     first = (query.page - 1) * PAGE_SIZE
     shown = ordered[first : first + PAGE_SIZE]
     current = await statuses.refreshed(shown)
+    # A status that was just computed also counts for the order of this page.
+    shown = sorted(shown, key=lambda each: _place(each, query, summaries, known | current))
     return ModelsPage(
         rows=_rows(shown, current),
         n_models=len(mine),
         n_found=len(found),
         n_alarms=sum(bool(summaries.get(each.key, {}).get("n_alarms")) for each in mine),
         n_pages=max(1, -(-len(found) // PAGE_SIZE)),
+        order=ORDERS[query.sort],
     )
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from markupsafe import Markup
+
 MISSING = "–"
 REASONS = {
     "no_data": "No labelled prediction in this window.",
     "not_in_histogram": "Histograms were posted, which do not carry this result.",
     "too_few_units": "Too few independent units.",
+    "few_errors": "Too few errors, or too few correct predictions, for an interval.",
+    "units_of_several_cases": "Some unit has several cases, such as two scans of a patient.",
     "tied_rows": "Few distinct scores, and rows have no ids.",
     "zero_probability": "A label has a class to which the model gave probability 0.",
     "not_ready": "Still being computed. Reload the page in a few seconds.",
     "not_computed": "It could not be computed.",
     "no_records": "No prediction was sent with an id. Raters are compared on predictions with ids.",
-    "no_named_raters": "No label names its rater. Send `raters` with labels to compare them.",
-    "no_cases": "No prediction names its case. Send `cases` with predictions to see results per case.",
+    "no_named_raters": "No label names its rater. Send the raters of labels to compare them.",
+    "no_cases": "No prediction names its case. Send the cases of predictions to see results per case.",
     "histograms_not_replicated": "Histograms carry no interval.",
 }
 
@@ -63,6 +67,27 @@ def reason(code: str | None) -> str:
     if not code:
         return "No data."
     return REASONS.get(code, code.replace("_", " ").capitalize().rstrip(".") + ".")
+
+
+def unbroken(text: str) -> str:
+    """Return the text without a line break between a number and its sign of per cent.
+
+    >>> unbroken("95 %") == "95" + chr(160) + "%"
+    True
+    """
+    return text.replace(" %", "\u00a0%")
+
+
+def with_code(text: str) -> Markup:
+    """Return the text, escaped, with what is between backticks as code.
+
+    >>> with_code("run `a < b`")
+    Markup('run <code>a &lt; b</code>')
+    """
+    parts = text.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts)
+    )
 
 
 def moment(text: str | None) -> str:

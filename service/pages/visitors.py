@@ -149,7 +149,7 @@ def with_cookie(response: Response, request: Request, session: str | None) -> Re
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a posted form; of a repeated field the values with commas between."""
+    """Return the fields of a posted form; of a repeated field the values separated by commas."""
     ingest: IngestService = request.app.state.ingest
     small = {"max_body_bytes": MAX_FORM_BYTES, "max_decoded_bytes": MAX_FORM_BYTES}
     with ingest.admission.hold() as hold:

@@ -34,7 +34,7 @@ MAX_CLASSES = 64
 MAX_RATERS = 64
 
 
-def rare(text: str) -> str:
+def check_false_alarms(text: str) -> str:
     """Return a false-alarm rate unchanged; reject it if it cannot be parsed."""
     try:
         FalseAlarms.parse(text)
@@ -43,7 +43,7 @@ def rare(text: str) -> str:
     return text
 
 
-def receiver(url: str) -> str:
+def check_receiver(url: str) -> str:
     """Return a receiver's URL unchanged; reject an invalid one. Its address is checked at each delivery."""
     try:
         check_url(url)
@@ -52,7 +52,7 @@ def receiver(url: str) -> str:
     return url
 
 
-def signing(text: str) -> str:
+def check_secret(text: str) -> str:
     """Return a secret unchanged; reject an invalid one. The hidden form means the stored secret."""
     if text != HIDDEN_SECRET:
         try:
@@ -62,7 +62,7 @@ def signing(text: str) -> str:
     return text
 
 
-def policy(text: str) -> str:
+def check_policy(text: str) -> str:
     """Return a label policy unchanged; reject an unknown one."""
     if text in POLICIES or (
         text.startswith(ONE_RATER) and NAME.fullmatch(text.removeprefix(ONE_RATER))
@@ -76,7 +76,7 @@ def policy(text: str) -> str:
     )
 
 
-def bets_on(value: Any) -> Any:
+def check_bets(value: Any) -> Any:
     """Return the bets unchanged; reject all but the score or a list of classes."""
     listed = isinstance(value, list) and all(type(each) in (str, int) for each in value)
     if listed or value in (OWN_SCORE, *SCORES):
@@ -89,8 +89,8 @@ class WebhookBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    url: Annotated[str, AfterValidator(receiver)] = Field(description="https.")
-    secret: Annotated[str, AfterValidator(signing)] | None = Field(
+    url: Annotated[str, AfterValidator(check_receiver)] = Field(description="https.")
+    secret: Annotated[str, AfterValidator(check_secret)] | None = Field(
         None,
         description="Signs the messages: `whsec_` and base64 of 24 to 64 bytes. Default: a new secret, returned once.",
     )
@@ -108,7 +108,7 @@ class AlarmBody(BaseModel):
         allow_inf_nan=False,
         description="Maximum gap that does not count as drift.",
     )
-    false_alarms: Annotated[str, AfterValidator(rare)] = Field(
+    false_alarms: Annotated[str, AfterValidator(check_false_alarms)] = Field(
         DEFAULT_FALSE_ALARMS,
         description="Maximum number of false alarms over all slices together, on average.",
     )
@@ -122,18 +122,18 @@ class AlarmBody(BaseModel):
     )
     reference: Duration = Field(
         DEFAULT_REFERENCE,
-        description="Length of the first cohorts, with which scores are compared.",
+        description="Duration of the reference: the first cohorts, with which scores are compared.",
     )
-    bets: Annotated[str | list[str | int], BeforeValidator(bets_on)] = Field(
+    bets: Annotated[str | list[str | int], BeforeValidator(check_bets)] = Field(
         "score",
-        description="`score`: the top label, or class 1 of a binary model (same as `positive` there, as `top_label` "
-        "elsewhere); or a list of classes.",
+        description="`score`: for a binary model class 1 (same as `positive`), for other models the top label (same as `top_label`). "
+        "Instead, a list of classes.",
     )
     scores: Literal["mapped", "raw"] = Field(
         "mapped",
         description="`mapped`: bets use scores after the current calibration map. `raw`: scores as sent.",
     )
-    raters: Annotated[str, AfterValidator(policy)] = Field(
+    raters: Annotated[str, AfterValidator(check_policy)] = Field(
         "mean", description="Label policy: pooled, mean, majority, single, or rater:NAME."
     )
     rater_detectors: int = Field(

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from calibrant.quality_report import ReportContents
+from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import (
     AnswerLate,
     ArchiveFull,
@@ -32,18 +33,17 @@ from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.queries.kinds.window_pane import WindowPaneQuery
 from calibrant_server.workers.store.frozen_maps import NoSuchModel
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.registry import HasReports, ModelConfig
 from calibrant_server.workers.store.report_archive import (
     MAX_REPORTS,
     ArchiveIsFull,
     NewReport,
     NoSuchReport,
-    ReportArchive,
 )
 from calibrant_server.workers.store.windows import rfc3339
 
 Write = Callable[[ReportContents], tuple[bytes, bytes | None]]
-# State that changes between results and panes is read again.
+# State that changes between results and panes is read again, with the model's settings: it may be another model by then.
 ATTEMPTS = 5
 MAX_NUMBER = 1_000_000
 ReportNumber = Annotated[int, Path(ge=1, le=MAX_NUMBER, description="Number of the report.")]
@@ -62,15 +62,15 @@ class DeletionQuery(BaseModel):
 class ArchivedParameters(ReportParameters):
     """The report to archive: parameters of `GET report`, and a note."""
 
-    note: str | None = Field(None, max_length=2000, description="Why it is archived.")
+    note: str | None = Field(None, max_length=2000, description="Why the report is archived.")
 
 
 class ArchivedPane(BaseModel):
     """A pane of a report: the merge of its window."""
 
-    slice: str = Field(description="Empty for all predictions.")
-    digest: str = Field(description="`Pane.digest()`: of what the pane contains.")
-    sha256: str = Field(description="Of its packed bytes.")
+    slice: str = Field(description="Name of the slice; empty for all predictions.")
+    digest: str = Field(description="Digest of the content of the pane: `Pane.digest()`.")
+    sha256: str = Field(description="SHA-256 of the packed pane.")
     bytes: int
 
 
@@ -86,8 +86,10 @@ class ArchivedReport(BaseModel):
     slice: str | None
     parameters: dict[str, Any]
     state_version: str
-    sha256: str = Field(description="Of the page.")
-    pdf_sha256: str | None = Field(description="Of the PDF; null where the service writes none.")
+    sha256: str = Field(description="SHA-256 of the page.")
+    pdf_sha256: str | None = Field(
+        description="SHA-256 of the PDF; null if the service writes none."
+    )
     panes: list[ArchivedPane]
     stored_bytes: int
 
@@ -115,22 +117,22 @@ def report_errors() -> Iterator[None]:
         ) from error
 
 
-async def reject_archived(
-    archive: ReportArchive, config: ModelConfig, query: DeletionQuery
-) -> None:
-    """Reject the deletion of a model with archived reports that does not name them."""
-    n_reports = await archive.count(config)
-    if n_reports and query.reports is None:
+@contextmanager
+def reports_kept(config: ModelConfig) -> Iterator[None]:
+    """Translate the rejection of a deletion that would remove archived reports."""
+    try:
+        yield
+    except HasReports as error:
         raise ReportsArchived(
-            f"The model {config.model!r} has {n_reports} archived reports, which its deletion would remove. Download them, then "
+            f"The model {config.model!r} has {error.n_reports} archived reports, which its deletion would remove. Download them, then "
             "delete it with reports=delete."
-        )
+        ) from error
 
 
 async def new_report(
     read: ReadAccess, wanted: ArchivedParameters, by: str, write: Write
-) -> NewReport:
-    """Return the report of the current state, with the panes of that state.
+) -> tuple[ModelConfig, NewReport]:
+    """Return the report of the current state, with the panes of that state, and the model that it describes.
 
     Parameters
     ----------
@@ -144,19 +146,23 @@ async def new_report(
     BodyTooLarge
         A pane takes too many bytes.
     """
-    report = await prepared(read, wanted)
     for _ in range(ATTEMPTS):
+        report = await prepared(read, wanted)
         results = await _results(read, report.queries)
         panes = await _results(read, _pane_queries(report, wanted))
         if _states(results, report) == _states(panes, report):
-            return await run_in_threadpool(
+            made = await run_in_threadpool(
                 _archived, report, wanted, _parsed(results), _parsed(panes), by, write
             )
-    raise AnswerLate()
+            return report.config, made
+    raise AnswerLate(
+        f"The model's state changed in each of {ATTEMPTS} attempts to read results and panes of one state; send the same request again."
+    )
 
 
 async def _results(read: ReadAccess, queries: dict[str, ReadQuery]) -> dict[str, QueryResult]:
-    found = await asyncio.gather(*(read.reads.result(each) for each in queries.values()))
+    with engine_errors():
+        found = await asyncio.gather(*(read.reads.result(each) for each in queries.values()))
     return dict(zip(queries, found, strict=True))
 
 

@@ -50,7 +50,7 @@ class ReadAccess:
         )
 
     def is_drawn(self, format: Format | None) -> bool:
-        """Tell whether a figure is requested."""
+        """Return whether a figure is requested."""
         return media_type_of(format, self.request) != JSON
 
     async def respond(self, read_query: ReadQuery, format: Format | None, draw: Draw) -> Response:

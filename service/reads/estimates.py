@@ -44,7 +44,7 @@ class Estimate(BaseModel):
     )
     null_worst_case: dict[str, Any] | None = Field(
         None,
-        description="`mean` and `q95` of a calibrated model whose units are fully dependent inside, where units were named.",
+        description="`mean` and `q95` of a calibrated model if all predictions of a unit were fully dependent; only if units were named.",
     )
     design_effect: float | None = Field(
         None,
@@ -111,21 +111,24 @@ class TemperatureResponse(BaseModel):
     standard_error: float | None = None
     interval: list[float | None] | None = Field(
         None,
-        description="Likelihood ratio scaled by unit. Null below 30 units, or 5 with an incorrect rating.",
+        description="Interval from the likelihood ratio, scaled by unit. Null below 30 units, or below 5 units with an incorrect rating.",
     )
     interval_reason: str | None = None
     at_most: float | None = Field(
-        None, description="`separable`: the one-sided upper limit of T at level `ci`."
+        None,
+        description="With the reason `separable`: the one-sided upper limit of T at level `ci`.",
     )
     at_most_of: str | None = Field(
-        None, description="`sample`: `at_most` is of the stored sample, as units differ in weight."
+        None,
+        description="`sample`: `at_most` was computed from the stored sample, because units differ in weight.",
     )
     at_most_reason: str | None = None
     objective: str
     at_bound: bool | None = None
     plateau: list[float] | None = Field(
         None,
-        description="By ECE: temperatures that are as good within the error. By Brier: the two lowest minima, if they differ by less than 0.1 %.",
+        description="For the objective ECE: temperatures that are as good within the error. For Brier: the two lowest minima, "
+        "if they differ by less than 0.1 %.",
     )
     error_estimate: dict[str, float | None] | None = Field(
         None,
@@ -133,10 +136,11 @@ class TemperatureResponse(BaseModel):
     )
     precision: str | None = Field(
         None,
-        description="By Brier: `second_derivative`; `first_derivative` of older panes; `rows`.",
+        description="For the objective Brier: `second_derivative`, `first_derivative` (older panes) or `rows`.",
     )
     gradient_norm: float | None = Field(
-        None, description="Derivative of the mean loss in log T at the fit; of ECE none."
+        None,
+        description="Derivative of the mean loss in log T at the fit; null for the objective ECE.",
     )
     iterations: int | None = None
     objective_before: float | None = None
@@ -150,7 +154,7 @@ class TemperatureResponse(BaseModel):
     curve: Curve | None = None
     heldout: dict[str, Any] | None = Field(
         None,
-        description="Before, after, gain on labels not fitted to: of the window's fit; `halves`: of fits to half of the rows.",
+        description="Losses before and after, and the gain, on labels that the fit did not use. `halves`: for fits to half of the rows.",
     )
     recommendation: Recommendation | None = None
     reason: str | None = None

@@ -7,11 +7,12 @@ import orjson
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
+from calibrant.core.documents import Result
 from calibrant_server.service.http.parameters import negotiated
 from calibrant_server.service.openapi.schema import problems
 from calibrant_server.service.reads.service import JSON, Render
 
-Draw = Callable[[dict[str, Any], str], bytes]
+Draw = Callable[[Result, str], bytes]
 Format = Literal["json", "svg", "png"]
 MEDIA_TYPES: dict[str, str] = {"json": JSON, "svg": "image/svg+xml", "png": "image/png"}
 IMAGES: dict[str, Any] = {

@@ -16,7 +16,11 @@ from cachetools import TTLCache
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.multiple_testing import flagged
 from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.reads.model_list import EVIDENCE, NOT_READY, statuses_with_evidence
+from calibrant_server.service.reads.computed_statuses import (
+    EVIDENCE,
+    NOT_READY,
+    statuses_with_evidence,
+)
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.store.registry import ModelConfig
@@ -27,6 +31,8 @@ from calibrant_server.workers.store.windows import rfc3339
 MAX_COMPUTED = 50
 # The window of a status ends now, so an entry is outdated after this time even if the model has not changed.
 MAX_AGE_S = 3600.0
+# A result that could not be computed may have failed for a reason that is over.
+MAX_FAILED_AGE_S = 60.0
 # The evidence of 10,000 models with 20 slices is 20 MB, and changes when cohorts are sealed.
 FLEET_AGE_S = 15.0
 MAX_FLEETS = 100
@@ -38,6 +44,14 @@ async def indexed_statuses(
     reads: ReadService, configs: Sequence[ModelConfig]
 ) -> list[dict[str, Any]]:
     """Return what `view=status` adds to each model."""
+    found = await current_entries(reads, configs, MAX_COMPUTED)
+    return [_shown(found.get(config.key)) for config in configs]
+
+
+async def current_entries(
+    reads: ReadService, configs: Sequence[ModelConfig], max_computed: int
+) -> dict[str, IndexedStatus]:
+    """Return the entry of each model that has one; at most `max_computed` missing or outdated ones are computed, the oldest first."""
     now = time.time()
     with engine_errors():
         found = await reads.inbox.statuses.read(configs)
@@ -45,11 +59,14 @@ async def indexed_statuses(
     due = [
         (config, state)
         for config, (state, entry) in zip(configs, found, strict=True)
-        if entry is None or entry.state != state or not 0 <= now - entry.at_s < MAX_AGE_S
+        if entry is None or entry.state != state or not 0 <= now - entry.at_s < _max_age_s(entry)
     ]
     due.sort(key=lambda each: known[each[0].key].at_s if each[0].key in known else 0.0)
-    known |= await _computed(reads, due[:MAX_COMPUTED], now)
-    return [_shown(known.get(config.key)) for config in configs]
+    return known | await _computed(reads, due[:max_computed], now)
+
+
+def _max_age_s(entry: IndexedStatus) -> float:
+    return MAX_AGE_S if entry.fields["reason"] is None else MAX_FAILED_AGE_S
 
 
 async def _computed(

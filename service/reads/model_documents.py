@@ -23,7 +23,7 @@ GENERATION = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingsChange:
     """The configuration for the registry, and the receivers whose new secrets are returned once."""
 
     config: ModelConfig
@@ -32,14 +32,14 @@ class Change:
 
 def change_of(
     settings: ModelSettings, caller: Caller, model: str, current: ModelConfig | None
-) -> Change:
+) -> SettingsChange:
     """Return a model's configuration for the registry."""
     config = config_of(settings, caller, model)
     try:
         alarm = stored_alarm(settings.alarm, config, current)
     except CalibrationInputError as error:
         raise invalid_input(error.violations) from error
-    return Change(replace(config, alarm=alarm), newly_made(settings.alarm, current))
+    return SettingsChange(replace(config, alarm=alarm), newly_made(settings.alarm, current))
 
 
 def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfig:

@@ -1,37 +1,13 @@
-"""The list of models, and the status of each: an overview that does not wait for slow results.
+"""Request and response of the list of models."""
 
-A status reads one cached query per field and model. Results that are not ready in time are null; the workers finish and
-cache them, so that a later request finds them.
-"""
-
-import asyncio
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal
 
-import orjson
 from pydantic import BaseModel, Field
 
-from calibrant_server.service.engine import engine_errors
-from calibrant_server.service.http.errors import InvalidQuery
 from calibrant_server.service.http.lists import ListPage, PageQuery
 from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.reads.estimates import Estimate
-from calibrant_server.service.reads.queries import WindowQuery, resolved_query
-from calibrant_server.service.reads.service import ReadQuery, ReadService
-from calibrant_server.workers.queries.ask import (
-    ResultFailedError,
-    ResultTimeoutError,
-    SubjectGone,
-    UnknownQueryError,
-)
-from calibrant_server.workers.queries.kinds.drift import DriftQuery
-from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
-from calibrant_server.workers.queries.query import Query
-from calibrant_server.workers.store.keys import LAST_CHANGE
-from calibrant_server.workers.store.registry import SERVE, Mode, ModelConfig
-from calibrant_server.workers.store.windows import rfc3339
+from calibrant_server.workers.store.registry import SERVE, Mode
 
 STATUS_WINDOW = "P7D"
 # A page waits this long for all of its results together.
@@ -84,8 +60,8 @@ class ModelResponse(BaseModel):
     )
     expected_delay: dict[str, Any] | None = Field(
         None,
-        description="After a change of settings: number of cohorts until a slope of 0.75, or an intercept of 0.4, raises an alarm; "
-        "for each class of the bets, at most four.",
+        description="After a change of settings: number of cohorts until a slope of 0.75, or an intercept of 0.4, raises an alarm. "
+        "If the bets are on classes: for each of them, at most four.",
     )
 
 
@@ -101,7 +77,7 @@ class ListedModel(ModelResponse):
     """A model of a list; further fields with `view=status`."""
 
     status: str | None = Field(
-        None, description="Of drift: insufficient_data, ok, watch or alarm; over all data."
+        None, description="Drift status over all data: insufficient_data, ok, watch or alarm."
     )
     error: Estimate | None = Field(
         None, description="Expected calibration error of the last 7 days, with its null reference."
@@ -136,76 +112,3 @@ class ModelsResponse(ListPage):
     """Models, sorted by id."""
 
     models: list[ListedModel]
-
-
-async def statuses_with_evidence(
-    reads: ReadService, configs: Sequence[ModelConfig]
-) -> list[dict[str, Any]]:
-    """Return what `view=status` adds to each model, within the deadline.
-
-    `evidence` is the change statistic of the last cohorts, relative to the threshold (logarithms).
-    """
-    until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
-    turns = asyncio.Semaphore(MAX_WAITING)
-    with engine_errors():
-        return await asyncio.gather(*(_status(reads, each, turns, until) for each in configs))
-
-
-async def _status(
-    reads: ReadService, config: ModelConfig, turns: asyncio.Semaphore, until: float
-) -> dict[str, Any]:
-    """Return the status of one model; a part that is missing is null, with the reason of the first."""
-    week, always = WindowQuery(window=STATUS_WINDOW), WindowQuery()
-    requested: list[tuple[Query, WindowQuery]] = [
-        (DriftQuery(), always),
-        (MetricsQuery(metrics="ece"), week),
-        (TemperatureQuery(), week),
-    ]
-    results = await asyncio.gather(
-        *(_result(reads, config, query, view, turns, until) for query, view in requested)
-    )
-    (drift, metrics, temperature), reasons = zip(*results, strict=True)
-    current = await reads.inbox.maps.current(config.key)
-    is_current = current is not None and current.generation == config.generation
-    return {
-        "status": drift.get("status"),
-        "error": metrics.get("metrics", {}).get("ece"),
-        "temperature": temperature.get("temperature"),
-        "map_version": orjson.loads(current.body)["version"] if current and is_current else None,
-        "label_coverage": metrics.get("label_coverage", {}).get("coverage"),
-        "last_seen": await _last_seen(reads, config),
-        "reason": next((each for each in reasons if each is not None), None),
-        EVIDENCE: [
-            row["sr_log10"] / row["threshold_log10"]
-            for row in drift.get("recent", [])[-EVIDENCE_COHORTS:]
-            if row["sr_log10"] is not None
-        ],
-    }
-
-
-async def _result(
-    reads: ReadService,
-    config: ModelConfig,
-    query: Query,
-    view: WindowQuery,
-    turns: asyncio.Semaphore,
-    until: float,
-) -> tuple[dict[str, Any], str | None]:
-    """Return a result, or nothing and why."""
-    if asyncio.get_running_loop().time() >= until:
-        return {}, NOT_READY
-    try:
-        async with asyncio.timeout_at(until), turns:
-            found = await reads.result(ReadQuery(resolved_query(query, config), config, view))
-    except (TimeoutError, ResultTimeoutError):
-        return {}, NOT_READY
-    except (ResultFailedError, InvalidQuery, SubjectGone, UnknownQueryError):
-        return {}, NOT_COMPUTED
-    return orjson.loads(found.body), None
-
-
-async def _last_seen(reads: ReadService, config: ModelConfig) -> str | None:
-    """Return the start of the newest pane."""
-    state = await reads.inbox.state(config, "")
-    starts = [int(start) for start in state.panes if start != LAST_CHANGE.encode()]
-    return rfc3339(datetime.fromtimestamp(max(starts), UTC)) if starts else None

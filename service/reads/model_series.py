@@ -41,11 +41,11 @@ ERROR = {
     ),
     "calibrant_model_calibration_error_null_mean": (
         "null_mean",
-        "What a calibrated model with the same data would have on average.",
+        "Mean error of a calibrated model with the same data.",
     ),
     "calibrant_model_calibration_error_null_q95": (
         "null_q95",
-        "What a calibrated model with the same data would exceed in one of twenty cases.",
+        "Error that a calibrated model with the same data exceeds in one of 20 cases.",
     ),
 }
 SUMS = {
@@ -58,13 +58,13 @@ SUMS = {
 STATES = ("pending", "waiting", "joined", "deleted")
 EVENTS = {
     "calibrant_records_conflicts": (
-        "Rows rejected because their id came before with other content.",
+        "Rows rejected because their id had arrived before with other content.",
         "conflicts",
     ),
-    "calibrant_records_duplicates": ("Rows whose id and content came before.", "duplicates"),
+    "calibrant_records_duplicates": ("Rows whose id and content had arrived before.", "duplicates"),
     "calibrant_records_expired": ("Records dropped at retention.", "expired"),
     "calibrant_records_expired_unlabelled": (
-        "Those of them that no label ever came for.",
+        "Expired records that never received a label.",
         "expired_unlabelled",
     ),
 }
@@ -78,10 +78,10 @@ class RecordMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
-        text = "Predictions by id: pending a label, labels waiting for theirs, joined, deleted."
+        text = "Records by id: predictions pending a label, labels waiting for a prediction, joined, deleted."
         records = GaugeMetricFamily("calibrant_records", text, labels=(*OF_A_MODEL, "state"))
         record_bytes = GaugeMetricFamily(
-            "calibrant_records_bytes", "What they take in the store.", labels=OF_A_MODEL
+            "calibrant_records_bytes", "Bytes of these records in the store.", labels=OF_A_MODEL
         )
         for model, tallies in self.tallies.items():
             for state in STATES:
@@ -143,7 +143,7 @@ class StatusMetrics(Collector):
             yield _gauge(name, text, values)
         yield _gauge(
             "calibrant_model_status_timestamp_seconds",
-            "When the status was computed.",
+            "Time when the status was computed, or was found to be current.",
             ((model, each.at_s) for model, each in self.statuses.items()),
         )
         yield _gauge(
@@ -177,7 +177,7 @@ def _sealed_until(config: ModelConfig, summaries: Mapping[str, Mapping[str, Any]
 
 
 class ModelSeries:
-    """The series of a tenant's models; statuses are computed at most once a minute each."""
+    """The series of a tenant's models; statuses are checked at most once a minute each."""
 
     def __init__(self, reading: ReadService, statuses: StatusCache) -> None:
         self._reading, self._statuses = reading, statuses

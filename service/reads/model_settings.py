@@ -31,7 +31,7 @@ DAY_S = 86_400
 MAX_S = 36_525 * DAY_S  # a century: longer spans exceed the range of timestamps
 
 
-def lasting(text: str) -> str:
+def check_duration(text: str) -> str:
     """Return a duration unchanged; reject all but whole seconds, a century at most."""
     seconds = parse_duration(duration(text))
     if seconds != int(seconds) or seconds > MAX_S:
@@ -41,9 +41,9 @@ def lasting(text: str) -> str:
     return text
 
 
-def pane_length(text: str) -> str:
+def check_pane_length(text: str) -> str:
     """Return the length of a pane unchanged; reject an invalid one."""
-    seconds = parse_duration(lasting(text))
+    seconds = parse_duration(check_duration(text))
     fits = DAY_S % seconds == 0 if seconds < DAY_S else seconds % DAY_S == 0
     if seconds < SHORTEST_PANE_S or not fits:
         raise PydanticCustomError(
@@ -56,7 +56,7 @@ def pane_length(text: str) -> str:
 NOT_IN_NAMES = frozenset({"Cc", "Zl", "Zp"})
 
 
-def named_or_numbered(value: Any) -> Any:
+def check_classes(value: Any) -> Any:
     """Return classes unchanged; reject all but distinct names, or a number."""
     if value is None or type(value) is int:
         return value
@@ -89,7 +89,7 @@ def _bounded(name: str, n: int, limit: int, what: str) -> None:
         raise PydanticCustomError("too_many", "{detail}", {"detail": detail})
 
 
-def few(slices: Any) -> Any:
+def check_n_slices(slices: Any) -> Any:
     """Return slices unchanged; reject too many keys or values before each of them is checked."""
     if isinstance(slices, dict):
         _bounded("slices", len(slices), MAX_SLICE_KEYS, "keys")
@@ -110,7 +110,7 @@ def _reject_invalid_value(key: str, values: list[Any]) -> None:
             raise PydanticCustomError("name", "{detail}", {"detail": detail})
 
 
-def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
+def check_slices(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
     """Return slices unchanged; reject keys with a colon, and lists of values that are empty or have repeats."""
     for key, values in slices.items():
         if ":" in key:
@@ -125,11 +125,11 @@ def values_of(slices: dict[str, list[str] | None]) -> dict[str, list[str] | None
 
 
 Lasting = Annotated[
-    str, AfterValidator(lasting), WithJsonSchema({"type": "string", "format": "duration"})
+    str, AfterValidator(check_duration), WithJsonSchema({"type": "string", "format": "duration"})
 ]
 Classes = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=200)]] | int | None,
-    BeforeValidator(named_or_numbered),
+    BeforeValidator(check_classes),
 ]
 
 
@@ -149,7 +149,7 @@ class ModelSettings(BaseModel):
     grid: int = Field(
         3600, ge=2, le=16384, description="Number of cells of the grid of confidence."
     )
-    pane: Annotated[str, AfterValidator(pane_length)] = Field(
+    pane: Annotated[str, AfterValidator(check_pane_length)] = Field(
         "PT1H",
         description="Length of the smallest time slice with state: the shortest time that a query can select.",
     )
@@ -160,12 +160,12 @@ class ModelSettings(BaseModel):
     )
     slices: Annotated[
         dict[Name, list[Name] | None],
-        BeforeValidator(few),
-        AfterValidator(values_of),
+        BeforeValidator(check_n_slices),
+        AfterValidator(check_slices),
     ] = Field(
         {},
-        description="Slice keys with their values, or null for any: others are then rejected. If empty, every key "
-        "is accepted. Values of an open key beyond a limit are counted as `other`.",
+        description="Slice keys, each with its values, or null for any value. Other keys and values are rejected. If empty, every "
+        "key is accepted. For a key without declared values, values beyond a limit are counted as `other`.",
     )
     unit: Annotated[str, Field(max_length=200)] | None = Field(
         None,

@@ -1,4 +1,7 @@
-"""Cache of model statuses, for readers that come often: scrapes and pages. Each status is computed at most once a minute."""
+"""Statuses that this process showed last, for scrapes and pages: each is checked against the index at most once a minute.
+
+`workers/store/status_index.py` is the index: shared by all processes in the store, and valid until the model's state changes.
+"""
 
 import time
 from collections.abc import Sequence
@@ -7,18 +10,19 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from calibrant_server.service.reads.model_list import NOT_READY, statuses_with_evidence
+from calibrant_server.service.reads.computed_statuses import NOT_READY
+from calibrant_server.service.reads.fleet import current_entries
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.store.registry import ModelConfig
 
-# A status is computed again when it is older than this: a scrape then costs reads of results that exist.
+# A status is checked again when it is older than this.
 STATUS_AGE_S = 60.0
 MAX_STATUSES = 20_000
 
 
 @dataclass(frozen=True)
 class DatedStatus:
-    """Status of one generation of a model, and when it was computed (seconds since the epoch)."""
+    """Status of one generation of a model, and when it was computed or found unchanged (seconds since the epoch)."""
 
     generation: str
     at_s: float
@@ -36,10 +40,11 @@ class StatusCache:
         """Return a status of each model; one that is not ready in time keeps its last, with its time, or is missing."""
         now = time.time()
         due = [each for each in configs if not self._is_fresh(each, now)]
-        found = await statuses_with_evidence(self._reads, due)
-        for config, fields in zip(due, found, strict=True):
+        found = await current_entries(self._reads, due, max_computed=len(due))
+        for config in due:
+            fields = found[config.key].fields
             if fields["reason"] != NOT_READY:
-                self._statuses[config.key] = DatedStatus(config.generation, now, fields)
+                self._statuses[config.key] = DatedStatus(config.generation, now, dict(fields))
         return self.known(configs)
 
     def known(self, configs: Sequence[ModelConfig]) -> dict[str, DatedStatus]:

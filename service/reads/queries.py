@@ -63,7 +63,7 @@ IN_A_BODY = (
 _known: dict[Any, list[str]] = {}
 
 
-def instant(text: Any) -> datetime:
+def timestamp(text: Any) -> datetime:
     """Return an RFC 3339 timestamp."""
     if isinstance(text, str) and RFC3339.fullmatch(text):
         try:
@@ -102,7 +102,7 @@ def slice_name(text: str) -> str:
     raise PydanticCustomError("slice", "expected name:value, such as site:A")
 
 
-Instant = Annotated[datetime, BeforeValidator(instant)]
+Timestamp = Annotated[datetime, BeforeValidator(timestamp)]
 Duration = Annotated[
     str, AfterValidator(duration), WithJsonSchema({"type": "string", "format": "duration"})
 ]
@@ -118,8 +118,10 @@ class WindowQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    from_: Instant | None = Field(None, alias="from", description="Start of the window, included.")
-    to: Instant | None = Field(None, description="End of the window, excluded. Default: now.")
+    from_: Timestamp | None = Field(
+        None, alias="from", description="Start of the window, included."
+    )
+    to: Timestamp | None = Field(None, description="End of the window, excluded. Default: now.")
     window: Duration | None = Field(
         None, description="Length back from `to`, as an ISO 8601 duration (P7D), instead of `from`."
     )
@@ -137,8 +139,8 @@ class ClockQuery(WindowQuery):
 
     clock: Clock = Field(
         "event",
-        description="event: everything by its event time, as it is now. sealed: cohorts that have reached the "
-        "model's label_horizon, as they were then; now is where the last one ended.",
+        description="event: all data by event time, in their current state. sealed: the cohorts that have reached the "
+        "model's label_horizon, in their state at that time; now is then the end of the last sealed cohort.",
     )
 
 
@@ -149,7 +151,7 @@ class AgainstQuery(BaseModel):
         None,
         description="Also return the difference, with its interval, from: `window:P7D`, the window of that length "
         "before this one; `baseline:NAME`; `model:ID`, another model over the same window, paired where ids are "
-        "shared; `reference`, the cohorts that the alarm's reference holds.",
+        "shared; `reference`, the cohorts of the alarm's reference.",
     )
 
     @property

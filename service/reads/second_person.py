@@ -1,7 +1,8 @@
-"""Promotions by two people: the first requests one, and another one makes it effective by the same request."""
+"""Changes by two people: the first requests one, and another one makes it effective by the same request."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import orjson
 from pydantic import BaseModel, Field
@@ -13,15 +14,20 @@ from calibrant_server.workers.store.windows import rfc3339
 VALID = timedelta(days=7)
 
 
-class PendingPromotion(BaseModel):
-    """A requested promotion that waits for another person."""
+class PendingRequest(BaseModel):
+    """A request that waits for another person."""
 
-    version: int
-    follows: int = Field(description="Number of the promotion that it follows; 0: none.")
     requested_by: str
     requested_role: str | None
     requested_at: str
     expires_at: str
+
+
+class PendingPromotion(PendingRequest):
+    """A requested promotion that waits for another person."""
+
+    version: int
+    follows: int = Field(description="Number of the promotion that it follows; 0: none.")
     reason: str
     override: bool
 
@@ -33,76 +39,87 @@ class WaitingPromotion(BaseModel):
     pending: PendingPromotion
 
 
-class StoredRequest(TypedDict):
-    """A requested promotion as stored, with the key of who made it."""
+class FirstRequest(TypedDict):
+    """The request of a first person as stored, with their key."""
 
-    version: int
-    follows: int
     requested_by: str
     requested_role: str | None
     requested_at: str
     expires_at: str
-    reason: str
-    override: bool
+    reason: str | None
     identity: str | None
 
 
+class PromotionRequest(FirstRequest):
+    """A requested promotion as stored."""
+
+    version: int
+    follows: int
+    override: bool
+
+
 class FirstPerson(TypedDict):
-    """What the record of a promotion says about the first person."""
+    """What the record of a change says about the first person."""
 
     requested_by: str
     requested_role: str | None
     requested_at: str
-    requested_reason: str
+    requested_reason: str | None
 
 
-def pending_of(text: bytes | None, follows: int) -> StoredRequest | None:
+def first_request(caller: Caller, by: str, reason: str | None) -> FirstRequest:
+    """Return the request of the first person."""
+    now = datetime.now(UTC)
+    return {
+        "requested_by": by,
+        "requested_role": caller.role or None,
+        "requested_at": rfc3339(now),
+        "expires_at": rfc3339(now + VALID),
+        "reason": reason,
+        "identity": caller.key_id,
+    }
+
+
+def promotion_request(
+    caller: Caller, by: str, version: int, follows: int, reason: str, override: bool
+) -> PromotionRequest:
+    """Return the request of the first person to promote a map."""
+    made = first_request(caller, by, reason)
+    return {**made, "version": version, "follows": follows, "override": override}
+
+
+def pending_promotion(text: bytes | None, follows: int) -> PromotionRequest | None:
     """Return the stored request; None if there is none, or it is of another promotion or too old."""
     if not text:
         return None
-    found: StoredRequest = orjson.loads(text)
-    is_over = datetime.fromisoformat(found["expires_at"]) <= datetime.now(UTC)
-    return None if is_over or found["follows"] != follows else found
+    found: PromotionRequest = orjson.loads(text)
+    return None if is_over(found) or found["follows"] != follows else found
 
 
-def shown(pending: StoredRequest | None) -> dict[str, object] | None:
+def is_over(pending: Mapping[str, Any]) -> bool:
+    """Return whether a request is too old."""
+    return datetime.fromisoformat(pending["expires_at"]) <= datetime.now(UTC)
+
+
+def shown(pending: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a request without the identity of who made it."""
     if pending is None:
         return None
     return {name: value for name, value in pending.items() if name != "identity"}
 
 
-def request_of(
-    caller: Caller, by: str, version: int, follows: int, reason: str, override: bool
-) -> StoredRequest:
-    """Return the request of the first person."""
-    now = datetime.now(UTC)
-    return {
-        "version": version,
-        "follows": follows,
-        "requested_by": by,
-        "requested_role": caller.role or None,
-        "requested_at": rfc3339(now),
-        "expires_at": rfc3339(now + VALID),
-        "reason": reason,
-        "override": override,
-        "identity": caller.key_id,
-    }
+def is_other_person(pending: Mapping[str, Any], caller: Caller) -> bool:
+    """Return whether this caller is another person than the one who made the request."""
+    return bool(pending["identity"] != caller.key_id)
 
 
-def is_confirmed(
-    pending: StoredRequest | None, caller: Caller, version: int, override: bool
-) -> bool:
-    """Return whether this caller is another person than the one who requested the same promotion."""
-    return (
-        pending is not None
-        and (pending["version"], pending["override"]) == (version, override)
-        and pending["identity"] != caller.key_id
-    )
+def is_same_promotion(pending: PromotionRequest, version: int, override: bool) -> bool:
+    """Return whether a request is for the same promotion."""
+    return (pending["version"], pending["override"]) == (version, override)
 
 
-def first_person(pending: StoredRequest) -> FirstPerson:
-    """Return what the record of a promotion says about the first person."""
+def first_person(pending: Mapping[str, Any]) -> FirstPerson:
+    """Return what the record of a change says about the first person."""
     return {
         "requested_by": pending["requested_by"],
         "requested_role": pending["requested_role"],

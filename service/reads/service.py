@@ -1,4 +1,4 @@
-"""Reads: a query of a window, an ETag before its result, and long polling.
+"""Service of reads: resolves the window of a query, compares its ETag before the result is computed, and waits for the result.
 
 The ETag names everything that a response depends on: the state's version, the resolved window, the query, the
 code and the representation. So an unchanged response is 304 without a computation. With `Prefer: wait` and
@@ -20,6 +20,7 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.parameters import entity_tags, names, negotiated, preferred_wait
 from calibrant_server.service.reads.compare import Comparison, other_of
+from calibrant_server.service.reads.metric_work import of_slices
 from calibrant_server.service.reads.queries import WindowQuery, invalid_query, unanswerable
 from calibrant_server.service.security.keys import caller_of
 from calibrant_server.service.version import CODE_VERSION
@@ -161,11 +162,12 @@ class ReadService:
         """Respond to `read_query` for every value of the slice `name`, in one document."""
         with engine_errors():
             names_of_slices = await self.inbox.slices(read_query.config)
-        read_queries = {
-            each.partition(":")[2]: replace(read_query, slice=each)
-            for each in names_of_slices
-            if each.startswith(f"{name}:")
-        }
+        slices = [each for each in names_of_slices if each.startswith(f"{name}:")]
+        read_query = replace(
+            read_query,
+            query=of_slices(read_query.query, len(slices), read_query.comparison is not None),
+        )
+        read_queries = {each.partition(":")[2]: replace(read_query, slice=each) for each in slices}
         window = (await self.window(read_query)).to_dict()
 
         def side_by_side(found: dict[str, Any]) -> dict[str, Any]:

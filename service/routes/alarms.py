@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors
 from calibrant_server.service.http.bodies import JSON, read_body
 from calibrant_server.service.http.dependencies import (
@@ -37,15 +36,20 @@ from calibrant_server.service.http.parameters import (
     Prefer,
     preferred_wait,
 )
-from calibrant_server.service.http.problem_responses import invalid_input, violation_of
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.frozen_maps import who_is
+from calibrant_server.service.reads.acknowledgements import (
+    Acknowledgement,
+    PendingAcknowledgement,
+    is_awaited,
+    order_of,
+    parsed,
+    shown,
+)
 from calibrant_server.service.reads.recommendations import Recommendation
 from calibrant_server.service.security.keys import Caller
-from calibrant_server.workers.alarm.alarm_reader import AlarmBook
-from calibrant_server.workers.alarm.commands import acknowledgement
-from calibrant_server.workers.alarm.episodes import CLOSED, OPEN, Episode, shown
+from calibrant_server.workers.alarm.alarm_reader import AlarmReader
+from calibrant_server.workers.alarm.episodes import CLOSED, Episode
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
 
@@ -84,11 +88,20 @@ class AlarmResponse(BaseModel):
     map_version: str | None
     changed_at: str
     acknowledged_at: str | None = Field(
-        description="Null if it was not acknowledged, or closed by a version that did not store the time."
+        description="Null if the alarm was not acknowledged, or was closed by a version that did not store the time."
     )
     acknowledged_by: str | None
     acknowledged_role: str | None = Field(None, description="Role of that person, if known.")
     note: str | None
+    pending: PendingAcknowledgement | None = Field(
+        None, description="Acknowledgement that waits for another person."
+    )
+    requested_by: str | None = Field(
+        None, description="The first person, where the service requires two to acknowledge."
+    )
+    requested_role: str | None = None
+    requested_at: str | None = None
+    requested_reason: str | None = None
     closed_because: str | None
 
 
@@ -114,18 +127,6 @@ class StreamQuery(BaseModel):
     """Every alarm of your key's models."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class Acknowledgement(BaseModel):
-    """An acknowledgement."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    note: str | None = Field(
-        None,
-        max_length=2000,
-        description="The reason; required from people whom a proxy or an issuer names.",
-    )
 
 
 @router.get(
@@ -182,26 +183,26 @@ async def stream_alarms(
 ) -> Response:
     """Send every change of an alarm as it happens, from now on or from the last event that you have."""
     streams: Streams = request.app.state.streams
-    book = connection.inbox.alarms
+    alarms = connection.inbox.alarms
     with engine_errors():
-        now = await book.numbers()
+        now = await alarms.numbers()
     after = _numbers(last_event_id, len(now)) or now
     share = request.app.state.keyring.share_of_tenant(settings.tenant_share)
-    events = _events(book, caller, after, LOOK_INTERVAL_S)
+    events = _events(alarms, caller, after, LOOK_INTERVAL_S)
     return EventStream(events, streams, settings.max_streams, caller.tenant, share)
 
 
 async def _events(
-    book: AlarmBook, caller: Caller, after: list[int], pause_s: float
+    alarms: AlarmReader, caller: Caller, after: list[int], pause_s: float
 ) -> AsyncIterator[bytes]:
     """Yield every change after `after` as an event, with comments as heartbeats."""
     yield b"retry: %d\n\n" % RETRY_MS
     said_at = time.monotonic()
     while True:
-        now = await book.recent_numbers(pause_s)
+        now = await alarms.recent_numbers(pause_s)
         if any(new > old for new, old in zip(now, after, strict=True)):
             # Numbers first, then what changed: a change in between is sent now, and its number passed next time.
-            for partition, each in await book.changed_since(caller.tenant, after):
+            for partition, each in await alarms.changed_since(caller.tenant, after):
                 after[partition] = max(after[partition], each.number)
                 if not caller.may_use(each.model):
                     continue
@@ -242,7 +243,10 @@ async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -
     operation_id="acknowledgeAlarm",
     responses={
         200: success(AlarmResponse, "The alarm as it is now"),
-        202: success(AlarmResponse, "Accepted, not yet in effect"),
+        202: success(
+            AlarmResponse,
+            "Accepted, not yet in effect; with `pending`, another person must acknowledge it too",
+        ),
         **problems(408, 409, 413, 415, 422),
     },
     openapi_extra=takes("A note", json=Acknowledgement),
@@ -253,48 +257,35 @@ async def acknowledge_alarm(
     caller: Admin,
     connection: TheConnection,
     ingest: TheIngestService,
+    settings: AppSettings,
     prefer: Prefer = None,
 ) -> Response:
-    """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays."""
+    """Acknowledge an alarm: monitoring for change restarts; evidence since the baseline stays.
+
+    Where the service requires a second person, the first request is 202 with `pending`. The alarm is acknowledged once
+    another person acknowledges it too, within seven days.
+    """
     with ingest.admission.hold() as hold:
         body = await read_body(request, ingest.settings, hold, (JSON,))
-        said = _acknowledgement(object_of(read_json(body.data, MAX_OBJECTS)), caller)
+        said = parsed(object_of(read_json(body.data, MAX_OBJECTS)), caller)
     episode = await _alarm(connection, caller, alarm)
     if episode.state == CLOSED:
         raise AlarmClosed()
     wait_s = preferred_wait(request)
     deadline = time.monotonic() + (ACKNOWLEDGE_WAIT_S if wait_s is None else wait_s)
+    order = None
     if not episode.is_acknowledged:
         with engine_errors():
             config = await connection.registry.get(caller.tenant, episode.model)
             if config is None or config.generation != episode.generation:
                 raise AlarmClosed()
-            order = acknowledgement(alarm, who_is(caller), said.note, caller.role or None)
+            order = order_of(episode, said, caller, settings.second_person_alarms)
             await connection.inbox.order(config, order)
-    while _waits(episode) and time.monotonic() < deadline:
+    while is_awaited(episode, order) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
         episode = await _alarm(connection, caller, alarm)
-    return _json(shown(episode), 202 if _waits(episode) else 200)
-
-
-def _waits(episode: Episode) -> bool:
-    """Return whether the acknowledgement of an alarm has not taken effect yet."""
-    return episode.state == OPEN and not episode.is_acknowledged
-
-
-def _acknowledgement(document: dict[str, Any], caller: Caller) -> Acknowledgement:
-    """Return a valid acknowledgement; a person gives a reason, which is recorded with their name."""
-    try:
-        said = Acknowledgement.model_validate(document)
-    except ValidationError as error:
-        violations = [
-            violation_of({**each, "loc": ("body", *each["loc"])}) for each in error.errors()
-        ]
-        raise invalid_input(violations) from error
-    if caller.is_person and not (said.note or "").strip():
-        detail = "Received no note; expected the reason of the acknowledgement."
-        raise invalid_input([Violation("/note", "missing", detail)])
-    return said
+    is_done = episode.is_acknowledged or episode.state == CLOSED
+    return _json(shown(episode), 200 if is_done else 202)
 
 
 async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:

@@ -74,12 +74,11 @@ async def create_report(
 ) -> Response:
     """Archive the report of a window immutably, with the panes that it was computed from.
 
-    Retention removes neither. The same report of the same state is archived once.
+    Retention removes neither the report nor its panes. The same report of the same state is archived once.
     """
     wanted = valid(ArchivedParameters, await document(request, ingest))
     read = ReadAccess(model, request, caller)
-    made = await new_report(read, wanted, who_is(caller), report_files)
-    config = await read.config()
+    config, made = await new_report(read, wanted, who_is(caller), report_files)
     archive = connection.inbox.reports
     with engine_errors(), report_errors():
         number, is_new = await archive.add(config, made, settings.archive_bytes)

@@ -37,7 +37,7 @@ from calibrant_server.service.reads.estimates import WindowShown
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.ingest.entries import BASELINE
-from calibrant_server.workers.ingest.inbox import IngestBatch, Receipt
+from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.registry import ModelConfig
@@ -208,7 +208,9 @@ async def _known(connection: Connection, config: ModelConfig, name: str) -> dict
     return shown(name, known[name])
 
 
-async def _done(ingest: IngestService, config: ModelConfig, requested: dict[str, Any]) -> Receipt:
+async def _done(
+    ingest: IngestService, config: ModelConfig, requested: dict[str, Any]
+) -> BatchReceipt:
     """Enqueue an entry and wait for its outcome."""
     payload = orjson.dumps(requested)
     batch_id = f"baseline-{uuid4().hex}"

@@ -1,4 +1,4 @@
-"""The state of a batch."""
+"""Outcome of a posted batch, by its id."""
 
 from typing import Annotated
 

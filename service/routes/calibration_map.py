@@ -21,7 +21,7 @@ from calibrant_server.service.http.dependencies import (
 )
 from calibrant_server.service.http.errors import MapUnknown
 from calibrant_server.service.http.parameters import ModelId
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import read_columns
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.schemas import PredictionRecord, PredictionsBody, RecordsBody
@@ -44,7 +44,9 @@ router = APIRouter(tags=["maps"], default_response_class=Response)
 class FitParameters(MapParameters, AgainstQuery):
     """Which map, fitted to what, compared with what, and how it is shown."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class ApplyParameters(ApplyFit):
@@ -151,7 +153,7 @@ async def apply_calibration_map(
         else:
             read_query = ReadQuery(resolved_query(query, config), config, query)
             fitted = orjson.loads((await reads.result(read_query)).body)
-        result = await aside(applied, body, fitted, config, settings, query.partial)
+        result = await in_thread(applied, body, fitted, config, settings, query.partial)
     return Response(result, media_type="application/json")
 
 

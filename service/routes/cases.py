@@ -1,4 +1,4 @@
-"""Cases: errors of each image or study, as numbers or drawn."""
+"""Cases: errors of each image or study, as numbers or as a figure."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,7 +63,9 @@ FIGURE_OPTIONS: dict[str, dict[str, Option]] = {
 class CasesParameters(PageQuery, ClockQuery, AgainstQuery, CaseParameters):
     """How cases are binned and which classes count; which cases of the same names they are paired with; the figure."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
     figure: str = Field(
         "histogram",
         max_length=300,
@@ -143,11 +145,15 @@ class CasesResponse(ListPage):
     histogram: dict[str, Any] | None = Field(
         description="Number of cases by bin of confidence and observed frequency."
     )
-    reliability: list[dict[str, Any]] = Field(description="By bin, with a box over cases.")
-    case: dict[str, Any] | None = Field(
-        None, description="Of the requested case: one table per class."
+    reliability: list[dict[str, Any]] = Field(
+        description="Reliability table by bin, with a box over cases."
     )
-    sensitivity: list[dict[str, Any]] | None = Field(None, description="By number of bins.")
+    case: dict[str, Any] | None = Field(
+        None, description="Tables of the requested case, one per class."
+    )
+    sensitivity: list[dict[str, Any]] | None = Field(
+        None, description="Averages by number of bins."
+    )
     comparison: dict[str, Any] | None = Field(
         None,
         description="With `against`, by measure: paired t-test, Wilcoxon, permutation; `by_class`.",

@@ -1,4 +1,4 @@
-"""What can be requested: the metrics and the calibration maps that there are."""
+"""Catalogues of the metrics and calibration maps that can be requested."""
 
 from typing import Annotated, Literal
 
@@ -35,7 +35,7 @@ class CatalogueOption(BaseModel):
     name: str
     description: str
     default: str | int | float = Field(
-        description="Of a shared option: where the model does not decide."
+        description="For a shared option: the default if the model does not determine it."
     )
     shared: bool = Field(description="Whether it may also be a parameter of the request.")
     allowed: list[str | int] | None = Field(description="Every allowed value, if they are listed.")
@@ -86,7 +86,7 @@ class CalibratorEntry(BaseModel):
     objective: str = Field(description="The loss that the fit minimises.")
     scopes: list[str] = Field(description="Which probabilities it maps.")
     fitted_to: Literal["state", "rows"] = Field(
-        description="state: the stored sums, which hold all data. rows: the stored sample, or posted rows."
+        description="state: the stored sums, which describe all data. rows: the stored sample, or posted rows."
     )
     options: list[CatalogueOption]
     parameters: list[str] = Field(description="Parameters of the request that it reads.")

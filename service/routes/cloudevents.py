@@ -21,7 +21,7 @@ from calibrant_server.service.http.errors import BacklogFull, BodyTooLarge, Mode
 from calibrant_server.service.http.parameters import Name, check_name
 from calibrant_server.service.http.problem import Problem, RetryLater
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.cloudevents import FEEDBACK, RESPONSE, Event, read_event
 from calibrant_server.service.ingest.event_columns import Inputs, event_columns, event_inputs
 from calibrant_server.service.ingest.event_feedback import feedback_labels
@@ -40,7 +40,7 @@ from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.security.admission import EVERYONE, Hold
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.ingest.entries import IngestBatch
-from calibrant_server.workers.ingest.inbox import Receipt
+from calibrant_server.workers.ingest.inbox import BatchReceipt
 from calibrant_server.workers.store.event_halves import MAX_HALF_BYTES, HalvesFull
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -89,7 +89,7 @@ class EventResponse(BaseModel):
     "/v1/cloudevents",
     operation_id="ingestCloudEvent",
     responses={
-        200: success(EventResponse, "The event is accepted, or holds nothing to store"),
+        200: success(EventResponse, "The event is accepted, or contains nothing to store"),
         **problems(408, 409, 413, 415, 422, 429),
     },
     openapi_extra=takes("A CloudEvent, structured or binary", cloudevents=EventBody, any_type=None),
@@ -102,8 +102,8 @@ async def ingest_cloud_event(
 ) -> Response:
     """Accept a request, response or feedback of an inference server (KServe, Knative, Seldon) as CloudEvent 1.0.
 
-    The model declares in its setting `cloudevents` which output holds the scores and what they are. Id and source make
-    the batch id, so a repeated event counts once. Valid rows are accepted although others are not. The data may be gzip,
+    The model declares in its setting `cloudevents` which output contains the scores, and what kind of scores. Id and source make
+    the batch id, so a repeated event counts once. Valid rows are accepted even if others are not. The data may be gzip,
     under any content type.
     """
     counters = request.app.state.metrics.events
@@ -159,7 +159,7 @@ class _Delivery:
             from_thread.run_sync(hold.reach, n_bytes + n_decoded)
 
         headers = {name.lower(): text for name, text in self.request.headers.items()}
-        return await aside(read_event, headers, body.data, self.service.settings, reserve)
+        return await in_thread(read_event, headers, body.data, self.service.settings, reserve)
 
     async def _declared(self, access: IngestAccess) -> tuple[ModelConfig, CloudEventSettings]:
         """Return the model, and how it reads events."""
@@ -219,7 +219,7 @@ class _Delivery:
         return _accepted(access, await access.append(Body("", data), prepare))
 
 
-def _accepted(access: IngestAccess, receipt: Receipt) -> dict[str, Any]:
+def _accepted(access: IngestAccess, receipt: BatchReceipt) -> dict[str, Any]:
     return {"outcome": "accepted", "reason": None, "batch": receipt_body(access.model, receipt)}
 
 

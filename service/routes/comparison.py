@@ -14,6 +14,7 @@ from calibrant_server.service.openapi.schema import success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
 from calibrant_server.service.reads.figures import Draw, Format, drawn, media_type_of, or_drawn
+from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import ClockQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
@@ -21,7 +22,7 @@ from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 MAX_MODELS = 6
-DRAWINGS: dict[str, Draw] = {"dots": draw_dots, "radar": draw_radar}
+FIGURES: dict[str, Draw] = {"dots": draw_dots, "radar": draw_radar}
 SEGMENTATION = "dice,ml1_ece,ml1_ace,ml1_mce,brier"
 OTHERS = "accuracy,ece,ace,mce,classwise_ece,brier"
 
@@ -32,12 +33,14 @@ class ComparisonParameters(ClockQuery, MetricsQuery):
     models: str = Field(
         max_length=1000,
         pattern=f"^{PATTERN}(,{PATTERN})*$",
-        description="Ids of the other models, with commas between; at most five.",
+        description="Ids of the other models, separated by commas; at most five.",
     )
     figure: Literal["dots", "radar"] = Field(
         "dots", description="What an image shows: dots with intervals, or the radar of the paper."
     )
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class ModelMetrics(BaseModel):
@@ -55,7 +58,7 @@ class ComparisonResponse(BaseModel):
 
     models: list[str]
     raters: str
-    metrics: dict[str, ModelMetrics] = Field(description="By model.")
+    metrics: dict[str, ModelMetrics] = Field(description="Metrics by model.")
     relative: dict[str, dict[str, float | None]] = Field(
         description="By metric and model: the distance from the metric's best, divided by the worst model's."
     )
@@ -88,13 +91,14 @@ async def compare_models(
     read_queries = {
         config.model: ReadQuery(resolved_query(query, config), config, query) for config in configs
     }
+    reject_costly("/models", query, n_slices=len(names))
     media_type = media_type_of(query.format, read.request)
     return await read.reads.together(
         read.request,
         read_queries,
         lambda found: joined(found, query.raters),
         media_type,
-        drawn(DRAWINGS[query.figure], media_type),
+        drawn(FIGURES[query.figure], media_type),
     )
 
 

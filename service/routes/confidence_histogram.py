@@ -1,4 +1,4 @@
-"""The confidence histogram of a window, as numbers or drawn."""
+"""The confidence histogram of a window, as numbers or as a figure."""
 
 from typing import Annotated, Any
 
@@ -19,7 +19,9 @@ router = APIRouter(tags=["histograms"], default_response_class=Response)
 class ConfidenceParameters(ClockQuery, AgainstQuery, ConfidenceHistogramQuery):
     """How fine the histogram is, of what, and how it is shown."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class ConfidenceResponse(BaseModel):
@@ -44,17 +46,17 @@ class ConfidenceResponse(BaseModel):
     mass: float | None = None
     smoothing: int | None = None
     label: list[list[list[float]]] | None = Field(
-        description="By class: mass where it is not the reference, and where it is."
+        description="By class: mass of samples of other classes, and of this class."
     )
     prediction: list[list[float]] | None = Field(
-        None, description="By bin of the top class: incorrect and correct."
+        None, description="Mass of incorrect and of correct predictions, by bin of the top class."
     )
     uncertainty: list[list[float]] | None = Field(
         None,
-        description="By bin of entropy / log K: incorrect and correct. The number of bins divides 240.",
+        description="Mass of incorrect and of correct predictions, by bin of entropy / log K. The number of bins divides 240.",
     )
     exact: dict[str, float] | None = Field(
-        None, description="Sums of NLL and Brier that no bin rounds."
+        None, description="Sums of NLL and Brier, not rounded to bins."
     )
     missing: dict[str, str] | None = Field(None, description="Why a part is null.")
     against: dict[str, Any] | None = Field(None, description="The other side's histograms.")

@@ -52,9 +52,10 @@ from calibrant_server.service.reads.second_person import (
     FirstPerson,
     WaitingPromotion,
     first_person,
-    is_confirmed,
-    pending_of,
-    request_of,
+    is_other_person,
+    is_same_promotion,
+    pending_promotion,
+    promotion_request,
     shown,
 )
 from calibrant_server.service.reads.service import ReadQuery, ReadService
@@ -62,7 +63,7 @@ from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery
-from calibrant_server.workers.store.frozen_maps import CurrentMap, FrozenMap
+from calibrant_server.workers.store.frozen_maps import FrozenMap, PromotedMap
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
@@ -173,9 +174,12 @@ async def promote_map(
         follows = 0 if now is None else now.promotion
         first: FirstPerson | None = None
         if settings.second_person:
-            pending = pending_of(await connection.inbox.maps.pending(config), follows)
-            if pending is None or not is_confirmed(
-                pending, caller, wanted.version, wanted.override
+            stored = await connection.inbox.maps.pending(config)
+            pending = pending_promotion(stored, follows)
+            if (
+                pending is None
+                or not is_same_promotion(pending, wanted.version, wanted.override)
+                or not is_other_person(pending, caller)
             ):
                 return await _requested(connection, config, caller, wanted, follows)
             first = first_person(pending)
@@ -193,7 +197,7 @@ async def promote_map(
         }
         promotion = follows + 1
         body = {**version, "promotion": {"promotion": promotion, **record}}
-        new = CurrentMap(config.generation, promotion, orjson.dumps(body))
+        new = PromotedMap(config.generation, promotion, orjson.dumps(body))
         await connection.inbox.maps.promote(config, wanted.version, new, orjson.dumps(record))
     return _current(new)
 
@@ -202,7 +206,7 @@ async def _requested(
     connection: Connection, config: ModelConfig, caller: Caller, wanted: Promotion, follows: int
 ) -> Response:
     """Store the request of the first person."""
-    made = request_of(
+    made = promotion_request(
         caller, who_is(caller), wanted.version, follows, wanted.reason, wanted.override
     )
     await connection.inbox.maps.request(config, orjson.dumps(made))
@@ -210,11 +214,11 @@ async def _requested(
     return Response(orjson.dumps(body), 202, {"Cache-Control": "no-store"}, JSON)
 
 
-def _current(current: CurrentMap) -> Response:
+def _current(current: PromotedMap) -> Response:
     return Response(current.body, 200, {**CURRENT_HEADERS, "ETag": current.etag}, JSON)
 
 
-def _check_preconditions(request: Request, now: CurrentMap | None) -> None:
+def _check_preconditions(request: Request, now: PromotedMap | None) -> None:
     """Reject a promotion that does not say which one it follows, or follows another one."""
     required = entity_tags(request, "if-match")
     is_first = entity_tags(request, "if-none-match") == ["*"]
@@ -314,8 +318,8 @@ async def _warnings(
     if tallies.get("joined", 0) + tallies.get("pending", 0):
         return []
     detail = (
-        "This map takes whole rows, the drift alarm bets on mapped scores (alarm.scores is mapped), and the model retains no "
-        "prediction by id: cohorts without ids are skipped, and no drift can be seen in them. Send ids with predictions, "
+        "This map takes complete rows, the drift alarm bets on mapped scores (alarm.scores is mapped), and the model retains no "
+        "prediction by id: cohorts without ids are skipped, so their drift is not detected. Send ids with predictions, "
         "promote a map of scope top_label, or set alarm.scores to raw."
     )
     return [{"pointer": "/version", "rule": "alarm_blind", "detail": detail}]
@@ -341,6 +345,6 @@ def _not_better(
     )
     detail = (
         f"Version {wanted.version} was not shown to beat {other} {where}: "
-        f"{evidence['detail']}.{measured} Send override: true to promote it all the same."
+        f"{evidence['detail']}.{measured} Send override: true to promote it anyway."
     )
     return MapNotBetter(detail, errors=[Violation("/version", evidence["reason"], detail)])

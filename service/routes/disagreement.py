@@ -21,7 +21,7 @@ from calibrant_server.service.http.dependencies import (
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import ModelId, Name
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
@@ -55,10 +55,12 @@ Criterion = Literal["disagreement_loss", "epistemic_loss_after_one_vote"]
 class DisagreementParameters(ClockQuery, AgainstQuery, DisagreementQuery):
     """Which ratings, bins of the predicted disagreement, and weight of a prediction."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
-class WaysQuery(BaseModel):
+class DisagreementMethodsQuery(BaseModel):
     """How concentrations are fitted to posted ratings, and evaluated."""
 
     model_config = ConfigDict(extra="forbid")
@@ -77,7 +79,7 @@ class WaysQuery(BaseModel):
     )
 
 
-class WaysBody(BaseModel):
+class DisagreementMethodsBody(BaseModel):
     """Predictions with several ratings each, and features for the head."""
 
     model_config = ConfigDict(extra="forbid")
@@ -100,7 +102,7 @@ class WaysBody(BaseModel):
     weights: list[float] | None = None
 
 
-class WaysResponse(BaseModel):
+class DisagreementMethodsResponse(BaseModel):
     """Methods of predicting disagreement, fitted to one half of the units, evaluated on the other."""
 
     model_config = ConfigDict(extra="allow")
@@ -129,9 +131,11 @@ class DisagreementResponse(BaseModel):
     concentration: dict[str, Any] | None = Field(description="Fitted alpha0, with its interval.")
     before: dict[str, Any] | None
     after: dict[str, Any] | None = Field(
-        description="Under the fitted concentration. `calibrated_disagreement_ce` is on bins of that prediction."
+        description="Results under the fitted concentration. `calibrated_disagreement_ce` has bins of the prediction under it."
     )
-    given: dict[str, Any] | None = Field(None, description="Under the requested `concentration`.")
+    given: dict[str, Any] | None = Field(
+        None, description="Results under the requested `concentration`."
+    )
     reliability: list[dict[str, Any]]
     warnings: list[dict[str, Any]]
     calibrations: dict[str, Any] | None = Field(
@@ -161,16 +165,16 @@ async def get_disagreement(
     "/v1/models/{model}/disagreement",
     operation_id="compareCalibrations",
     responses={
-        200: success(WaysResponse, "The methods compared"),
+        200: success(DisagreementMethodsResponse, "The methods compared"),
         **problems(408, 413, 415, 422),
     },
-    openapi_extra=takes("Predictions with ratings, and features", json=WaysBody),
+    openapi_extra=takes("Predictions with ratings, and features", json=DisagreementMethodsBody),
 )
 async def compare_calibrations(
     model: ModelId,
     request: Request,
     caller: MapReader,
-    query: Annotated[WaysQuery, Query()],
+    query: Annotated[DisagreementMethodsQuery, Query()],
     connection: TheConnection,
     ingest: TheIngestService,
     settings: AppSettings,
@@ -180,11 +184,13 @@ async def compare_calibrations(
     config = await model_of(connection, caller, model)
     with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
-        result = await aside(_compared, body, query, config, settings)
+        result = await in_thread(_compared, body, query, config, settings)
     return Response(result, media_type=JSON)
 
 
-def _compared(body: Body, query: WaysQuery, config: ModelConfig, settings: Settings) -> bytes:
+def _compared(
+    body: Body, query: DisagreementMethodsQuery, config: ModelConfig, settings: Settings
+) -> bytes:
     """Return the comparison as JSON."""
     document = object_of(read_json(body.data, settings.max_rows * 3 + 100))
     reject_unknown(document, (*COLUMNS, "features", "parts"))

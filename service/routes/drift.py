@@ -1,4 +1,4 @@
-"""Drift: the verdict of the sequential alarm, and what each cohort said."""
+"""Drift: the verdict of the sequential alarm, and the result of each cohort."""
 
 from typing import Annotated, Any, Literal
 
@@ -27,7 +27,9 @@ class HistoryParameters(ClockQuery, DriftHistoryQuery):
 class DriftParameters(ClockQuery, AgainstQuery, DriftQuery):
     """Which detector, which data the comparison is about, and as which media type."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class DriftResponse(BaseModel):
@@ -83,7 +85,7 @@ class DriftResponse(BaseModel):
     )
     units: dict[str, Any] | None = Field(
         None,
-        description="Units in several cohorts: `first_contacts_only`, with the number left out; or `units_unknown`, and no claim.",
+        description="Units in several cohorts: `first_contacts_only`, with the number left out; or `units_unknown`: no false-alarm rate is claimed.",
     )
     warnings: list[dict[str, str]] = Field(
         [],

@@ -38,7 +38,7 @@ class ExportQuery(BaseModel):
     operation_id="exportModel",
     responses={
         200: {
-            "description": "Lines of NDJSON; `end` reports whether all describe one state",
+            "description": "Lines of NDJSON; `end` reports whether all describe one state, and the number of archived reports, which are not exported",
             "content": {NDJSON: {"schema": ExportLine.model_json_schema()}, **CONTENT},
         },
         **problems(406, 422),

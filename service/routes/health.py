@@ -78,10 +78,10 @@ async def get_live() -> Response:
 @router.get(
     "/readyz",
     operation_id="getReady",
-    responses={200: success(ReadyResponse, "The store takes writes"), **problems()},
+    responses={200: success(ReadyResponse, "The store accepts writes"), **problems()},
 )
 async def get_ready(connection: TheConnection) -> Response:
-    """Return whether the store takes writes, so that requests can be served."""
+    """Return whether the store accepts writes, so that requests can be served."""
     try:
         async with asyncio.timeout(READY_TIMEOUT_S):
             is_full = await connection.check()

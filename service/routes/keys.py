@@ -34,8 +34,8 @@ from calibrant_server.service.security.key_file import hash_of, new_secret
 from calibrant_server.service.security.keys import (
     MODEL_PATTERN,
     SCOPES,
+    ApiKey,
     Caller,
-    Key,
     Keyring,
     Scope,
     needs,
@@ -166,7 +166,7 @@ async def create_key(
         )
         raise InvalidInput(detail, errors=[Violation("/expires_at", "future", detail)])
     secret = new_secret()
-    key = Key(
+    key = ApiKey(
         sha256=hash_of(secret),
         name=wanted.name,
         tenant=caller.tenant,
@@ -215,6 +215,6 @@ async def revoke_key(
     return Response(status_code=204)
 
 
-def _shown(key: Key, source: str) -> dict[str, Any]:
+def _shown(key: ApiKey, source: str) -> dict[str, Any]:
     fields = key.model_dump(mode="json", include=set(KeyResponse.model_fields) - {"id", "source"})
     return {"id": key.id, **fields, "source": source}

@@ -1,4 +1,4 @@
-"""Predictions against the distribution of their ratings, as numbers or drawn."""
+"""Predictions against the distribution of their ratings, as numbers or as a figure."""
 
 from typing import Annotated, Any
 
@@ -19,7 +19,9 @@ router = APIRouter(tags=["reliability"], default_response_class=Response)
 class LabelDistributionParameters(ClockQuery, AgainstQuery, LabelDistributionQuery):
     """Which window, and how it is shown."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class LabelDistributionResponse(BaseModel):

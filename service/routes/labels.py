@@ -39,7 +39,7 @@ class LabelsBody(BaseModel):
     )
     revision: list[int | list[int | None] | None] | None = Field(
         None,
-        description="The higher revision wins, whichever came first. Default: the later one wins.",
+        description="The rating with the higher revision is stored, in any order of arrival. Default: the later rating is stored.",
     )
 
 

@@ -148,7 +148,7 @@ async def list_maps(
     body = {"model": model, "current": current, "versions": page}
     body["promotions"] = promotions if query.cursor is None else []
     follows = promotions[-1]["promotion"] if promotions else 0
-    body["pending"] = second_person.shown(second_person.pending_of(waiting, follows))
+    body["pending"] = second_person.shown(second_person.pending_promotion(waiting, follows))
     return list_response(request, body, following)
 
 

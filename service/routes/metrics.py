@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import Estimates, WindowShown
+from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import AgainstQuery, ClockQuery, Duration, unanswerable
 from calibrant_server.service.reads.service import JSON
 from calibrant_server.service.reads.table_formats import or_table, table_type
@@ -26,7 +27,7 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
 
     every: Duration | None = Field(
         None,
-        description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D). At most 2,400 values.",
+        description="Return a series: the metrics of each part of this length, a multiple of the panes (P1D).",
     )
     by: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@-]{1,128}$")] | None = Field(
         None, description="A slice key: the metrics of each of its values, in `slices`."
@@ -36,13 +37,18 @@ class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
         if self.by is not None and self.slice is not None:
             raise unanswerable("/by", "one_of", "Received both slice and by; expected one of them.")
         query = super().resolved(config)
+        is_compared = self.against is not None
+        if is_compared and isinstance(query, MetricsQuery):
+            reject_costly("/against", query, is_compared=True)
         if self.every is None:
             return query
         every_s = parse_duration(self.every)
         if every_s % config.pane_s:
             detail = f"Received every={self.every}; expected a whole number of panes of {config.pane_s} s."
             raise unanswerable("/every", "whole_panes", detail)
-        return MetricsSeriesQuery.model_construct(**dict(query), every_s=int(every_s))
+        return MetricsSeriesQuery.model_construct(
+            **dict(query), every_s=int(every_s), is_compared=is_compared
+        )
 
 
 class MetricsResponse(BaseModel):
@@ -63,8 +69,8 @@ class MetricsResponse(BaseModel):
     tolerance: float | None = None
     detectable: dict[str, Any] | None = Field(
         None,
-        description="With `tolerance`: the smallest intercept, change of slope and local error that `now`, `in_30_days` and "
-        "`in_90_days` are detected with 80 % power at the 5 % level.",
+        description="With `tolerance`: the smallest intercept, change of slope and local error that are detected with 80 % power at the "
+        "5 % level, with the data of `now`, `in_30_days` and `in_90_days`.",
     )
     against: dict[str, Any] | None = Field(
         None,

@@ -40,10 +40,10 @@ from calibrant_server.service.http.parameters import (
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.archived_reports import DeletionQuery, reject_archived
+from calibrant_server.service.reads.archived_reports import DeletionQuery, reports_kept
 from calibrant_server.service.reads.fleet import indexed_statuses
 from calibrant_server.service.reads.model_documents import (
-    Change,
+    SettingsChange,
     change_of,
     changes_between,
     declared,
@@ -59,7 +59,7 @@ from calibrant_server.service.reads.model_list import (
 from calibrant_server.service.reads.model_settings import ModelSettings, settings_of
 from calibrant_server.service.security.audit import audit_of
 from calibrant_server.service.security.keys import Caller
-from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 from calibrant_server.workers.queries.ask import (
     ResultFailedError,
     ResultTimeoutError,
@@ -213,9 +213,8 @@ async def delete_model(
     if config is None:
         raise ModelUnknown(f"There is no model {model!r} among the models of your key.")
     _check_preconditions(request, config)
-    with engine_errors(), _revisions():
-        await reject_archived(connection.inbox.reports, config, query)
-        await connection.registry.delete(config)
+    with engine_errors(), _revisions(), reports_kept(config):
+        await connection.registry.delete(config, with_reports=query.reports == "delete")
     return Response(status_code=204)
 
 
@@ -265,7 +264,7 @@ def _check_preconditions(request: Request, current: ModelConfig | None) -> None:
 
 
 async def _put(
-    request: Request, ingest: IngestService, current: ModelConfig | None, change: Change
+    request: Request, ingest: IngestService, current: ModelConfig | None, change: SettingsChange
 ) -> Response:
     """Write what is wanted over `current`; the same again needs neither a write nor If-Match."""
     wanted = change.config
@@ -295,8 +294,11 @@ async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] |
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
         query = ExpectedDelayQuery(by_class=isinstance(config.alarm.get("bets"), list))
         result = await ingest.inbox.ask(query, config, window, DELAY_PATIENCE_S)
-    except (ResultTimeoutError, StoreUnavailable):
-        return {"changes": None, "reason": "not computed in time; set the same again to ask again"}
+    except (ResultTimeoutError, StoreUnavailableError):
+        return {
+            "changes": None,
+            "reason": "not computed in time; send the same settings again to compute it",
+        }
     except (ResultFailedError, UnknownQueryError):
         return {"changes": None, "reason": "it could not be computed"}
     found = orjson.loads(result.body)

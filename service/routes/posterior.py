@@ -1,4 +1,4 @@
-"""Class probabilities after some raters have spoken."""
+"""Posterior class probabilities, given the ratings of some raters."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,7 @@ from calibrant_server.service.http.dependencies import (
 )
 from calibrant_server.service.http.json_bodies import read_json
 from calibrant_server.service.http.parameters import ModelId, Name
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.columns import posted_columns
 from calibrant_server.service.ingest.model_rules import checked_batch
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch, object_of, reject_unknown
@@ -119,13 +119,13 @@ async def compute_posterior(
     config = await model_of(connection, caller, model)
     with ingest.admission.hold() as hold, engine_errors():
         body = await read_body(request, settings, hold, (JSON,))
-        posted = await aside(_posted, body, settings)
+        posted = await in_thread(_posted, body, settings)
         belief = query.belief or ("ensemble" if "members" in posted else "dirichlet")
         _check_belief(belief, posted)
         fitted = None
         if belief != "ensemble" and "concentration" not in posted:
             fitted = await _fitted(reads, config, query)
-        result = await aside(_computed, posted, belief, fitted, config, settings)
+        result = await in_thread(_computed, posted, belief, fitted, config, settings)
     return Response(result, media_type=JSON)
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from calibrant_server.service.http.bodies import ARROW, JSON, NDJSON, Body
 from calibrant_server.service.ingest.columns import read_columns
-from calibrant_server.service.ingest.offsets import OFFSET_FIELDS, agreed_offsets, offsets_of_query
+from calibrant_server.service.ingest.origin import ORIGIN_FIELDS, agreed_origin, origin_of_query
 from calibrant_server.service.ingest.prediction_batch import prediction_batch
 from calibrant_server.service.ingest.schemas import (
     IngestResponse,
@@ -21,7 +21,7 @@ from calibrant_server.service.ingest.service import (
     TheIngestAccess,
 )
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.workers.ingest.entries import IngestBatch, SourceOffsets
+from calibrant_server.workers.ingest.entries import IngestBatch, Origin
 
 router = APIRouter(tags=["predictions"], default_response_class=Response)
 
@@ -51,17 +51,16 @@ async def ingest_predictions(
     batch of an unknown model creates the model. An Arrow IPC stream has the same columns: scores and labels as lists or
     fixed-size lists, slices as a struct, `batch_id` in the metadata of its schema.
     """
-    offsets = offsets_of_query(query.source, query.offsets)
-    return await take_predictions(access, query.partial, offsets)
+    return await take_predictions(access, query.partial, origin_of_query(query))
 
 
 async def take_predictions(
-    access: IngestAccess, partial: bool = False, offsets: SourceOffsets | None = None
+    access: IngestAccess, partial: bool = False, origin: Origin | None = None
 ) -> Response:
-    """Take the batch of a request; the query may state its offsets."""
+    """Take the batch of a request; the query may state its origin."""
 
     def load(body: Body, context: IngestContext) -> IngestBatch:
-        return load_predictions(body, context, offsets)
+        return load_predictions(body, context, origin)
 
     return await access.take(partial, load, takes=(JSON, NDJSON, ARROW))
 
@@ -70,9 +69,9 @@ DIRECT = {"ingestPredictions": take_predictions}
 
 
 def load_predictions(
-    body: Body, context: IngestContext, offsets: SourceOffsets | None = None
+    body: Body, context: IngestContext, origin: Origin | None = None
 ) -> IngestBatch:
-    """Return the batch that a body holds, or raise every violation. The query may state its offsets instead."""
-    posted = read_columns(body, context.settings, head=("batch_id", *OFFSET_FIELDS))
-    agreed = posted.offsets if offsets is None else agreed_offsets(posted.offsets, offsets)
+    """Return the batch that a body holds, or raise every violation. The query may state its origin instead."""
+    posted = read_columns(body, context.settings, head=("batch_id", *ORIGIN_FIELDS))
+    agreed = posted.origin if origin is None else agreed_origin(posted.origin, origin)
     return prediction_batch(posted, context, agreed)

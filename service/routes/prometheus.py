@@ -13,7 +13,7 @@ from calibrant_server.service.http.dependencies import AppSettings, Reader, TheC
 from calibrant_server.service.http.errors import StoreUnavailable
 from calibrant_server.service.http.prometheus import registry_of_operation, registry_of_processes
 from calibrant_server.service.openapi.schema import problems
-from calibrant_server.service.process_board import ProcessMeters
+from calibrant_server.service.process_board import ProcessMetrics
 
 router = APIRouter(tags=["operations"], default_response_class=Response)
 READY_TIMEOUT_S = 2.0
@@ -30,7 +30,7 @@ RESPONSES = {
 async def get_service_metrics(request: Request) -> Response:
     """Return the series of this instance, of all its processes, and of the store's queues for Prometheus."""
     state = request.app.state
-    own = state.metrics.collected(), registry_of_processes(ProcessMeters(state.board))
+    own = state.metrics.collected(), registry_of_processes(ProcessMetrics(state.board))
     return _exposition(*own, await _of_operation(request))
 
 

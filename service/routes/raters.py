@@ -1,4 +1,4 @@
-"""Each named rater separately, with the label policies and the raters' disagreement."""
+"""Metrics of each named rater separately, with the label policies and the raters' disagreement."""
 
 from typing import Annotated, Any
 
@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.reads.dependencies import TheReadAccess
 from calibrant_server.service.reads.estimates import WindowShown
-from calibrant_server.service.reads.queries import WindowQuery
+from calibrant_server.service.reads.queries import AgainstQuery, WindowQuery
 from calibrant_server.workers.queries.kinds.raters import RatersQuery
 
 router = APIRouter(tags=["raters"], default_response_class=Response)
 
 
-class RatersParameters(WindowQuery, RatersQuery):
+class RatersParameters(WindowQuery, AgainstQuery, RatersQuery):
     """Which metric, and how scores are binned. Records are read as they are now: no cohort of them is sealed."""
 
 
@@ -24,10 +24,17 @@ class RaterValue(BaseModel):
     value: float | None
     n: int = Field(description="Number of predictions that this rater rated.")
     reason: str | None = None
+    against: float | None = Field(None, description="The other side's value.")
+    difference: float | None = Field(None, description="This side's value minus the other's.")
+    difference_interval: list[float] | None = None
+    difference_reason: str | None = Field(
+        None,
+        description="Why there is no difference or no interval, such as `unknown_rater` or `too_many_raters` (beyond 16).",
+    )
 
 
 class RatersResponse(BaseModel):
-    """A metric of each named rater, of the records of a window that came with ids."""
+    """A metric of each named rater, from the records with ids of a window."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -52,6 +59,10 @@ class RatersResponse(BaseModel):
     policies: dict[str, float | None] | None = Field(
         description="The metric under every label policy."
     )
+    against: dict[str, Any] | None = Field(
+        None,
+        description="The other side: `window` or `model`, with its numbers of predictions and raters.",
+    )
     disagreement: float | None = Field(description="Share of pairs of ratings that differ.")
     n_majority_ties: int | None
     consistent: bool = Field(description="false: the window changed while its records were read.")
@@ -73,5 +84,5 @@ RATERS: dict[str, Any] = success(
     },
 )
 async def get_raters(read: TheReadAccess, query: Annotated[RatersParameters, Query()]) -> Response:
-    """Return a metric of each named rater separately, from retained records; a window that is too wide is rejected."""
+    """Return a metric of each named rater separately, from retained records; a window with too many is rejected."""
     return await read.reads.respond(read.request, await read.read_query(query))

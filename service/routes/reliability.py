@@ -1,4 +1,4 @@
-"""The reliability table, as numbers or drawn."""
+"""The reliability table, as numbers or as a figure."""
 
 from typing import Annotated, Any
 
@@ -28,7 +28,9 @@ router = APIRouter(tags=["reliability"], default_response_class=Response)
 class ReliabilityParameters(ClockQuery, AgainstQuery, ReliabilityQuery):
     """How the table is made and shown."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class ErrorParameters(ClockQuery, MetricsQuery):

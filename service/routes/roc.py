@@ -1,4 +1,4 @@
-"""The receiver operating characteristic, as numbers or drawn."""
+"""The receiver operating characteristic, as numbers or as a figure."""
 
 from typing import Annotated, Any
 
@@ -19,7 +19,9 @@ router = APIRouter(tags=["reliability"], default_response_class=Response)
 class RocParameters(ClockQuery, AgainstQuery, RocQuery):
     """Which score is ranked against which labels, and how it is shown."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class RocResponse(BaseModel):

@@ -23,7 +23,7 @@ from calibrant_server.service.http.bodies import NDJSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.parameters import Name
 from calibrant_server.service.http.problem_responses import invalid_input
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.model_rules import checked_batch, reject_too_many
 from calibrant_server.service.ingest.parsed_batch import ParsedBatch
 from calibrant_server.service.ingest.schemas import (
@@ -54,10 +54,12 @@ class ScoreParameters(BaseModel):
         ",".join(DEFAULT_METRICS),
         min_length=1,
         max_length=4000,
-        description="Slugs with commas between, each with its options in brackets: ece,lp_ece(order=3). "
+        description="Slugs separated by commas, each with its options in brackets: ece,lp_ece(order=3). "
         "Default: 12 metrics. GET /v1/metrics lists all.",
     )
-    bins: int = Field(15, ge=1, le=16_384, description="Any number: the raw rows are here.")
+    bins: int = Field(
+        15, ge=1, le=16_384, description="Number of bins: any, because the raw rows are available."
+    )
     binning: MetricBinning = "equal_width"
     edges: Edges = "right"
     raters: Raters = "pooled"
@@ -69,20 +71,21 @@ class ScoreParameters(BaseModel):
     include: str | None = Field(
         None,
         max_length=400,
-        description="Costly results, with commas between. `instances`: every row's own value in the metrics that "
+        description="Costly results, separated by commas. `instances`: every row's own value in the metrics that "
         f"have one. Further sections: {', '.join(SECTIONS)}.",
     )
     columns: str | None = Field(
         None,
         max_length=20_000,
         description="For CSV, Parquet and Arrow: `NAME:ROLE` of columns with other names than p0, p1, …, label, unit; roles are the "
-        "fields of a record, `rating` (one column per rater) and `ignore`. For npy: names of the arrays. Default: probabilities,labels.",
+        "fields of a record, `rating` (one column per rater) and `ignore`. For npy: names of the arrays. Default: probabilities,labels. "
+        "For npz: `ARRAY:COLUMN` of arrays with other names.",
         examples=["cat:probability,dog:probability,diagnosis:label"],
     )
     options: str | None = Field(
         None,
         max_length=20_000,
-        description="For CSV, Parquet, Arrow and npy: `options` as in a JSON body.",
+        description="For CSV, Parquet, Arrow, npy and npz: `options` as in a JSON body.",
     )
 
 
@@ -94,7 +97,8 @@ class ScoredBody(PredictionsBody):
         description="Who rated, in the order of `labels`: each named rater is scored separately too.",
     )
     options: ScoreOptions | None = Field(
-        None, description='In NDJSON a first line of its own: {"options": {...}}.'
+        None,
+        description='Options of metrics and of included results. In NDJSON, send them as the first line: {"options": {...}}.',
     )
 
 
@@ -146,7 +150,7 @@ class PlainResponse(BaseModel):
 
 
 class ScoreSection(BaseModel):
-    """With `include`: the result of its endpoint."""
+    """Result of an endpoint that `include` names."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -174,6 +178,7 @@ SCORED: dict[str, Any] = success(ScoreResponse, "The scores, or the reliability 
         ndjson=ScoredRecord,
         csv=None,
         npy=None,
+        npz=None,
         arrow=None,
         parquet=None,
     ),
@@ -197,7 +202,7 @@ async def score_once(
         params[INSTANCES.name] = "yes"
     with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON, NDJSON, *TABLES))
-        result = await aside(scored, body, params, settings, query)
+        result = await in_thread(scored, body, params, settings, query)
     if media_type == JSON:
         return Response(result, media_type=JSON)
     drawn = await run_in_threadpool(diagram, result, media_type)

@@ -13,11 +13,11 @@ from calibrant.segmentation.histogram_report import histogram_report
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.confidence import read_confidence
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
-from calibrant_server.service.reads.queries import invalid_query
+from calibrant_server.service.reads.queries import invalid_query, unanswerable
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.queries.query import Binning
 
@@ -26,7 +26,7 @@ FIELDS = ("label", "prediction", "uncertainty", "exact", "packed")
 
 
 class ScoreHistogramQuery(BaseModel):
-    """How it is read."""
+    """How the histogram is scored."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,11 +48,16 @@ class ScoreHistogramQuery(BaseModel):
         "kept", description="The mass in the denominator: of the counted bins, or all."
     )
     objective: Literal["nll", "brier", "ece"] = Field(
-        "nll", description="Bounds of the temperature of each of the two classes."
+        "nll", description="The loss that the temperature minimises."
     )
     surface: bool = Field(
-        False, description="The losses over a temperature for each of two classes."
+        False,
+        description="Whether to return the losses over one temperature for each of two classes.",
     )
+
+
+# A surface computes the losses of every bin at many temperatures: these take about a second.
+MAX_BINS_OF_SURFACE = 40_000
 
 
 class ConfidenceBody(BaseModel):
@@ -62,13 +67,13 @@ class ConfidenceBody(BaseModel):
 
     label: list[list[list[float]]] | None = Field(
         None,
-        description="By class, then incorrect and correct (the class is the reference), then fine bin.",
+        description="Mass by class, then incorrect and correct (the class is the reference), then fine bin.",
     )
     prediction: list[list[float]] | None = Field(
-        None, description="By bin of the top class: incorrect and correct."
+        None, description="Mass of incorrect and of correct predictions, by bin of the top class."
     )
     uncertainty: list[list[float]] | None = Field(
-        None, description="By bin of entropy / log K: incorrect and correct."
+        None, description="Mass of incorrect and of correct predictions, by bin of entropy / log K."
     )
     exact: dict[str, float] | None = Field(
         None,
@@ -79,7 +84,7 @@ class ConfidenceBody(BaseModel):
 
 
 class HistogramScores(BaseModel):
-    """Losses, errors, uncertainty, ROC; of two classes the temperature."""
+    """Losses, errors, uncertainty and ROC; for two classes also the temperature."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -91,10 +96,10 @@ class HistogramScores(BaseModel):
     )
     brier: dict[str, Any]
     errors: dict[str, Any] = Field(
-        description="Of the prediction, by class, and `full`: all labels together."
+        description="Errors of the prediction, by class, and of all labels together (`full`)."
     )
     uncertainty: dict[str, Any] | None = Field(
-        description="UCE, and its distance to the ideal curve of two classes."
+        description="UCE; for two classes also its distance to the ideal curve."
     )
     roc: list[dict[str, Any]] = Field(
         description="By class: the area, and how far ties may shift it."
@@ -120,7 +125,7 @@ async def score_confidence_histogram(
     """Score one posted confidence histogram; nothing is stored."""
     with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
-        result = await aside(_scored, body, query, settings)
+        result = await in_thread(_scored, body, query, settings)
     return Response(result, media_type=JSON)
 
 
@@ -130,6 +135,12 @@ def _scored(body: Body, query: ScoreHistogramQuery, settings: Settings) -> bytes
     histogram = read_confidence(document)
     # A result that is not requested is no reason to reject the request.
     bins = query.bins if "bins" in query.model_fields_set else min(query.bins, histogram.n_bins)
+    if query.surface and histogram.n_bins > MAX_BINS_OF_SURFACE:
+        detail = (
+            f"Received {histogram.n_bins} bins; expected at most {MAX_BINS_OF_SURFACE} with surface. "
+            "Send wider bins, or leave surface out."
+        )
+        raise unanswerable("/surface", "too_many_bins", detail)
     try:
         result = histogram_report(
             histogram,

@@ -17,7 +17,7 @@ from calibrant_server.service.figures.probability_map import (
 from calibrant_server.service.http.bodies import JSON, Body, read_body
 from calibrant_server.service.http.dependencies import AppSettings, Scorer, TheIngestService
 from calibrant_server.service.http.json_bodies import read_json
-from calibrant_server.service.http.threads import aside
+from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.parsed_batch import object_of, reject_unknown
 from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.figures import IMAGES, Format, media_type_of
@@ -47,7 +47,9 @@ class MapQuery(BaseModel):
         pattern=r"^[^\x00-\x1f\x7f]*$",
         description="Name in the heading.",
     )
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class MapBody(BaseModel):
@@ -106,9 +108,9 @@ async def score_map(
     media_type = media_type_of(query.format, request)
     with ingest.admission.hold() as hold:
         body = await read_body(request, settings, hold, (JSON,))
-        found = await aside(_read, body, query, settings)
+        found = await in_thread(_read, body, query, settings)
         if media_type != JSON:
-            await aside(_reject_long_outlines, found)
+            await in_thread(_reject_long_outlines, found)
             drawn = await run_in_threadpool(draw_probability_map, found, media_type)
             return Response(drawn, media_type=media_type)
     height, width = found["probabilities"].shape

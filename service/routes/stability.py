@@ -19,7 +19,9 @@ router = APIRouter(tags=["stability"], default_response_class=Response)
 class StabilityParameters(ClockQuery, AgainstQuery, StabilityQuery):
     """Which metric, on which subsets, and how it is shown."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class Variation(BaseModel):
@@ -27,9 +29,9 @@ class Variation(BaseModel):
 
     absolute: float
     signed: float
-    relative: float | None = Field(description="Absolute, divided by the estimate of all data.")
+    relative: float | None = Field(description="`absolute`, divided by the estimate of all data.")
     per_cent: float
-    sum: float = Field(description="Not divided by the number of steps.")
+    sum: float = Field(description="Sum of the absolute steps, not divided by their number.")
 
 
 class StabilityCurve(BaseModel):
@@ -71,7 +73,7 @@ class StabilityResponse(BaseModel):
     )
     fractions: list[float] | None = None
     raters: dict[str, StabilityCurve] | None = Field(
-        description="By label policy; null with a `reason`."
+        description="Curves by label policy; null with a `reason`."
     )
     ratio: dict[str, dict[str, Any]] | None = Field(
         description="Variation under one reference label, divided by that under several raters."

@@ -19,7 +19,9 @@ router = APIRouter(tags=["temperature"], default_response_class=Response)
 class TemperatureParameters(ClockQuery, AgainstQuery, TemperatureQuery):
     """What the temperature is fitted to, and how it is shown."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 CURVE: dict[str, Any] = success(

@@ -1,4 +1,4 @@
-"""Losses of a model of two classes over a temperature for each, as numbers or drawn."""
+"""Losses of a model of two classes over a temperature for each, as numbers or as a figure."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -22,7 +22,9 @@ class SurfaceParameters(ClockQuery, AgainstQuery, SurfaceQuery):
     """Over which temperatures, and what is drawn of it."""
 
     objective: Literal["nll", "brier", "ece"] = Field("nll", description="What an image shows.")
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class SurfaceResponse(BaseModel):
@@ -44,7 +46,8 @@ class SurfaceResponse(BaseModel):
         description="Proved bound of the error of `nll` if it is computed from cells. Null: exact.",
     )
     error_estimate: dict[str, float] | None = Field(
-        None, description="From cells: the largest estimated error by loss. Null: exact."
+        None,
+        description="By loss: the largest estimated error, if it is computed from cells. Null: exact.",
     )
     background: list[float] | None = Field(description="Temperatures of class 0.")
     foreground: list[float] | None = Field(description="Temperatures of class 1.")
@@ -52,7 +55,7 @@ class SurfaceResponse(BaseModel):
     brier: Lines | None
     ece: Lines | None
     lowest: dict[str, dict[str, float] | None] | None = Field(
-        description="By loss: where the grid is lowest."
+        description="By loss: the temperatures of its lowest value on the grid."
     )
     against: dict[str, Any] | None = Field(
         None, description="The other side's losses at the same temperatures."

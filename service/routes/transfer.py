@@ -32,11 +32,11 @@ from calibrant_server.service.openapi.schema import problems, success, takes
 from calibrant_server.service.reads.exports import ExportLine
 from calibrant_server.service.reads.model_documents import redeclared
 from calibrant_server.workers.ingest.entries import RESTORE, EntryError
-from calibrant_server.workers.ingest.inbox import IngestBatch, ModelGone, Receipt
+from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch, ModelGoneError
 from calibrant_server.workers.lifecycle.transfer import END, FORMATS, MODEL
 from calibrant_server.workers.lifecycle.transfer_maps import check_map
 from calibrant_server.workers.store import batch_records as records
-from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.registry import ModelConfig, RevisionConflict
 
 router = APIRouter(tags=["models"], default_response_class=Response)
@@ -207,14 +207,14 @@ async def _restore(ingest: IngestService, config: ModelConfig, lines: list[bytes
             raise CalibrationInputError([Violation(**each) for each in receipt.errors])
 
 
-async def _merged(ingest: IngestService, config: ModelConfig, batch_id: str) -> Receipt:
+async def _merged(ingest: IngestService, config: ModelConfig, batch_id: str) -> BatchReceipt:
     """Wait for a piece. The removal of an earlier model of this generation takes its record away, but not the piece."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
             left_s = max(deadline - time.monotonic(), 0.0)
             return await ingest.inbox.wait_merged(config.key, batch_id, left_s, was_there=True)
-        except ModelGone:
+        except ModelGoneError:
             known = await ingest.registry.found(config.tenant, config.model)
             if known is None or known.importing != config.importing or time.monotonic() > deadline:
                 raise
@@ -249,7 +249,7 @@ def current_map_in(lines: list[bytes], config: ModelConfig) -> bytes:
             continue
         try:
             raw = str(_line(line, number)["text"]).encode()
-            current = CurrentMap.from_bytes(raw)
+            current = PromotedMap.from_bytes(raw)
             check_map(orjson.loads(current.body), config)
             fits = current.generation == config.generation
         except (AttributeError, EntryError, KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""The uncertainty diagram, as numbers or drawn."""
+"""The uncertainty diagram, as numbers or as a figure."""
 
 from typing import Annotated, Any
 
@@ -19,7 +19,9 @@ router = APIRouter(tags=["reliability"], default_response_class=Response)
 class UncertaintyParameters(ClockQuery, AgainstQuery, UncertaintyQuery):
     """How the table is made and shown."""
 
-    format: Format | None = Field(None, description="Instead of the header Accept.")
+    format: Format | None = Field(
+        None, description="Format of the response, instead of the header Accept."
+    )
 
 
 class UncertaintyResponse(Estimate):
@@ -32,7 +34,7 @@ class UncertaintyResponse(Estimate):
     bins: int
     edges: str
     table: list[dict[str, Any]] = Field(
-        description="By bin: weight, mean_uncertainty, error_rate with its interval; ideal_error of two classes."
+        description="By bin: weight, mean_uncertainty, error_rate with its interval; for two classes ideal_error."
     )
     ideal_curve: dict[str, list[float]] | None = Field(
         description="For two classes: the share of errors of a calibrated model at each uncertainty."
@@ -50,5 +52,5 @@ TABLE: dict[str, Any] = success(
 async def get_uncertainty(
     read: TheReadAccess, query: Annotated[UncertaintyParameters, Query()]
 ) -> Response:
-    """Return how errors follow the entropy of the predictions as JSON, SVG or PNG."""
+    """Return the error rate by the entropy of the predictions as JSON, SVG or PNG."""
     return await read.respond(await read.read_query(query), query.format, draw_uncertainty)

@@ -35,7 +35,7 @@ class Limit(BaseModel):
     limit: float | None = Field(description="Null: unlimited.")
     used: float | None = Field(description="Null for rates: see the header RateLimit.")
     total: int | None = Field(
-        None, description="Of a limit per partition: the sum over partitions."
+        None, description="For a limit per partition: the sum over partitions."
     )
     scope: Literal["deployment", "process", "partition"] = Field(
         description="What the limit applies to. `partition`: `used` is the largest of all partitions. "

@@ -103,9 +103,9 @@ async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection
         raise WebhooksMissing()
     name = uuid4().hex
     with engine_errors():
-        wait_s = await connection.inbox.webhook_tests.wait_s(config.key)
+        wait_s = await connection.inbox.webhook_test_limit.wait_s(config.key)
         if wait_s:
-            detail = "Received another test within a minute; expected one per model and ten per tenant. Wait."
+            detail = "Received another test within a minute; expected at most one per model and ten per tenant. Wait, and send it again."
             raise QuotaFull(detail, retry_after_s=wait_s)
         await connection.inbox.order(config, trial(name))
     return _json({"test": name, "receivers": receivers}, 202)

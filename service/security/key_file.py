@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant_server.service.security.keys import DEFAULT_TENANT, SCOPES, Key, Keyring
+from calibrant_server.service.security.keys import DEFAULT_TENANT, SCOPES, ApiKey, Keyring
 from calibrant_server.service.settings import Settings
 
 SECRET_PREFIX = "ck_"
@@ -31,7 +31,7 @@ class KeysDocument(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    keys: tuple[Key, ...] = Field(min_length=1)
+    keys: tuple[ApiKey, ...] = Field(min_length=1)
 
 
 def load_keyring(settings: Settings) -> Keyring:
@@ -45,7 +45,7 @@ def load_keyring(settings: Settings) -> Keyring:
     return Keyring(read_keys(settings.keys_file))
 
 
-def read_keys(path: Path) -> tuple[Key, ...]:
+def read_keys(path: Path) -> tuple[ApiKey, ...]:
     """Return the keys of a file.
 
     Raises
@@ -58,7 +58,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
         raise _unreadable(error, path) from error
 
 
-def parsed(document: bytes, source: str) -> tuple[Key, ...]:
+def parsed(document: bytes, source: str) -> tuple[ApiKey, ...]:
     """Return the keys of a document; the message of an error has no value, which may be a key."""
     try:
         return KeysDocument.model_validate_json(document).keys
@@ -101,7 +101,7 @@ def add_key(path: Path, **members: Any) -> str:
         with open(path.with_name(path.name + ".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             present = read_keys(path) if path.exists() else ()
-            entry = Key.model_validate({"sha256": hash_of(secret), **members})
+            entry = ApiKey.model_validate({"sha256": hash_of(secret), **members})
             _write(path, (*present, entry))
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
@@ -111,7 +111,7 @@ def add_key(path: Path, **members: Any) -> str:
     return secret
 
 
-def _write(path: Path, keys: Sequence[Key]) -> None:
+def _write(path: Path, keys: Sequence[ApiKey]) -> None:
     entries = [each.model_dump(mode="json", exclude_none=True) for each in keys]
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -14,8 +14,8 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from calibrant_server.service.security.key_file import KeysUnreadable, read_keys
-from calibrant_server.service.security.keys import Key, Keyring
-from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.service.security.keys import ApiKey, Keyring
+from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 
 REFRESH_S = 2.0
 
@@ -49,7 +49,7 @@ class KeyRefresh:
             self._read_file()
             await self.read_store()
             self._reported = ""
-        except (KeysUnreadable, StoreUnavailable, RedisError) as error:
+        except (KeysUnreadable, StoreUnavailableError, RedisError) as error:
             if str(error) != self._reported:
                 log.error("keys_not_refreshed error=%s", error)
             self._reported = str(error)
@@ -65,7 +65,7 @@ class KeyRefresh:
         """Read the created keys if any has changed."""
         if await self._store.changes() != self._n_changes:
             n_changes, found = await self._store.all()
-            self._keyring.replace(created=[Key.model_validate(each) for each in found.values()])
+            self._keyring.replace(created=[ApiKey.model_validate(each) for each in found.values()])
             self._n_changes = n_changes
 
     async def forever(self) -> None:

@@ -45,7 +45,7 @@ PERSON_PREFIX = "u_"
 MODEL_PATTERN = r"^(?:[A-Za-z0-9._:@-]{1,128}|[A-Za-z0-9._:@-]{0,127}\*)$"
 
 
-class Key(BaseModel):
+class ApiKey(BaseModel):
     """One key, known by its hash."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -115,11 +115,11 @@ class Keyring:
     configured : keys of the keys file or of the variable
     """
 
-    def __init__(self, configured: Iterable[Key] = ()) -> None:
+    def __init__(self, configured: Iterable[ApiKey] = ()) -> None:
         self._secret = secrets.token_bytes(32)
-        self.configured: tuple[Key, ...] = tuple(configured)
-        self.created: tuple[Key, ...] = ()
-        self._callers: dict[bytes, tuple[Key, Caller]] = {}
+        self.configured: tuple[ApiKey, ...] = tuple(configured)
+        self.created: tuple[ApiKey, ...] = ()
+        self._callers: dict[bytes, tuple[ApiKey, Caller]] = {}
         self._index()
 
     @property
@@ -128,7 +128,7 @@ class Keyring:
         return not self.configured
 
     def replace(
-        self, configured: Iterable[Key] | None = None, created: Iterable[Key] | None = None
+        self, configured: Iterable[ApiKey] | None = None, created: Iterable[ApiKey] | None = None
     ) -> None:
         """Use other configured or created keys from now on."""
         self.configured = self.configured if configured is None else tuple(configured)
@@ -172,7 +172,7 @@ class Keyring:
         }
 
 
-def _caller(key: Key) -> Caller:
+def _caller(key: ApiKey) -> Caller:
     return Caller(key.tenant, frozenset(key.scopes), key.name, key.id, key.models, key.role)
 
 

@@ -68,7 +68,7 @@ class OidcSignIn:
         Raises
         ------
         KeyUnknown
-            Its signature, issuer, audience or time is not valid, or it names nobody.
+            Its signature, issuer, audience or time is not valid, or it names no person.
         IssuerUnavailable
             The issuer's keys have not been read yet.
         """

@@ -37,7 +37,7 @@ class ProxySignIn:
     roles: Roles
 
     def caller(self, request: Request) -> Caller | None:
-        """Return the person whom the proxy names; None if it names nobody, or the connection is not from a proxy.
+        """Return the person whom the proxy names; None if it names no person, or the connection is not from a proxy.
 
         Raises
         ------

@@ -23,7 +23,7 @@ MAX_SUBJECTS = 10_000
 log = getLogger("service.rates")
 
 
-class Leases(Protocol):
+class TokenLeases(Protocol):
     """The buckets in the store."""
 
     async def renew(self, subject: str, rate: float, spent: int) -> Grant:
@@ -51,7 +51,7 @@ class Rates:
 
     def __init__(
         self,
-        leases: Leases,
+        leases: TokenLeases,
         of_tenant: float,
         of_key: float,
         clock: Callable[[], float] = time.monotonic,

@@ -1,4 +1,4 @@
-"""People whom another system signs in: the scopes of their roles."""
+"""Roles of people who sign in elsewhere (a proxy, OpenID Connect), and the scopes of each role."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ def batch_of(
         "cases": [name for name, (p, _) in parts.items() for _ in p],
     }
     return Batch.from_columns(
-        given | columns, task=task, n_classes=given["probabilities"].shape[1]
+        given | columns,
+        task=task,
+        n_classes=given["probabilities"].shape[1],  # type: ignore[attr-defined]
     ).batch
 
 

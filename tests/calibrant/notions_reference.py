@@ -36,10 +36,10 @@ def by_score(rows: list[Sample]) -> list[Sample]:
 def bins_of_mass(rows: list[Sample], n_bins: int) -> list[list[Sample]]:
     """Equal mass, ties together: a score begins bin floor(weight below it * n_bins / whole)."""
     ordered = by_score(rows)
-    whole = sum(Fraction(w) for _, w, _ in ordered)
+    complete = sum(Fraction(w) for _, w, _ in ordered)
     below, found = Fraction(0), defaultdict(list)
     for sample in ordered:
-        found[math.floor(below * n_bins / whole)].append(sample)
+        found[math.floor(below * n_bins / complete)].append(sample)
         below += Fraction(sample[1])
     return [found[k] for k in sorted(found)]
 
@@ -59,8 +59,8 @@ def gap(part: list[Sample]) -> tuple[float, float]:
 
 def mean_gap(parts: list[list[Sample]], norm_of: int = 1) -> float:
     pairs = [gap(part) for part in parts]
-    whole = math.fsum(w for w, _ in pairs)
-    return math.fsum(w * abs(g) ** norm_of for w, g in pairs) ** (1 / norm_of) / whole ** (
+    complete = math.fsum(w for w, _ in pairs)
+    return math.fsum(w * abs(g) ** norm_of for w, g in pairs) ** (1 / norm_of) / complete ** (
         1 / norm_of
     )
 
@@ -96,15 +96,15 @@ def nixon(
 def ranges_behind_ties(rows: list[Sample], n_bins: int) -> list[list[Sample]]:
     """Cuts at shares of the mass, moved behind the score that each of them falls into."""
     ordered = by_score(rows)
-    whole = sum(Fraction(w) for _, w, _ in ordered)
+    complete = sum(Fraction(w) for _, w, _ in ordered)
     parts: list[list[Sample]] = [[]]
     below, cut = Fraction(0), 1
     for sample in ordered:
         parts[-1].append(sample)
         below += Fraction(sample[1])
-        if cut < n_bins and below >= whole * cut / n_bins:
+        if cut < n_bins and below >= complete * cut / n_bins:
             parts.append([])
-            while cut < n_bins and below >= whole * cut / n_bins:
+            while cut < n_bins and below >= complete * cut / n_bins:
                 cut += 1
     return [part for part in parts if part]
 
@@ -118,8 +118,8 @@ def macro_ce(rows: list[Sample]) -> float:
 
 def cumulative(rows: list[Sample]) -> list[float]:
     """C_0 = 0 and the curve after each distinct score."""
-    whole = math.fsum(w for _, w, _ in rows)
-    steps = [(h - w * s) / whole for s, w, h in by_score(rows)]
+    complete = math.fsum(w for _, w, _ in rows)
+    steps = [(h - w * s) / complete for s, w, h in by_score(rows)]
     return [math.fsum(steps[:j]) for j in range(len(steps) + 1)]
 
 
@@ -137,19 +137,19 @@ def overconfidence(rows: list[Sample], n_bins: int, edges: str) -> float:
     for sample in rows:
         if sample[1] > 0:
             parts[bin_of(sample[0], n_bins, edges)].append(sample)
-    whole = math.fsum(w for _, w, _ in rows)
+    complete = math.fsum(w for _, w, _ in rows)
     total = 0.0
     for part in parts.values():
         w = math.fsum(x[1] for x in part)
         confidence = math.fsum(x[0] * x[1] for x in part) / w
         total += w * confidence * max(-gap(part)[1], 0.0)
-    return total / whole
+    return total / complete
 
 
 def smooth_at(rows: list[Sample], sigma: float) -> float:
     """Integral of the absolute mean residual under a Gaussian reflected at 0 and 1."""
-    whole = math.fsum(w for _, w, _ in rows)
-    parts = [(s, (h - w * s) / whole) for s, w, h in by_score(rows)]
+    complete = math.fsum(w for _, w, _ in rows)
+    parts = [(s, (h - w * s) / complete) for s, w, h in by_score(rows)]
     reach = math.ceil(4 * sigma) + 1
 
     def density(distance: float) -> float:
@@ -189,10 +189,10 @@ def score_of(forecast: float, rate: float, kind: str) -> float:
 
 def corp(rows: list[Sample], kind: str) -> dict[str, float]:
     fitted = isotonic(rows)
-    whole = math.fsum(w for _, w, _, _ in fitted)
-    base = math.fsum(w * r for _, w, r, _ in fitted) / whole
-    own = math.fsum(w * score_of(s, r, kind) for s, w, r, _ in fitted) / whole
-    best = math.fsum(w * score_of(f, r, kind) for _, w, r, f in fitted) / whole
+    complete = math.fsum(w for _, w, _, _ in fitted)
+    base = math.fsum(w * r for _, w, r, _ in fitted) / complete
+    own = math.fsum(w * score_of(s, r, kind) for s, w, r, _ in fitted) / complete
+    best = math.fsum(w * score_of(f, r, kind) for _, w, r, f in fitted) / complete
     uncertainty = score_of(base, base, kind)
     return {
         "corp_miscalibration": own - best,
@@ -227,13 +227,13 @@ def uce(rows: list[Row], policy: str, n_bins: int, edges: str) -> float:
         if row.weight * n > 0:
             at = bin_of(min(max(entropy, 0.0), 1.0), n_bins, edges)
             parts[at].append((entropy, row.weight * n, row.weight * h))
-    whole = math.fsum(x[1] for part in parts.values() for x in part)
+    complete = math.fsum(x[1] for part in parts.values() for x in part)
     total = 0.0
     for part in parts.values():
         w = math.fsum(x[1] for x in part)
         error = 1 - math.fsum(x[2] for x in part) / w
         total += w * abs(error - math.fsum(x[0] * x[1] for x in part) / w)
-    return total / whole
+    return total / complete
 
 
 def kde(rows: list[Row], policy: str, leave: str, bandwidth: float) -> float:
@@ -263,7 +263,7 @@ def density_error(
     rows: list[Sample], counts: float, of: str = "all", sd: float | None = None
 ) -> float:
     """Zhang's estimator by quadrature: triweight densities of scores and of hits, mirrored at 0 and 1."""
-    whole = math.fsum(w for _, w, _ in rows)
+    complete = math.fsum(w for _, w, _ in rows)
     held = [(s, hit if of == "correct" else w) for s, w, hit in rows]
     mass = math.fsum(w for _, w in held)
     mean = math.fsum(w * s for s, w in held) / mass
@@ -290,7 +290,7 @@ def density_error(
             high,
             epsabs=1e-9,
         )[0]
-    return total / whole
+    return total / complete
 
 
 def entropy(p: list[float]) -> float:
@@ -315,8 +315,8 @@ def against_votes(rows: list[Row]) -> dict[str, float]:
         }  # fmt: skip
         for name, value in values.items():
             sums[name].append(row.weight * value)
-    whole = math.fsum(sums.pop("weight"))
-    return {name: math.fsum(parts) / whole for name, parts in sums.items()}
+    complete = math.fsum(sums.pop("weight"))
+    return {name: math.fsum(parts) / complete for name, parts in sums.items()}
 
 
 def disagreement(rows: list[Row]) -> float:

@@ -23,7 +23,7 @@ from calibrant.raters.posterior import posterior_epistemic_loss
 from calibrant.raters.rated_rows import rated_rows
 
 
-def played(
+def simulated(
     n: int = 1500, temperature: float = 1.0, alpha: float = 3.0, raters: int = 6, seed: int = 0
 ) -> Batch:
     """Votes from Dirichlets of one concentration around softmax(z / temperature)."""
@@ -66,7 +66,7 @@ def test_the_loss_and_its_slopes() -> None:
 def test_a_global_concentration_is_the_scalar_minimum_and_that_of_the_profile(
     penalty: float,
 ) -> None:
-    batch = played(600)
+    batch = simulated(600)
     rows = rated_rows(batch)
     fit = fit_method("alpha", rows, penalty)
     f = softmax(batch.scores, axis=1)
@@ -83,7 +83,7 @@ def test_a_global_concentration_is_the_scalar_minimum_and_that_of_the_profile(
 
 
 def test_the_posterior_loss_of_a_global_concentration_is_the_closed_form() -> None:
-    rows = rated_rows(played(400))
+    rows = rated_rows(simulated(400))
     fit = fit_method("alpha", rows)
     losses = {name: each.mean() for name, each in row_losses(fit, rows).items()}
     alpha = float(fit.concentration(rows)[0])
@@ -92,7 +92,7 @@ def test_the_posterior_loss_of_a_global_concentration_is_the_closed_form() -> No
 
 
 def test_what_made_the_ratings_is_found() -> None:
-    rows = rated_rows(played(6000, temperature=2.0, alpha=4.0))
+    rows = rated_rows(simulated(6000, temperature=2.0, alpha=4.0))
     joint = fit_method("joint", rows, 0.0)
     assert joint.concentration(rows)[0] == pytest.approx(4.0, rel=0.15)
     assert np.exp(-joint.log_beta) == pytest.approx(2.0, rel=0.1)
@@ -100,7 +100,7 @@ def test_what_made_the_ratings_is_found() -> None:
 
 
 def test_the_best_on_the_validation_part_is_named() -> None:
-    found = compare_calibrations(played(3000, temperature=2.5, alpha=3.0))
+    found = compare_calibrations(simulated(3000, temperature=2.5, alpha=3.0))
     json.dumps(found, allow_nan=False)
     assert tuple(found["methods"]) == METHODS
     assert found["best"] in ("temperature_alpha", "joint")
@@ -113,14 +113,14 @@ def test_the_best_on_the_validation_part_is_named() -> None:
     )
     assert found["n_fit"] + found["n_validation"] == 3000
     by_posterior = compare_calibrations(
-        played(3000, temperature=2.5), criterion="epistemic_loss_after_one_vote"
+        simulated(3000, temperature=2.5), criterion="epistemic_loss_after_one_vote"
     )
     assert by_posterior["best"] in ("temperature_alpha", "joint")
 
 
 def test_weights_count_in_every_number_of_the_validation_part() -> None:
     weights = np.random.default_rng(1).choice([0.5, 1.0, 4.0], 600)
-    batch = replace(played(600), weights=weights)
+    batch = replace(simulated(600), weights=weights)
     raw = compare_calibrations(batch)["methods"]["raw"]
     # Every row has two votes and more, so that rows and batch stand in one order.
     part = batch.take(rated_rows(batch).half == 1)
@@ -133,17 +133,17 @@ def test_weights_count_in_every_number_of_the_validation_part() -> None:
 
 def test_every_methods_losses_are_those_of_its_own_numbers() -> None:
     """Naively, row by row of the validation part, from the temperature and the concentration that are answered."""
-    batch = played(500, temperature=2.0)
+    batch = simulated(500, temperature=2.0)
     rows = rated_rows(batch)
     z, ratings = rows.logits[rows.half == 1], rows.ratings[rows.half == 1]
-    for name, told in compare_calibrations(batch)["methods"].items():
+    for name, result in compare_calibrations(batch)["methods"].items():
         loss, epistemic, after, bins, before = [], [], [], {}, {}
         for logits, y in zip(z, ratings, strict=True):
-            f, n = softmax(logits / told["temperature"]), y.sum()
-            alpha = told["concentration"]
-            if told["coefficients"] is not None:
+            f, n = softmax(logits / result["temperature"]), y.sum()
+            alpha = result["concentration"]
+            if result["coefficients"] is not None:
                 alpha = np.exp(
-                    told["coefficients"]["intercept"] + told["coefficients"]["slopes"] @ logits
+                    result["coefficients"]["intercept"] + result["coefficients"]["slopes"] @ logits
                 )
             observed = 1.0 - sum(v * (v - 1) for v in y) / (n * (n - 1))
             predicted = (1.0 if alpha is None else alpha / (alpha + 1.0)) * (
@@ -161,13 +161,13 @@ def test_every_methods_losses_are_those_of_its_own_numbers() -> None:
             bins.setdefault(max(int(np.ceil(predicted * 15)), 1), []).append((predicted, observed))
             point = 1.0 - sum(p * p for p in f)
             before.setdefault(max(int(np.ceil(point * 15)), 1), []).append((predicted, observed))
-        assert told["disagreement_loss"] == pytest.approx(np.mean(loss), abs=1e-9), name
-        assert told["epistemic_loss"] == pytest.approx(np.mean(epistemic), abs=1e-9), name
-        assert told["epistemic_loss_after_one_vote"] == pytest.approx(np.mean(after), abs=1e-9), (
+        assert result["disagreement_loss"] == pytest.approx(np.mean(loss), abs=1e-9), name
+        assert result["epistemic_loss"] == pytest.approx(np.mean(epistemic), abs=1e-9), name
+        assert result["epistemic_loss_after_one_vote"] == pytest.approx(np.mean(after), abs=1e-9), (
             name
         )
-        assert told["calibrated_disagreement_ce"] == pytest.approx(naive_ce(bins), abs=1e-9), name
-        assert told["disagreement_ce"] == pytest.approx(naive_ce(before), abs=1e-9), name
+        assert result["calibrated_disagreement_ce"] == pytest.approx(naive_ce(bins), abs=1e-9), name
+        assert result["disagreement_ce"] == pytest.approx(naive_ce(before), abs=1e-9), name
 
 
 def naive_ce(bins: dict[int, list[tuple[float, float]]]) -> float:
@@ -181,30 +181,32 @@ def naive_ce(bins: dict[int, list[tuple[float, float]]]) -> float:
 
 def test_named_rows_fit_and_others_score() -> None:
     """Table 1's protocol: even rows fit, odd rows score, as two separate fits would have it."""
-    batch = played(800, temperature=2.0)
+    batch = simulated(800, temperature=2.0)
     parts = ["fit", "score"] * 400
     found = compare_calibrations(batch, parts=parts)
     assert (found["split"], found["n_fit"], found["n_validation"]) == ("parts", 400, 400)
     fit = fit_method("temperature_alpha", rated_rows(batch.take(np.arange(0, 800, 2))))
-    told = found["methods"]["temperature_alpha"]
-    assert told["temperature"] == pytest.approx(np.exp(-fit.log_beta), rel=1e-9)
+    result = found["methods"]["temperature_alpha"]
+    assert result["temperature"] == pytest.approx(np.exp(-fit.log_beta), rel=1e-9)
     scored = rated_rows(batch.take(np.arange(1, 800, 2)))
     losses = row_losses(fit, scored)
-    assert told["disagreement_loss"] == pytest.approx(losses["disagreement_loss"].mean(), rel=1e-9)
+    assert result["disagreement_loss"] == pytest.approx(
+        losses["disagreement_loss"].mean(), rel=1e-9
+    )
     # The metrics of the scored rows under the fitted numbers are those of the comparison.
     pane = Pane(PaneSpec("multiclass", 3))
     odd = batch.take(np.arange(1, 800, 2))
     pane.fill_batch(odd)
-    options = {"concentration": told["concentration"], "temperature": told["temperature"]}
+    options = {"concentration": result["concentration"], "temperature": result["temperature"]}
     slugs = ("disagreement_loss", "disagreement_ce", "calibrated_disagreement_ce")
     metrics = compute_metrics(View(pane, PaneQuery(options=options), odd), slugs)
     for slug in slugs:
-        assert metrics[slug]["value"] == pytest.approx(told[slug], abs=1e-9), slug
+        assert metrics[slug]["value"] == pytest.approx(result[slug], abs=1e-9), slug
 
 
 def test_the_head_gives_new_rows_their_concentration() -> None:
     rng = np.random.default_rng(3)
-    rated, x = played(600), rng.normal(size=(610, 2))
+    rated, x = simulated(600), rng.normal(size=(610, 2))
     new = rng.normal(size=(10, 3))
     counts = np.concatenate([rated.label_counts, np.zeros((10, 3), int)])
     batch = Batch.from_columns(
@@ -227,7 +229,7 @@ def test_the_head_gives_new_rows_their_concentration() -> None:
     ],
 )
 def test_parts_that_are_none_are_rejected(parts: list[str], rule: str) -> None:
-    batch = replace(played(200), units=np.array([f"u{i // 2}" for i in range(200)], object))
+    batch = replace(simulated(200), units=np.array([f"u{i // 2}" for i in range(200)], object))
     with pytest.raises(CalibrationInputError) as rejected:
         compare_calibrations(batch, parts=parts)
     assert rejected.value.violations[0].rule == rule
@@ -274,7 +276,7 @@ def test_what_cannot_be_compared() -> None:
     ).batch
     with pytest.raises(NoResultError, match="zero_probability"):
         compare_calibrations(zeros)
-    batch = played(200)
+    batch = simulated(200)
     unknown = np.full((200, 1), np.nan)
     for options in (
         {"criterion": "x"},
@@ -289,7 +291,7 @@ def test_what_cannot_be_compared() -> None:
 
 
 def test_logits_equal_their_probabilities_and_unlabelled_rows_do_not_count() -> None:
-    batch = played(500)
+    batch = simulated(500)
     p = np.exp(log_softmax(batch.scores, axis=1))
     columns = {"probabilities": p, "label_counts": batch.label_counts, "ids": batch.ids}
     other = Batch.from_columns(columns).batch

@@ -241,8 +241,8 @@ def test_label_counts(kind: pa.DataType) -> None:
     counts = [[1, 0, 2], None, [0, 0, 1], [3, 0, 0]]
     column = pa.array(counts, pa.list_(kind, 3))
     assert batch(label_counts=column).digest() == batch(label_counts=counts).digest()
-    whole = np.array([[1, 0, 2]] * 4, kind.to_pandas_dtype())
-    assert batch(label_counts=whole).digest() == batch(label_counts=whole.tolist()).digest()
+    complete = np.array([[1, 0, 2]] * 4, kind.to_pandas_dtype())
+    assert batch(label_counts=complete).digest() == batch(label_counts=complete.tolist()).digest()
 
 
 def test_columns_share_no_memory_with_what_they_were_read_from() -> None:

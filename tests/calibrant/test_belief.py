@@ -104,8 +104,8 @@ def test_impossible_classes_stay_impossible() -> None:
 
 def test_what_stored_state_does_not_have() -> None:
     z, y = rows()
-    for slug, told in compute_metrics(view(z, y, raw=False, temperature=2.0), SLUGS).items():
-        assert (told["value"], told["reason"]) == (None, "needs_raw_rows"), slug
+    for slug, result in compute_metrics(view(z, y, raw=False, temperature=2.0), SLUGS).items():
+        assert (result["value"], result["reason"]) == (None, "needs_raw_rows"), slug
     for options in ({"concentration": -1.0}, {"temperature": 0.0}, {"temperature": 33.0}):
         with pytest.raises(CalibrationInputError):
             compute_metrics(view(z, y, **options), SLUGS[:1])
@@ -113,9 +113,9 @@ def test_what_stored_state_does_not_have() -> None:
 
 def test_differences_need_replicates_of_the_loss() -> None:
     one, other = view(*rows(), raw=False), view(*rows(seed=2), raw=False)
-    told = differences(one, other, ["disagreement_loss(concentration=3)", "disagreement_loss"])
-    assert told["disagreement_loss"]["difference_interval"] is not None
-    under = told["disagreement_loss(concentration=3)"]
+    result = differences(one, other, ["disagreement_loss(concentration=3)", "disagreement_loss"])
+    assert result["disagreement_loss"]["difference_interval"] is not None
+    under = result["disagreement_loss(concentration=3)"]
     assert (under["difference_interval"], under["difference_reason"]) == (None, "not_replicated")
     assert under["difference"] == pytest.approx(under["value"] - under["against"])
 

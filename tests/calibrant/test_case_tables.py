@@ -51,7 +51,7 @@ def assert_same(one: Cases, other: Cases) -> None:
 
 def test_a_case_in_pieces_and_in_any_order_is_the_whole_case() -> None:
     batch = batch_of(some_parts())
-    whole = cases_in(pane_of(batch))
+    complete = cases_in(pane_of(batch))
     order = np.random.default_rng(0).permutation(batch.n)
     pieces = [pane_of(batch.take(order[a:b])) for a, b in pairwise([0, 50, 51, 200, batch.n])]
     forward, backward = Pane(SPEC), Pane(SPEC)
@@ -59,8 +59,8 @@ def test_a_case_in_pieces_and_in_any_order_is_the_whole_case() -> None:
         forward.merge(piece)
     for piece in reversed(pieces):
         backward.merge(piece)
-    assert_same(cases_in(forward), whole)
-    assert_same(cases_in(backward), whole)
+    assert_same(cases_in(forward), complete)
+    assert_same(cases_in(backward), complete)
     check_pane(forward)
     forward.subtract(pieces[2])
     assert_same(

@@ -61,9 +61,9 @@ def test_closed_forms_equal_draws(slug, setting):
     metric = METRICS[slug]
     weight, deviation = bins(*setting, seed=1)
     second = float((weight * deviation**2).sum() / weight.sum())
-    bias = 0.5 * second if metric.takes_bias else 0.0
-    values = drawn(metric.statistic(bias), weight, deviation, seed=2)
-    close(metric.closed_null(bias)(weight, deviation, 0.95), values)
+    bias = 0.5 * second if metric.takes_bias else 0.0  # type: ignore[attr-defined]
+    values = drawn(metric.statistic(bias), weight, deviation, seed=2)  # type: ignore[attr-defined]
+    close(metric.closed_null(bias)(weight, deviation, 0.95), values)  # type: ignore[attr-defined]
 
 
 def close(found, values):
@@ -88,9 +88,9 @@ def test_classwise():
     metric = METRICS["classwise_ece"]
 
     def statistic(weight, gap):
-        return metric.statistic(weight, gap).mean(axis=-1)
+        return metric.statistic(weight, gap).mean(axis=-1)  # type: ignore[attr-defined]
 
-    close(metric.closed_null(weight, deviation, 0.95), drawn(statistic, weight, deviation, 3))
+    close(metric.closed_null(weight, deviation, 0.95), drawn(statistic, weight, deviation, 3))  # type: ignore[attr-defined]
 
 
 def test_every_statistic_of_gaps_that_has_a_closed_form():
@@ -99,7 +99,7 @@ def test_every_statistic_of_gaps_that_has_a_closed_form():
 
 @pytest.mark.parametrize("slug", CLOSED)
 def test_without_variance_there_is_no_error(slug):
-    null = METRICS[slug].closed_null(0.0)(np.ones((1, 3)), np.zeros((1, 3)), 0.95)
+    null = METRICS[slug].closed_null(0.0)(np.ones((1, 3)), np.zeros((1, 3)), 0.95)  # type: ignore[attr-defined]
     assert tuple(null) == (0.0, 0.0, 0.0, 0.0)
 
 
@@ -114,6 +114,6 @@ def test_the_scale_is_that_of_the_deviation():
 
 
 def test_a_gap_beyond_one_counts_as_one():
-    null = METRICS["mce"].closed_null(0.0)(np.ones((1, 1)), np.full((1, 1), 3.0), 0.95)
+    null = METRICS["mce"].closed_null(0.0)(np.ones((1, 1)), np.full((1, 1), 3.0), 0.95)  # type: ignore[attr-defined]
     assert (null.q95, null.limit) == (1.0, 1.0)
     assert 0.7 < null.mean < 1.0

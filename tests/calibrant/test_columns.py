@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from calibrant import Batch, CalibrationInputError
 from calibrant.input.columns import MAX_LOGIT, MAX_WEIGHT, MIN_WEIGHT
-from calibrant.input.timestamps import instant
+from calibrant.input.timestamps import timestamp_us
 
 GOOD: dict[str, Any] = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]}
 BINARY: dict[str, Any] = {"confidences": [0.1, 0.5, 1.0]}
@@ -400,13 +400,13 @@ def test_names_as_arrays_and_at_their_limits() -> None:
     ],
 )
 def test_timestamps(text: str, expected: int | None) -> None:
-    assert instant(text) == expected
+    assert timestamp_us(text) == expected
 
 
 @given(st.datetimes(), st.sampled_from(["Z", "+00:00", "z", "-00:00"]))
 def test_timestamps_of_any_time(at: datetime, offset: str) -> None:
     expected = (at.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // (datetime.resolution)
-    assert instant(at.isoformat(timespec="microseconds") + offset) == (
+    assert timestamp_us(at.isoformat(timespec="microseconds") + offset) == (
         expected if expected >= 0 else None
     )
 

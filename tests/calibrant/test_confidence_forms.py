@@ -93,8 +93,8 @@ def test_what_is_sent_is_answered_again() -> None:
 
 def test_exact_sums_travel_with_their_arrays() -> None:
     batch = batch_of(6)
-    told = confidence_of(View(pane_of(batch), left(240, "pooled")))
-    arrays = {name: told[name] for name in ("label", "prediction", "uncertainty", "exact")}
+    result = confidence_of(View(pane_of(batch), left(240, "pooled")))
+    arrays = {name: result[name] for name in ("label", "prediction", "uncertainty", "exact")}
     found = histogram_report(read_arrays(json.loads(json.dumps(arrays))), bins=20, least=0)
     loss = compute_metrics(View(pane_of(batch), left(15, "pooled")), ("nll", "brier"))
     for slug in ("nll", "brier"):
@@ -248,8 +248,8 @@ def test_nothing_is_read_of_nothing() -> None:
 
 def test_histograms_of_every_class_speak_of_all_labels() -> None:
     batch, spec = batch_of(8), PaneSpec("multiclass", 3, grid=1200)
-    whole, sent, lacking = Pane(spec), Pane(spec), Pane(spec)
-    whole.fill_batch(batch)
+    complete, sent, lacking = Pane(spec), Pane(spec), Pane(spec)
+    complete.fill_batch(batch)
     updates = updates_of(ConfidenceHistogram.of_batch(batch, 14400), spec)
     for update in updates:
         sent.fill_histogram(update)
@@ -258,7 +258,7 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
     pane_query = left(20, "pooled")
     found, expected, nothing = (
         compute_metrics(View(pane, pane_query), ["all_label_ece"])["all_label_ece"]
-        for pane in (sent, whole, lacking)
+        for pane in (sent, complete, lacking)
     )
     assert found["value"] == pytest.approx(expected["value"], abs=0.5 / 14400)
     assert (found["n_ratings"], found["weight_in_histograms"]) == (
@@ -270,26 +270,26 @@ def test_histograms_of_every_class_speak_of_all_labels() -> None:
     twice = compute_metrics(View(sent, pane_query), ["all_label_ece"])["all_label_ece"]
     assert twice["value"] == pytest.approx(expected["value"], abs=1e-3)
     assert twice["n_ratings"] == found["n_ratings"] + expected["n_ratings"]
-    scope_all = compute_metrics(View(whole, replace(pane_query, scope="all")), ["ece"])["ece"]
+    scope_all = compute_metrics(View(complete, replace(pane_query, scope="all")), ["ece"])["ece"]
     assert scope_all["value"] == expected["value"]
 
 
 def test_posted_uncertainty_is_stored_and_scored() -> None:
     """Of 2^14 bins on the 240 of the state, each sum is within half a fine bin; kept cells and histograms add."""
     batch, spec = batch_of(8), PaneSpec("multiclass", 3)
-    whole, sent = Pane(spec), Pane(spec)
-    whole.fill_batch(batch)
+    complete, sent = Pane(spec), Pane(spec)
+    complete.fill_batch(batch)
     histogram = ConfidenceHistogram.of_batch(batch)
     for update in updates_of(histogram, spec):
         sent.fill_histogram(update)
     pane_query = left(20, "pooled")
     found, expected = (
-        compute_metrics(View(pane, pane_query), ["uce"])["uce"] for pane in (sent, whole)
+        compute_metrics(View(pane, pane_query), ["uce"])["uce"] for pane in (sent, complete)
     )
     assert found["value"] == pytest.approx(expected["value"], abs=1e-3)
     assert found["weight_in_histograms"] == pytest.approx(histogram.mass)
     assert (found["null_mean"], found["null_reason"]) == (None, "not_in_histogram")
-    again = Pane.unpack(sent.pack()).merge(whole)
+    again = Pane.unpack(sent.pack()).merge(complete)
     twice = compute_metrics(View(again, pane_query), ["uce"])["uce"]
     assert twice["value"] == pytest.approx(expected["value"], abs=1e-3)
     shown = confidence_of(View(sent, pane_query))

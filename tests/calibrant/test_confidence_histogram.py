@@ -16,7 +16,11 @@ from calibrant.calibrators.temperature.histogram_fit import (
     fit_histogram_temperature,
     fold_temperature,
 )
-from calibrant.calibrators.temperature.losses import EceOptions, HistogramLosses, RowLosses
+from calibrant.calibrators.temperature.losses import (
+    EceOptions,
+    HistogramLosses,
+    RowTemperatureLosses,
+)
 from calibrant.calibrators.temperature.surface import loss_curve, loss_surface
 from calibrant.core.packing import PackingError
 from calibrant.core.pane_validation import check_pane
@@ -101,10 +105,10 @@ def test_errors_are_those_of_the_rows(least: int, bins: int, weighted: bool) -> 
     everything = naive_error(p.ravel(), np.eye(3)[y].ravel(), np.repeat(weights, 3), bins, least)
     assert found["full"]["ece"] == pytest.approx(everything["ece"], abs=1e-9)
     assert found["full"]["mass"] == pytest.approx(3 * weights.sum())
-    whole = calibration_errors(
+    complete = calibration_errors(
         ConfidenceHistogram.of_batch(batch), bins, least=least, denominator="full"
     )
-    assert whole["prediction"]["ece"] == pytest.approx(expected["full"], abs=1e-9)
+    assert complete["prediction"]["ece"] == pytest.approx(expected["full"], abs=1e-9)
 
 
 def test_losses_from_centres_and_exact_ones_beside() -> None:
@@ -240,19 +244,19 @@ def merged(histograms: list[ConfidenceHistogram]) -> ConfidenceHistogram:
 
 def test_parts_add_up_in_any_order_and_can_be_taken_away() -> None:
     batch = batch_of(9, 300)
-    whole = ConfidenceHistogram.of_batch(batch)
+    complete = ConfidenceHistogram.of_batch(batch)
     pieces = [
         ConfidenceHistogram.of_batch(batch.take(np.arange(a, b)))
         for a, b in ((0, 10), (10, 11), (11, 300))
     ]
-    assert same(merged(pieces), whole)
-    assert same(merged(pieces[::-1]), whole)
-    assert same(whole.copy().subtract(pieces[2]), merged(pieces[:2]))
-    assert same(merged([ConfidenceHistogram.empty(3), whole]), whole)
+    assert same(merged(pieces), complete)
+    assert same(merged(pieces[::-1]), complete)
+    assert same(complete.copy().subtract(pieces[2]), merged(pieces[:2]))
+    assert same(merged([ConfidenceHistogram.empty(3), complete]), complete)
     weighted = ConfidenceHistogram.of_batch(batch_of(9, 300, weights=np.linspace(0.1, 3, 300)))
     assert not weighted.copy().subtract(weighted).label.any()
     with pytest.raises(ValueError, match="expected equal ones"):
-        whole.merge(ConfidenceHistogram.empty(3, 64))
+        complete.merge(ConfidenceHistogram.empty(3, 64))
 
 
 def test_saved_histograms_are_read_back(tmp_path: Path) -> None:
@@ -350,7 +354,7 @@ def test_curves_of_histogram_and_rows_agree() -> None:
     temperatures = np.array([0.5, 1.0, 2.0, 10.0])
     options = EceOptions(least=0)
     kept = loss_curve(HistogramLosses(ConfidenceHistogram.of_batch(batch), options), temperatures)
-    exact = loss_curve(RowLosses(batch, options), temperatures)
+    exact = loss_curve(RowTemperatureLosses(batch, options), temperatures)
     p, y = batch.probabilities, labels_of(batch)
     assert exact["nll"][1] == pytest.approx(-np.log(p[np.arange(800), y]).mean(), abs=1e-12)
     assert exact["brier"][1] == pytest.approx(
@@ -375,9 +379,9 @@ def test_surfaces_contain_the_curve() -> None:
     probabilities = Batch.from_columns(
         {"probabilities": batch.probabilities, "labels": labels_of(batch)}
     ).batch
-    rows = loss_surface(RowLosses(probabilities, EceOptions()), along, up)
+    rows = loss_surface(RowTemperatureLosses(probabilities, EceOptions()), along, up)
     np.testing.assert_allclose(surface["nll"], rows["nll"], atol=5e-3)
-    logits = loss_surface(RowLosses(batch, EceOptions()), along, up)
+    logits = loss_surface(RowTemperatureLosses(batch, EceOptions()), along, up)
     zed = batch.scores / np.array([3.0, 1.0])
     expected = np.log(np.exp(zed).sum(axis=1)) - zed[np.arange(500), labels_of(batch)]
     assert logits["nll"][0][2] == pytest.approx(expected.mean(), abs=1e-12)
@@ -402,7 +406,7 @@ def test_what_cannot_be_answered_is_rejected() -> None:
         lambda: EceOptions(bins=0),
         lambda: EceOptions(denominator="half"),
         lambda: loss_curve(HistogramLosses(two, EceOptions()), np.array([0.0])),
-        lambda: loss_surface(RowLosses(batch_of(1, 20), EceOptions())),
+        lambda: loss_surface(RowTemperatureLosses(batch_of(1, 20), EceOptions())),
         lambda: coarse_table(two, "label", label=2),
         lambda: coarse_table(two, "other"),
         lambda: coarse_table(two, bins=FINE_BINS + 1),

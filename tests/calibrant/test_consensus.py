@@ -10,7 +10,7 @@ from calibrant.raters.staple import staple
 from calibrant.report import score_batch
 
 
-def played(seed: int = 0, n: int = 80, n_raters: int = 4) -> np.ndarray:
+def simulated(seed: int = 0, n: int = 80, n_raters: int = 4) -> np.ndarray:
     rng = np.random.default_rng(seed)
     truth = rng.random(n) < 0.4
     sensitivity, specificity = rng.uniform(0.6, 0.95, (2, n_raters))
@@ -38,7 +38,7 @@ def naive(marked: np.ndarray, iterations: int) -> tuple[list[float], list[float]
 
 @pytest.mark.parametrize("seed", range(3))
 def test_staple_equals_the_naive_version(seed: int) -> None:
-    marked = played(seed)
+    marked = simulated(seed)
     found = staple(marked, max_iterations=25)
     weight, sensitivity, specificity = naive(marked, found.n_iterations)
     assert found.probability == pytest.approx(weight, abs=1e-12)
@@ -60,7 +60,7 @@ def test_better_raters_are_found() -> None:
 
 
 def test_limits_and_order() -> None:
-    marked = played(1)
+    marked = simulated(1)
     found = staple(marked)
     turned = staple(marked[::-1, ::-1])
     assert turned.probability[::-1] == pytest.approx(found.probability, abs=1e-12)
@@ -107,12 +107,12 @@ def test_errors_against_the_consensus_by_hand() -> None:
         rows = np.flatnonzero(batch.cases == case["case"])
         assert case["raters"] == ["r0", "r1", "r2"] and case["n_pixels"] == len(rows)
         errors = {name: [] for name in means}
-        for told in case["classes"]:
-            k = int(told["class"])
+        for result in case["classes"]:
+            k = int(result["class"])
             own = np.stack([raters[name][rows] == k for name in case["raters"]], axis=1)
             exact = staple(own)
-            assert told["sensitivity"]["r1"] == pytest.approx(exact.sensitivity[1])
-            assert told["n_consensus"] == exact.mask.sum()
+            assert result["sensitivity"]["r1"] == pytest.approx(exact.sensitivity[1])
+            assert result["n_consensus"] == exact.mask.sum()
             score = batch.probabilities[rows, k]
             counts = batch.label_counts[rows]
             references = {
@@ -125,7 +125,7 @@ def test_errors_against_the_consensus_by_hand() -> None:
                 for m in range(10):
                     here = (np.ceil(score * 10).clip(1) - 1) == m
                     total += abs(truth[here].sum() - score[here].sum())
-                assert told["ece"][name] == pytest.approx(total / len(rows), abs=1e-12)
+                assert result["ece"][name] == pytest.approx(total / len(rows), abs=1e-12)
                 errors[name].append(total / len(rows))
         for name, values in errors.items():
             means[name].append(np.mean(values))

@@ -130,16 +130,16 @@ def test_merges_add_and_subtractions_remove(spec: PaneSpec) -> None:
     batches = [
         random_batch(rng, spec, 20, units="units", prefix=f"{i}.", unlabelled=0.2) for i in range(3)
     ]
-    whole = pane_of(spec, Batch.concatenate(batches))
+    complete = pane_of(spec, Batch.concatenate(batches))
     one, two, three = (pane_of(spec, batch) for batch in batches)
     merged = one.copy().merge(three).merge(two)
-    assert merged.digest() == whole.digest() not in (None, ZERO)
-    assert Pane(spec).merge_all([three, two, one]).digest() == whole.digest()
-    assert Pane.for_window(spec).merge(whole).digest() == whole.digest()
+    assert merged.digest() == complete.digest() not in (None, ZERO)
+    assert Pane(spec).merge_all([three, two, one]).digest() == complete.digest()
+    assert Pane.for_window(spec).merge(complete).digest() == complete.digest()
     assert merged.subtract(two).digest() == pane_of(spec, batches[2], batches[0]).digest()
     assert merged.subtract(one).subtract(three).digest() == Pane(spec).digest() == ZERO
-    assert Pane.unpack(whole.pack()).digest() == whole.digest()
-    assert Pane.from_parts(spec, whole.parts()).digest() == whole.digest()
+    assert Pane.unpack(complete.pack()).digest() == complete.digest()
+    assert Pane.from_parts(spec, complete.parts()).digest() == complete.digest()
 
 
 def test_a_row_that_comes_twice_counts_twice() -> None:

@@ -66,9 +66,9 @@ def test_one_composite_by_hand() -> None:
         total.append(np.abs(gaps).sum() / own.sum())
     options = {"regions": "composites"}
     report = cases_of(View(pane, PaneQuery(bins=20, options=options)))
-    whole = report["classes"].index("whole")
+    complete = report["classes"].index("whole")
     assert report["classes"] == ["core", "whole"]
-    found = [case["ece"]["by_class"][whole] for case in report["cases"]]
+    found = [case["ece"]["by_class"][complete] for case in report["cases"]]
     assert found == pytest.approx(total, abs=1e-12)
 
 
@@ -87,11 +87,11 @@ def test_own_classes_are_as_without_composites() -> None:
 def test_they_merge_subtract_and_travel() -> None:
     one, other = scans(0), scans(1)
     both, names = stored(one).merge(stored(other)), declared(METRICS)
-    whole = values(View(stored(one, other), PaneQuery(bins=20)), names)
-    assert values(View(both, PaneQuery(bins=20)), names) == pytest.approx(whole, abs=1e-12)
+    complete = values(View(stored(one, other), PaneQuery(bins=20)), names)
+    assert values(View(both, PaneQuery(bins=20)), names) == pytest.approx(complete, abs=1e-12)
     again = Pane.unpack(both.pack())
     check_pane(again, SPEC)
-    assert values(View(again, PaneQuery(bins=20)), names) == pytest.approx(whole, abs=1e-12)
+    assert values(View(again, PaneQuery(bins=20)), names) == pytest.approx(complete, abs=1e-12)
     rest = again.subtract(stored(other))
     alone = values(View(stored(one), PaneQuery(bins=20)), names)
     assert values(View(rest, PaneQuery(bins=20)), names) == pytest.approx(alone, abs=1e-9)

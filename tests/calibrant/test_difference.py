@@ -39,8 +39,8 @@ def test_the_quick_view_answers_like_the_whole_one() -> None:
     rng = np.random.default_rng(4)
     p, q = rng.random((2, 300))
     columns = [(z, (rng.random(300) < z).astype(int), names(300)) for z in (p, q)]
-    quick, whole = ([make(*each) for each in columns] for make in (quick_view_of, view_of))
-    found, expected = (differences(*views, ["brier", "ece"]) for views in (quick, whole))
+    quick, complete = ([make(*each) for each in columns] for make in (quick_view_of, view_of))
+    found, expected = (differences(*views, ["brier", "ece"]) for views in (quick, complete))
     # The kernel fills whole panes, and numpy these parts: sums may differ in their last digits.
     assert {slug: each.keys() for slug, each in found.items()} == {
         slug: each.keys() for slug, each in expected.items()

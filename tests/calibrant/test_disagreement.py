@@ -42,17 +42,17 @@ def pane(z: np.ndarray, y: np.ndarray, **columns: Any) -> Pane:
     given = Batch.from_columns(
         {"probabilities": z, "label_counts": y, **columns}, task="multiclass", n_classes=z.shape[1]
     )
-    batch_sums, whole = BatchSums(given.batch), Pane(PaneSpec("multiclass", z.shape[1]))
+    batch_sums, complete = BatchSums(given.batch), Pane(PaneSpec("multiclass", z.shape[1]))
     for name in ACCUMULATORS:
-        whole[name].fill(batch_sums)
-    return whole
+        complete[name].fill(batch_sums)
+    return complete
 
 
-def view(whole: Pane, **pane_query: Any) -> View:
+def view(complete: Pane, **pane_query: Any) -> View:
     options = {
         name: pane_query.pop(name) for name in ("loss_weight", "penalty") if name in pane_query
     }
-    return View(whole, PaneQuery(**pane_query, options=options))
+    return View(complete, PaneQuery(**pane_query, options=options))
 
 
 def fit(z: np.ndarray, y: np.ndarray, penalty: float = 0.0, **columns: Any) -> Concentration:
@@ -258,12 +258,12 @@ def test_unanimous_ratings_against_doubt_run_to_the_other_end() -> None:
 
 def test_one_vote_leaves_the_concentration_unidentified() -> None:
     z, y = votes_of(100, 2.0, 1)
-    whole = pane(z, y)
+    complete = pane(z, y)
     with pytest.raises(NoResultError, match="one_vote"):
-        fit_concentration(whole["concentration"])
+        fit_concentration(complete["concentration"])
     with pytest.raises(NoResultError, match="one_vote"):
-        disagreement_report(view(whole))
-    for found in compute_metrics(view(whole), ("disagreement_loss", "disagreement_ce")).values():
+        disagreement_report(view(complete))
+    for found in compute_metrics(view(complete), ("disagreement_loss", "disagreement_ce")).values():
         assert found["value"] is None
         assert found["reason"] == "one_vote"
 
@@ -291,8 +291,8 @@ def test_ratings_for_impossible_classes_are_counted_apart() -> None:
 
 def test_answer_is_json_and_merges() -> None:
     z, y = mixed(n=2000)
-    whole = pane(z, y)
-    answer = disagreement_report(view(whole))
+    complete = pane(z, y)
+    answer = disagreement_report(view(complete))
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
     merged = disagreement_report(view(pane(z[900:], y[900:]).merge(pane(z[:900], y[:900]))))
     for name in ("rater_disagreement", "disagreement_loss", "disagreement_ce", "epistemic_loss"):

@@ -10,7 +10,7 @@ from scipy.special import expit, logit, softmax
 
 from calibrant import Batch
 from calibrant.drift.effect import Recalibration, recalibration
-from calibrant.drift.expected_delay import Change
+from calibrant.drift.expected_delay import SimulatedChange
 from calibrant.drift.recommendation import (
     UNITS_PER_PARAMETER,
     cox_updates,
@@ -22,7 +22,7 @@ from calibrant.drift.row_tables import row_table
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 
-SLOPE = Change(slope=0.75)
+SLOPE = SimulatedChange(slope=0.75)
 PLAIN = Recalibration(0.0, 1.0, (0.0, 0.0), 0.0)
 
 
@@ -42,7 +42,7 @@ def drawn_table(rng, change, n):
 
 def bent(n=20_000.0):
     """One bin's labels are rarer by half; no shift or stretch corrects that."""
-    table = expected_table(Change(), n)
+    table = expected_table(SimulatedChange(), n)
     correct = table.correct.copy()
     correct[7] *= 0.5
     return replace(table, correct=correct)
@@ -51,9 +51,9 @@ def bent(n=20_000.0):
 @pytest.mark.parametrize(
     ("table", "action"),
     [
-        (expected_table(Change(intercept=0.4)), "intercept"),
+        (expected_table(SimulatedChange(intercept=0.4)), "intercept"),
         (expected_table(SLOPE), "temperature"),
-        (expected_table(Change(0.4, 0.7)), "slope_intercept"),
+        (expected_table(SimulatedChange(0.4, 0.7)), "slope_intercept"),
         (bent(), "flexible"),
     ],
 )
@@ -72,31 +72,40 @@ def test_too_few_units_try_nothing():
 
 def test_an_update_needs_twenty_later_units_per_parameter():
     """Strong evidence from few later units is not enough, nor are many units without evidence."""
-    steep = Change(slope=0.1)
-    few = expected_table(steep, 2.0 * UNITS_PER_PARAMETER - 1.0)
-    both = recommended_action(expected_table(Change(0.8, 0.4)), few)
+    far = SimulatedChange(3.0, 0.1)
+    few = expected_table(far, 2.0 * UNITS_PER_PARAMETER - 1.0)
+    both = recommended_action(expected_table(far), few)
+    assert both["evidence"]["evidence_log10_later"] > 2.0 * np.log10(20.0)
     assert both["evidence"]["update"] == "slope_intercept" and both["action"] == "collect_more"
+    assert "39 of at least 40" in both["reason"]
     weak = recommended_action(expected_table(SLOPE), expected_table(SLOPE, 60.0))
     assert weak["evidence"]["n_units_later"] >= weak["evidence"]["n_units_needed"]
-    assert weak["action"] == "collect_more" and "not evidence enough" in weak["reason"]
+    assert weak["action"] == "collect_more" and "not enough evidence" in weak["reason"]
 
 
 def test_a_change_that_did_not_last_needs_no_action():
-    found = recommended_action(expected_table(SLOPE, 4000.0), expected_table(Change(), 20_000.0))
+    found = recommended_action(
+        expected_table(SLOPE, 4000.0), expected_table(SimulatedChange(), 20_000.0)
+    )
     assert found["action"] == "none" and "did not last" in found["reason"]
 
 
 def test_later_cohorts_that_contradict_reject_an_update():
-    shifted = expected_table(Change(intercept=0.4))
-    assert recommended_action(shifted, expected_table(Change(-0.4)))["action"] == "flexible"
+    shifted = expected_table(SimulatedChange(intercept=0.4))
+    assert (
+        recommended_action(shifted, expected_table(SimulatedChange(-0.4)))["action"] == "flexible"
+    )
     assert misfit(UnitTable.empty(), PLAIN) == 1.0
-    near = expected_table(Change(intercept=0.05), 1e6)
+    near = expected_table(SimulatedChange(intercept=0.05), 1e6)
     assert misfit(near, PLAIN) < 1e-6
     assert misfit(near, PLAIN, Tolerance.within(0.02)) == 1.0
 
 
 def test_estimates_are_of_all_cohorts_since_the_change():
-    first, later = expected_table(Change(0.4), 1e3), expected_table(Change(0.5), 1e4)
+    first, later = (
+        expected_table(SimulatedChange(0.4), 1e3),
+        expected_table(SimulatedChange(0.5), 1e4),
+    )
     found = recommended_action(first, later)
     assert found["action"] == "intercept"
     assert found["evidence"]["parameters"]["intercept"] == pytest.approx(
@@ -105,9 +114,9 @@ def test_estimates_are_of_all_cohorts_since_the_change():
 
 
 def test_the_reason_has_direction_and_size():
-    table = expected_table(Change(intercept=-np.log(2.0)))
+    table = expected_table(SimulatedChange(intercept=-np.log(2.0)))
     assert recommended_action(table, table)["reason"].endswith("Multiply their odds by 0.50.")
-    narrow = expected_table(Change(slope=0.5))
+    narrow = expected_table(SimulatedChange(slope=0.5))
     reason = recommended_action(narrow, narrow)["reason"]
     assert "too extreme" in reason
     assert reason.endswith("dividing the score's log-odds by 2.00 corrects this.")
@@ -145,8 +154,8 @@ def test_a_temperature_of_several_classes_is_not_a_slope_of_the_top_label():
             for each in cox_updates(*plain)
             if each.action == "temperature"
         ]
-        whole = merged([table_at(batch, 2.0) for batch in (first, later)])
-        update = softmax_update(2.0, whole, table_at(later, 2.0))
+        complete = merged([table_at(batch, 2.0) for batch in (first, later)])
+        update = softmax_update(2.0, complete, table_at(later, 2.0))
         rejected += not update.holds
         found = recommended_action(*plain, updates=[update])
         assert found["action"] == ("temperature" if update.holds else "flexible")
@@ -159,9 +168,9 @@ def test_a_false_alarm_is_rarely_confirmed():
     confirmed = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        first, later = drawn_table(rng, Change(-0.3, 0.8), 400), UnitTable.empty()
+        first, later = drawn_table(rng, SimulatedChange(-0.3, 0.8), 400), UnitTable.empty()
         for _ in range(15):
-            later = merged([later, drawn_table(rng, Change(), 200)])
+            later = merged([later, drawn_table(rng, SimulatedChange(), 200)])
             action = recommended_action(first, later)["action"]
             if action not in ("collect_more", "none"):
                 confirmed += 1

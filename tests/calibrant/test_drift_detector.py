@@ -22,15 +22,15 @@ from calibrant.drift.detector import (
 from calibrant.drift.dispersion import RUN_IN, Dispersion
 from calibrant.drift.effect import effect, recalibration
 from calibrant.drift.evidence import log_bets
-from calibrant.drift.expected_delay import Change, expected_delay
+from calibrant.drift.expected_delay import SimulatedChange, expected_delay
 from calibrant.drift.packed_state import pack_state, unpack_state
-from calibrant.drift.score_shift import see, watch
+from calibrant.drift.score_shift import advance_watch, begin_watch
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
-from calibrant.drift.verdict import leans, rater_or_model, verdict
+from calibrant.drift.verdict import rater_or_model, tends_towards, verdict
 
 GOLDEN = Path(__file__).parent / "golden" / "drift_detector_1.bin"
-SLOPE = Change(slope=0.75)
+SLOPE = SimulatedChange(slope=0.75)
 NONE = Tolerance.within(0.0)
 
 
@@ -110,7 +110,7 @@ def test_empty_cohorts_bring_no_evidence():
 
 
 def test_acknowledged_alarms_start_again():
-    state = watched(days(n_days=40, at=15, change=Change(slope=0.3)), threshold=100.0)
+    state = watched(days(n_days=40, at=15, change=SimulatedChange(slope=0.3)), threshold=100.0)
     assert state.alarmed_at is not None
     noted = acknowledge(state)
     assert noted.alarmed_at is None
@@ -226,15 +226,15 @@ def test_late_positives_alarm_on_arrival_and_not_when_cohorts_mature():
 
 @pytest.mark.parametrize("delta", [0.0, 0.02])
 def test_expected_delay_is_near_the_played_one(delta):
-    change = Change(intercept=0.4)
+    change = SimulatedChange(intercept=0.4)
     quiet = merged(simulation.tables(simulation.records(99, 1, 200, n_days=30, bins=60)))
-    told = expected_delay(quiet, 30, change, Tolerance.within(delta), 3650.0)
+    result = expected_delay(quiet, 30, change, Tolerance.within(delta), 3650.0)
     runs = 40
     end = simulation.simulate(
         simulation.records(8, runs, 200, simulation.changed(change, 40), 90), runs, delta
     )
-    assert told["median"] == pytest.approx(end.median_delay(since=40), rel=0.3)
-    assert told == expected_delay(quiet, 30, change, Tolerance.within(delta), 3650.0)
+    assert result["median"] == pytest.approx(end.median_delay(since=40), rel=0.3)
+    assert result == expected_delay(quiet, 30, change, Tolerance.within(delta), 3650.0)
 
 
 def test_expected_delay_beyond_the_horizon_is_none():
@@ -246,12 +246,14 @@ def test_expected_delay_beyond_the_horizon_is_none():
         expected_delay(quiet, 5, SLOPE, Tolerance.within(0.0, 4), 100.0)
 
 
-@pytest.mark.parametrize("change", [Change(), SLOPE, Change(intercept=0.4), Change(-0.3, 1.4)])
+@pytest.mark.parametrize(
+    "change", [SimulatedChange(), SLOPE, SimulatedChange(intercept=0.4), SimulatedChange(-0.3, 1.4)]
+)
 def test_recalibration_finds_what_was_put_in(change):
     fit = recalibration(expected_table(change))
     assert (fit.intercept, fit.slope) == pytest.approx((change.intercept, change.slope), abs=1e-8)
-    told = effect(expected_table(change))
-    assert told["slope"]["interval"][0] < change.slope < told["slope"]["interval"][1]
+    result = effect(expected_table(change))
+    assert result["slope"]["interval"][0] < change.slope < result["slope"]["interval"][1]
 
 
 def test_intervals_of_the_effect_cover():
@@ -272,41 +274,41 @@ def test_no_effect_without_data():
 
 def spoken(state, tables, **more):
     start = state.start_of_change or 0
-    told = verdict(state, 3650.0, 3650.0, merged(tables), merged(tables[start:]), **more)
-    return json.loads(json.dumps(told, allow_nan=False))
+    result = verdict(state, 3650.0, 3650.0, merged(tables), merged(tables[start:]), **more)
+    return json.loads(json.dumps(result, allow_nan=False))
 
 
 def test_verdict_of_an_alarm():
     tables = days(n_days=80, at=45)
-    told = spoken(watched(tables), tables, coverage={"labelled": 0.9})
-    assert told["status"] == "alarm"
-    assert abs(told["start_of_change"] - 45) <= 7
-    assert told["sr"] >= told["threshold"]
-    assert told["recommendation"]["action"] == "collect_more" and told["effect"]["selected"]
-    assert told["effect"]["slope"]["value"] == pytest.approx(0.75, abs=0.1)
-    assert told["coverage"] == {"labelled": 0.9}
-    assert len(told["bins"]) == 15
+    result = spoken(watched(tables), tables, coverage={"labelled": 0.9})
+    assert result["status"] == "alarm"
+    assert abs(result["start_of_change"] - 45) <= 7
+    assert result["sr"] >= result["threshold"]
+    assert result["recommendation"]["action"] == "collect_more" and result["effect"]["selected"]
+    assert result["effect"]["slope"]["value"] == pytest.approx(0.75, abs=0.1)
+    assert result["coverage"] == {"labelled": 0.9}
+    assert len(result["bins"]) == 15
 
 
 def test_the_effect_is_of_all_cohorts_since_the_change():
     tables = days(n_days=80, at=20)
     state = watched(tables[:40])
     cut = state.start_of_change
-    told = verdict(
+    result = verdict(
         state, 3650.0, 3650.0, merged(tables), merged(tables[cut:40]), later=merged(tables[40:])
     )
-    assert told["effect"]["n_units"] == merged(tables[cut:]).n_units
-    assert told["effect"]["slope"]["value"] == pytest.approx(
+    assert result["effect"]["n_units"] == merged(tables[cut:]).n_units
+    assert result["effect"]["slope"]["value"] == pytest.approx(
         recalibration(merged(tables[cut:])).slope
     )
 
 
 def test_verdict_without_data_is_not_ok():
-    told = spoken(fresh(NONE), [])
-    assert told["status"] == "insufficient_data"
-    assert told["evidence_log10"] is None
-    assert told["recommendation"]["action"] == "collect_more"
-    assert all(row["gap"] is None and row["n_units"] == 0 for row in told["bins"])
+    result = spoken(fresh(NONE), [])
+    assert result["status"] == "insufficient_data"
+    assert result["evidence_log10"] is None
+    assert result["recommendation"]["action"] == "collect_more"
+    assert all(row["gap"] is None and row["n_units"] == 0 for row in result["bins"])
 
 
 def test_verdicts_between():
@@ -314,16 +316,16 @@ def test_verdicts_between():
     state = watched(tables)
     assert spoken(state, tables)["status"] == "ok"
     reference = merged(tables).occupancy
-    moved = see(watch(reference), 0, np.roll(reference, 3))
+    moved = advance_watch(begin_watch(reference), 0, np.roll(reference, 3))
     assert spoken(state, tables, shift=moved)["status"] == "watch"
     drifted = days(n_days=80, at=45)
     noted = acknowledge(watched(drifted))
-    told = spoken(noted, drifted)
-    assert told["status"] == "alarm" and told["acknowledged_at"] is not None
+    result = spoken(noted, drifted)
+    assert result["status"] == "alarm" and result["acknowledged_at"] is not None
 
 
 def test_a_large_error_of_few_units_does_not_alarm():
-    one = days(n_days=1, at=0, change=Change(intercept=1.0), per_day=12)
+    one = days(n_days=1, at=0, change=SimulatedChange(intercept=1.0), per_day=12)
     assert spoken(watched(one), one)["status"] == "insufficient_data"
 
 
@@ -340,8 +342,8 @@ def test_a_large_error_of_few_units_does_not_alarm():
     ],
 )
 def test_rater_or_model(statuses, title):
-    told = rater_or_model({f"r{i}": {"status": status} for i, status in enumerate(statuses)})
-    assert told["title"] == title
+    result = rater_or_model({f"r{i}": {"status": status} for i, status in enumerate(statuses)})
+    assert result["title"] == title
 
 
 def raters_until_alarm(seed, rates, per_day=60, most=400):
@@ -356,24 +358,24 @@ def raters_until_alarm(seed, rates, per_day=60, most=400):
         if any(each.alarmed_at is not None for each in states):
             break
     alarmed = [each for each in states if each.alarmed_at is not None]
-    told = {
+    result = {
         f"r{i}": {
             "status": "ok" if each.alarmed_at is None else "alarm",
-            "leans": leans(each, alarmed),
+            "leans": tends_towards(each, alarmed),
         }
         for i, each in enumerate(states)
     }
-    return rater_or_model(told)["title"]
+    return rater_or_model(result)["title"]
 
 
 def test_the_first_rater_to_alarm_of_a_drifting_model_is_not_blamed():
-    drift = simulation.changed(Change(slope=0.5), 10)
+    drift = simulation.changed(SimulatedChange(slope=0.5), 10)
     titles = [raters_until_alarm(seed, [drift] * 3) for seed in range(12)]
     assert titles.count("rater shift") <= 1 and titles.count("model drift") >= 9
 
 
 def test_a_rater_who_changes_alone_is_found_out():
-    drift = simulation.changed(Change(slope=0.5), 10)
+    drift = simulation.changed(SimulatedChange(slope=0.5), 10)
     titles = [
         raters_until_alarm(seed, [simulation.calibrated, drift, simulation.calibrated])
         for seed in range(12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import logit
@@ -11,7 +13,7 @@ from calibrant.drift.bets import bets_of
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.dispersion import RUN_IN, SETTLED, SPANS, Dispersion, standardised
 from calibrant.drift.evidence import log_bets
-from calibrant.drift.expected_delay import Change
+from calibrant.drift.expected_delay import SimulatedChange
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, merged
 from calibrant.drift.verdict import verdict
@@ -48,7 +50,7 @@ def naive(days):
     z = np.array(z)
     found = []
     for span in SPANS:
-        sums = np.array([z[t : t + span].sum(axis=0) for t in range(len(z) - span + 1)])
+        sums = np.array([z[t : t + span].sum(axis=0) for t in range(len(z) - span + 1)])  # type: ignore[attr-defined]
         found.append(((sums[span:] - sums[:-span]) ** 2 / (2 * span)).mean(axis=0))
     return np.array(found).T
 
@@ -91,13 +93,13 @@ def test_day_effects_do_not_alarm_and_are_reported():
 def test_independent_days_are_rarely_reported_and_lose_little():
     end = simulation.simulate(simulation.records(5, 40, 100), 40)
     assert end.warned.mean() <= 0.1
-    rate = simulation.changed(Change(slope=0.6))
+    rate = simulation.changed(SimulatedChange(slope=0.6))
     found = simulation.simulate(simulation.records(6, 16, 100, rate, 160), 16)
     assert found.median_delay() <= found.median_delay("plain") + 3
 
 
 def test_a_change_is_found_under_day_effects():
-    rate = simulation.changed(Change(slope=0.4))
+    rate = simulation.changed(SimulatedChange(slope=0.4))
     found = simulation.simulate(simulation.day_effects(7, 16, 200, 0.2, 0.0, rate), 16)
     assert found.false_rate(before=simulation.CHANGED_AT) <= 0.2 and found.median_delay() <= 20
 
@@ -112,10 +114,10 @@ def test_only_the_plain_statistic_is_a_watch_with_the_named_warning():
         if day > SETTLED and state.log_plain_sr > np.log(3650.0):
             break
     assert state.alarmed_at is None and state.log_plain_sr > np.log(3650.0)
-    told = verdict(state, 3650.0, 3650.0, merged(tables), merged(tables))
-    assert told["status"] == "watch" and "over_dispersed" in told["reason"]
-    assert "over_dispersed" in {each["code"] for each in told["warnings"]}
-    assert told["dispersion"]["phi"] > 2 and told["dispersion"]["evidence"] == "approximate"
+    result = verdict(state, 3650.0, 3650.0, merged(tables), merged(tables))
+    assert result["status"] == "watch" and "over_dispersed" in result["reason"]
+    assert "over_dispersed" in {each["code"] for each in result["warnings"]}
+    assert result["dispersion"]["phi"] > 2 and result["dispersion"]["evidence"] == "approximate"
 
 
 def test_correlated_cohorts_raise_no_alarm():
@@ -141,9 +143,9 @@ def test_pending_labels_take_their_least_favourable_value():
     least = log_bets(*table.columns[:3], bets, NONE, pending)
     assert (least <= log_bets(*table.columns[:3], bets, NONE) + 1e-12).all()
     for outcome in (np.zeros(300), np.ones(300), label):
-        whole = UnitTable.at_scores(score, np.ones(300), np.where(known, label, outcome))
+        complete = UnitTable.at_scores(score, np.ones(300), np.where(known, label, outcome))
         # Scores of a bin count at its mean, which lowers evidence by a little.
-        assert (least <= log_bets(*whole.columns[:3], bets, NONE) + 0.05).all()
+        assert (least <= log_bets(*complete.columns[:3], bets, NONE) + 0.05).all()
 
 
 def test_late_labels_of_one_class_do_not_alarm_and_are_a_watch():
@@ -162,17 +164,39 @@ def test_late_labels_of_one_class_do_not_alarm_and_are_a_watch():
     assert "labels_pending" in {each["code"] for each in warnings_of(state, 3650.0)}
 
 
+def long_run(gaps: np.ndarray) -> float:
+    """Naive second version of the long-run variance of 100 gaps."""
+    gaps = gaps - gaps.mean()
+    lagged = [(gaps[lag:] * gaps[: 100 - lag]).sum() for lag in range(7)]
+    return float(sum((1 + (lag > 0)) * (1 - lag / 7) * lagged[lag] for lag in range(7)) / 86)
+
+
+def correlated_gaps(n: int, correlation: float) -> np.ndarray:
+    """Gaps with mean 0, variance 1 and this correlation of neighbours."""
+    rng = np.random.default_rng(3)
+    basis = rng.normal(size=n)
+    basis = (basis - basis.mean()) / basis.std()
+    for _ in range(200):
+        neighbours = (np.roll(basis, 1) + np.roll(basis, -1)) / 2
+        basis = basis + 0.2 * (correlation - (basis[1:] * basis[:-1]).sum() / n) * neighbours
+        basis = (basis - basis.mean()) / basis.std()
+    return basis
+
+
 def test_caution_is_the_long_run_variance_before_a_change():
     """Independent cohorts need hardly more evidence, correlated ones several times as much, unknown ones as well."""
     assert Dispersion.none().caution == 4.0
     calm = seen(list(simulation.records(12, 1, 100))[:100])
     moved = seen(list(simulation.day_effects(12, 1, 200, 0.4, 0.8))[:100])
     assert calm.caution < 2.0 and moved.caution > 5.0
-    gaps = moved.history[:, -100:] - moved.history[:, -100:].mean(axis=1, keepdims=True)
-    weights = [1 - lag / 7 for lag in range(7)]
-    lagged = [(gaps[:, lag:] * gaps[:, : 100 - lag]).sum(axis=1) for lag in range(7)]
-    naive = sum((1 + (lag > 0)) * weights[lag] * lagged[lag] for lag in range(7)) / 86
-    assert moved.caution == pytest.approx(naive.max())
+    naive = max(long_run(each[-100:]) for each in moved.history)
+    assert moved.caution == pytest.approx(naive * (1 + 1.5 * (4 * 7 / 300) ** 0.5))
+    # After 28 cohorts, it is the estimate itself where neighbours do not correlate, and its upper limit where they do.
+    for correlation, factor in ((0.03, 1.0), (0.25, 1 + 1.5 * (4 * 7 / 300) ** 0.5)):
+        history = np.full((2, 120), np.nan)
+        history[:, -100:] = correlated_gaps(100, correlation)
+        known = replace(moved, history=history)
+        assert known.caution == pytest.approx(factor * max(long_run(history[0, -100:]), 1.0))
     # A stable offset is no variation.
     offset = seen(list(simulation.records(13, 1, 2000, lambda p, day: p + 0.02 * (1 - p)))[:100])
     assert abs(offset.history[0, -100:].mean()) > 1.0 and offset.caution < 2.5
@@ -180,7 +204,7 @@ def test_caution_is_the_long_run_variance_before_a_change():
 
 def test_a_clear_change_soon_after_the_run_in_is_found():
     """It is not taken for variation between cohorts while it is withheld."""
-    rate = simulation.changed(Change(slope=0.4), 20)
+    rate = simulation.changed(SimulatedChange(slope=0.4), 20)
     found = simulation.simulate(simulation.records(14, 24, 200, rate, 60), 24)
     assert found.median_delay(since=20) <= 10
 

@@ -18,7 +18,13 @@ from calibrant.drift.confidence_sequence import rate_bounds
 from calibrant.drift.evidence import log_bets, log_mixture
 from calibrant.drift.false_alarm_rate import FalseAlarms
 from calibrant.drift.multiple_testing import flagged, threshold_of
-from calibrant.drift.score_shift import log_shift_evidence, pack_watch, see, unpack_watch, watch
+from calibrant.drift.score_shift import (
+    advance_watch,
+    begin_watch,
+    log_shift_evidence,
+    pack_watch,
+    unpack_watch,
+)
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import (
     UnitTable,
@@ -75,13 +81,13 @@ def test_bets():
         np.sort(shifts[14:][:, 3][shifts[14:][:, 3] != 0]), [-2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2]
     )
     for j, row in enumerate(shifts):
-        told = BETS.describe(j)
-        if told["kind"] == "local":
-            place = round(told["bin"][0] * BINS)
-            assert row[place] == told["shift"]
+        result = BETS.describe(j)
+        if result["kind"] == "local":
+            place = round(result["bin"][0] * BINS)
+            assert row[place] == result["shift"]
             assert np.count_nonzero(row) == 1
         else:
-            assert (np.ptp(row) == 0) == (told["kind"] == "intercept")
+            assert (np.ptp(row) == 0) == (result["kind"] == "intercept")
 
 
 @given(unit_tables_drawn(), st.sampled_from([0.0, 0.02, 0.3]))
@@ -257,10 +263,10 @@ def test_shift_of_scores_is_seen_and_chance_is_not():
     false = found = 0
     for _ in range(runs):
         reference = rng.multinomial(800, shares).astype(float)
-        quiet = loud = watch(reference)
+        quiet = loud = begin_watch(reference)
         for day in range(10):
-            quiet = see(quiet, day, rng.multinomial(100, shares).astype(float))
-            loud = see(loud, day, rng.multinomial(100, moved).astype(float))
+            quiet = advance_watch(quiet, day, rng.multinomial(100, shares).astype(float))
+            loud = advance_watch(loud, day, rng.multinomial(100, moved).astype(float))
         false += quiet.anytime_p <= 0.05
         found += loud.anytime_p <= 0.05
     assert false <= 3
@@ -279,15 +285,15 @@ def test_evidence_of_a_shift_for_a_reference_known_almost_exactly():
 
 
 def test_watch_comes_back_from_bytes_and_repeats_change_nothing():
-    state = see(watch(np.arange(20.0, 35.0)), 4, np.ones(BINS))
-    assert see(state, 4, np.ones(BINS)) is state
+    state = advance_watch(begin_watch(np.arange(20.0, 35.0)), 4, np.ones(BINS))
+    assert advance_watch(state, 4, np.ones(BINS)) is state
     again = unpack_watch(pack_watch(state))
     assert pack_watch(again) == pack_watch(state)
     assert again.last == 4
     with pytest.raises(PackingError):
         unpack_watch(pack({}, {}))
     with pytest.raises(ValueError):
-        watch(np.ones(BINS))
+        begin_watch(np.ones(BINS))
 
 
 def pane_of(units: list[str], seed: int = 0) -> Pane:
@@ -316,11 +322,11 @@ def test_table_of_merged_panes_is_the_merged_table():
     one, other = pane_of([f"u{i // 2}" for i in range(30)]), pane_of([f"v{i}" for i in range(9)], 1)
     for raters in POLICIES:
         apart = merged([unit_table(one, raters), unit_table(other, raters)])
-        whole = unit_table(one.copy().merge(other), raters)
+        complete = unit_table(one.copy().merge(other), raters)
         for name in ("weight", "confidence", "correct", "occupancy"):
-            assert getattr(whole, name) == pytest.approx(getattr(apart, name))
+            assert getattr(complete, name) == pytest.approx(getattr(apart, name))
         # Of a pane's units less is known when they are put with others'.
-        assert (whole.squared >= apart.squared - 1e-12).all()
+        assert (complete.squared >= apart.squared - 1e-12).all()
 
 
 def test_no_tables_merge_to_an_empty_one():
@@ -341,7 +347,7 @@ def test_label_coverage_counts_predictions():
         "ids": list("abcd"),
     }
     pane.fill_batch(Batch.from_columns(columns, task="binary", n_classes=2).batch)
-    told = label_coverage(pane)
-    assert told["labelled"] == 0.75
-    assert (told["by_bin"][0], told["by_bin"][-1], told["by_bin"][7]) == (0.5, 1.0, None)
+    result = label_coverage(pane)
+    assert result["labelled"] == 0.75
+    assert (result["by_bin"][0], result["by_bin"][-1], result["by_bin"][7]) == (0.5, 1.0, None)
     assert label_coverage(Pane(PaneSpec("binary", 2)))["labelled"] is None

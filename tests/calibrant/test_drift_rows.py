@@ -245,8 +245,8 @@ def test_the_mean_of_mapped_scores_lies_between_the_ends(mapping):
         table, slack = bounded_table(fine, mapping)
         omega = np.array([1 / units.count(u) for u in units])
         exact = (omega * mapping(score)).sum()
-        told = table.confidence.sum()
-        assert told - slack[0].sum() - 1e-9 <= exact <= told + slack[1].sum() + 1e-9
+        result = table.confidence.sum()
+        assert result - slack[0].sum() - 1e-9 <= exact <= result + slack[1].sum() + 1e-9
         assert table.n_units == pytest.approx(9)
 
 
@@ -300,17 +300,17 @@ def test_description_equals_sums_over_units():
     table, _ = row_table(
         Batch.from_columns({"confidences": p, "labels": y}, task="binary").batch, "score", "mean"
     )
-    told = description(table)
+    result = description(table)
     place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, None)
     forecast = table.mean_confidence[place]
-    assert told["brier"]["value"] == pytest.approx(((forecast - y) ** 2).mean())
-    assert told["nll"]["value"] == pytest.approx(
+    assert result["brier"]["value"] == pytest.approx(((forecast - y) ** 2).mean())
+    assert result["nll"]["value"] == pytest.approx(
         -np.log(np.where(y == 1, forecast, 1 - forecast)).mean()
     )
     gaps = [(forecast[place == k] - y[place == k]).sum() for k in range(BINS)]
-    assert told["ece"]["value"] == pytest.approx(np.abs(gaps).sum() / 500)
-    assert told["ece"]["null_mean"] < told["ece"]["null_q95"]
-    assert "describes" in told["text"] and "500" in told["text"]
+    assert result["ece"]["value"] == pytest.approx(np.abs(gaps).sum() / 500)
+    assert result["ece"]["null_mean"] < result["ece"]["null_q95"]
+    assert "raises no alarm" in result["text"] and "500" in result["text"]
     assert description(UnitTable.empty()) is None
 
 
@@ -320,16 +320,16 @@ def test_calibrated_tables_lie_where_the_null_reference_says():
     weight = np.full(BINS, 100.0)
     score = (np.arange(BINS) + 0.5) / BINS
     for seed in range(200):
-        told = description(
+        result = description(
             UnitTable(weight, weight * score, rng.binomial(100, score) * 1.0, weight, weight), seed
         )
-        over.append(told["ece"]["value"] > told["ece"]["null_q95"])
-        debiased.append(told["debiased_ece"]["value"])
+        over.append(result["ece"]["value"] > result["ece"]["null_q95"])
+        debiased.append(result["debiased_ece"]["value"])
     assert 0.02 <= np.mean(over) <= 0.09
     assert np.median(debiased) < 0.02
 
 
 def test_what_was_given_no_chance_has_no_log_score():
     weight = np.eye(BINS)[0] * 4
-    told = description(UnitTable(weight, 0 * weight, weight / 4, weight, weight))
-    assert told["nll"]["value"] is None and told["brier"]["value"] == pytest.approx(0.25)
+    result = description(UnitTable(weight, 0 * weight, weight / 4, weight, weight))
+    assert result["nll"]["value"] is None and result["brier"]["value"] == pytest.approx(0.25)

@@ -74,9 +74,9 @@ def test_the_described_error_is_debiased_by_each_bins_variance() -> None:
     share = table.weight / table.weight.sum()
     squares = (share * ((rate - mean) ** 2 - rate * (1.0 - rate) / (table.weight - 1.0))).sum()
     assert squares > 0
-    told = description(table)
-    assert told is not None
-    assert told["debiased_ece"]["value"] == pytest.approx(np.sqrt(squares), abs=1e-12)
+    result = description(table)
+    assert result is not None
+    assert result["debiased_ece"]["value"] == pytest.approx(np.sqrt(squares), abs=1e-12)
 
 
 def window(seed: int, n: int, power: float) -> Pane:
@@ -132,5 +132,5 @@ def test_raters_that_lean_the_same_way_speak_for_the_model(
         + [{"status": "ok", "leans": True}] * leaning
         + [{"status": "ok"}] * quiet
     )
-    told = rater_or_model({f"r{i}": each for i, each in enumerate(said)})
-    assert told["title"] == title
+    result = rater_or_model({f"r{i}": each for i, each in enumerate(said)})
+    assert result["title"] == title

@@ -148,7 +148,7 @@ def test_panes_add_up_to_the_whole() -> None:
 def test_pieces_add_up_where_units_are_complete() -> None:
     columns = table()
     hours = np.array([text[11:13] for text in columns["ts"]])
-    whole = fill_by(columns, SPEC, **OPTIONS)
+    complete = fill_by(columns, SPEC, **OPTIONS)
     total: dict[Key, Pane] = {}
     for hour in np.unique(hours):
         rows = np.flatnonzero(hours == hour)
@@ -156,7 +156,7 @@ def test_pieces_add_up_where_units_are_complete() -> None:
         for key, pane in fill_by(piece, SPEC, **OPTIONS).items():
             total[key] = total[key].merge(pane) if key in total else pane
     assert {key: pane.digest() for key, pane in total.items()} == {
-        key: pane.digest() for key, pane in whole.items()
+        key: pane.digest() for key, pane in complete.items()
     }
 
 
@@ -252,17 +252,17 @@ def rejected(given: Any, **options: Any) -> list[tuple[str, str]]:
 
 def test_violations_name_the_table_s_own_columns_and_rows() -> None:
     columns = table(6)
-    whole = table(6)
-    whole["probabilities"] = whole["probabilities"].tolist()
+    complete = table(6)
+    complete["probabilities"] = complete["probabilities"].tolist()
     changes: list[tuple[str, Any, str]] = [
         ("ts", "yesterday", "rfc3339"), ("site", "a b", "name"), ("patient", "", "name"),
         ("probabilities", [0.5, 0.6, 0.7], "row_sum"), ("labels", [3], "class_range"), ("weights", -1.0, "weight"),
     ]  # fmt: skip
     for name, value, rule in changes:
-        column = list(whole[name])
+        column = list(complete[name])
         column[4] = value
-        assert rejected(whole | {name: column}) == [(f"/{name}/4", rule)]
-    assert rejected(columns | {"p": whole["probabilities"][:5]}, probabilities="p") == [
+        assert rejected(complete | {name: column}) == [(f"/{name}/4", rule)]
+    assert rejected(columns | {"p": complete["probabilities"][:5]}, probabilities="p") == [
         ("/patient", "length")
     ]
     assert rejected(columns, unit="nobody") == [("/nobody", "missing")]

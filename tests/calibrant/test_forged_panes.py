@@ -40,18 +40,18 @@ PANES = 5  # of each specification; more of them, and other seeds, after a chang
 
 def change(values: Column, rng: np.random.Generator) -> None:
     """Change one value of a column, or all of them, in place."""
-    n, whole = len(values), values.dtype.kind in "iu"
+    n, complete = len(values), values.dtype.kind in "iu"
     if not n:
         return
     at: Any = slice(None) if rng.random() < 0.4 else int(rng.integers(n))
     factor = (
-        rng.choice([0, 2, 3]) if whole else rng.choice([0.0, 0.5, 1.001, 1.5, 1e-40, 1e12, -1.0])
+        rng.choice([0, 2, 3]) if complete else rng.choice([0.0, 0.5, 1.001, 1.5, 1e-40, 1e12, -1.0])
     )
     changes: list[Callable[[], Any]] = [
         lambda: values[at] * factor,
-        lambda: rng.choice(WHOLE if whole else EXTREME),
+        lambda: rng.choice(WHOLE if complete else EXTREME),
         lambda: rng.permutation(values)[at],
-        lambda: values[at] + (1 if whole else rng.choice([1e-6, 0.3, 100.0])),
+        lambda: values[at] + (1 if complete else rng.choice([1e-6, 0.3, 100.0])),
         lambda: np.roll(values, 1)[at],
     ]
     with np.errstate(all="ignore"):

@@ -31,7 +31,7 @@ def test_without_a_number_a_promise_does_not_hold() -> None:
 
 def test_the_list_is_bounded_and_no_simulation_is_listed_twice() -> None:
     every = blocks()
-    assert sum(len(block.slugs) for block in every) <= MAX_ROWS
+    assert sum(len(block.slugs) for block in every if not block.full) <= MAX_ROWS
     keys = [run.key_of(*job) for job in run.jobs_of(list(every))]
     assert len(set(keys)) == len(keys)
     assert {block.check for block in every} <= set(checks())

@@ -55,8 +55,8 @@ def test_they_hold_after_fill_merge_subtract_and_unpack(
     spec: PaneSpec, options: dict[str, Any]
 ) -> None:
     first, second = (pane_of(spec, batch) for batch in batches_of(spec, options, 2))
-    whole = first.copy().merge(second)
-    for pane in (first, whole, Pane.unpack(whole.pack()), whole.copy().subtract(first)):
+    complete = first.copy().merge(second)
+    for pane in (first, complete, Pane.unpack(complete.pack()), complete.copy().subtract(first)):
         assert broken(pane) == []
 
 

@@ -47,12 +47,12 @@ def test_the_sample_is_every_prediction_below_the_threshold_and_bounded() -> Non
 
 def test_the_sample_does_not_depend_on_how_predictions_came() -> None:
     batch = named(np.random.default_rng(2), 6000)
-    whole = pane_of(TEN, batch)["sample"].pack()
+    complete = pane_of(TEN, batch)["sample"].pack()
     parts = [pane_of(TEN, batch.take(np.arange(k, 6000, 7))) for k in range(7)]
     merged = Pane(TEN)
     for part in parts[::-1]:
         merged.merge(part)
-    assert merged["sample"].pack() == whole
+    assert merged["sample"].pack() == complete
     window = Pane.for_window(TEN)
     for part in parts:
         window.merge(part)

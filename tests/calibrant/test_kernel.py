@@ -21,7 +21,14 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.accumulators import accumulators
 from calibrant.core.stored_batch import StoredBatch
 from calibrant.kernel import fill, library, status
-from calibrant.kernel.structures import BLOCKS, Destination, Model, Rows, Shape, shapes_of
+from calibrant.kernel.structures import (
+    BLOCKS,
+    Destination,
+    KernelModel,
+    KernelRows,
+    Shape,
+    shapes_of,
+)
 
 LARGEST = 1e-12
 # Differences of sums, such as a gap of entropies, have rounding errors of what they are a difference of: of the pane's weight or its square.
@@ -242,7 +249,10 @@ def test_fields_of_a_structure_are_as_long_as_in_c() -> None:
     assert found.calibrant_kernel_abi() == library.ABI
     sizes = (ctypes.c_int64 * 5)()
     found.calibrant_kernel_sizes(sizes)
-    assert list(sizes) == [*map(ctypes.sizeof, (Model, Shape, Rows, Destination)), len(BLOCKS)]
+    assert list(sizes) == [
+        *map(ctypes.sizeof, (KernelModel, Shape, KernelRows, Destination)),
+        len(BLOCKS),
+    ]
 
 
 @needs_kernel
@@ -250,10 +260,10 @@ def test_a_pane_with_some_accumulators_is_filled_in_part() -> None:
     spec, only = PaneSpec("multiclass", 10), {"top_label", "temperature"}
     pane = Pane(spec, only)
     pane.fill_batch(example())
-    whole = by_numpy(spec, example())
+    complete = by_numpy(spec, example())
     assert set(pane.names) == only and pane.digest() is None
     for name in only:
-        for block, expected in whole[name].blocks.items():
+        for block, expected in complete[name].blocks.items():
             assert np.array_equal(pane[name].blocks[block].counts, expected.counts)
 
 
@@ -303,8 +313,10 @@ def test_blocks_that_an_older_pane_lacks_are_left_out() -> None:
         del pane[name].blocks[block]
     for _ in range(3):
         pane.fill_batch(example())
-    whole = filled(spec, *[example()] * 4)
+    complete = filled(spec, *[example()] * 4)
     for name in pane.names:
         for block in pane[name].blocks:
-            assert np.array_equal(pane[name].blocks[block].counts, whole[name].blocks[block].counts)
+            assert np.array_equal(
+                pane[name].blocks[block].counts, complete[name].blocks[block].counts
+            )
     assert not any(block in pane[name].blocks for name, block in later)

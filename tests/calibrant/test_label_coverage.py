@@ -28,13 +28,13 @@ def test_quantiles_are_those_of_the_rows_within_the_grid() -> None:
     rng = np.random.default_rng(1)
     delays = rng.lognormal(11, 2, 4000)
     half = np.arange(4000) < 2000
-    whole = pane_of(rng.random(2000), np.ones(2000, bool), delays[half])
-    whole.merge(pane_of(rng.random(2000), np.ones(2000, bool), delays[~half]))
-    told = coverage(whole)["delay"]
-    assert told["n"] == 4000
+    complete = pane_of(rng.random(2000), np.ones(2000, bool), delays[half])
+    complete.merge(pane_of(rng.random(2000), np.ones(2000, bool), delays[~half]))
+    result = coverage(complete)["delay"]
+    assert result["n"] == 4000
     for name, share in (("median_s", 0.5), ("q90_s", 0.9), ("q99_s", 0.99)):
         exact = np.quantile(delays, share, method="inverted_cdf")
-        assert exact * (1 - 1e-12) <= told[name] <= exact * (1 + RELATIVE_ERROR)
+        assert exact * (1 - 1e-12) <= result[name] <= exact * (1 + RELATIVE_ERROR)
 
 
 def test_bins_of_delays_cover_everything() -> None:
@@ -61,15 +61,15 @@ def test_the_gradient_is_seen_where_there_is_one_and_covers_zero_where_there_is_
     missed = 0
     for _ in range(100):
         p = rng.random(400)
-        told = coverage(pane_of(p, rng.random(400) < 0.6))["gradient"]
-        missed += not told["interval"][0] <= 0 <= told["interval"][1]
+        result = coverage(pane_of(p, rng.random(400) < 0.6))["gradient"]
+        missed += not result["interval"][0] <= 0 <= result["interval"][1]
     assert missed <= 12
     p = rng.random(2000)
-    told = coverage(pane_of(p, rng.random(2000) < 0.2 + 0.6 * p))
-    assert told["gradient"]["interval"][0] < 0.6 < told["gradient"]["interval"][1]
-    assert told["gradient"]["p_value"] < 1e-6
-    assert told["coverage"] == pytest.approx(0.5, abs=0.05)
-    assert told["by_bin"][0] < 0.35 < 0.65 < told["by_bin"][-1]
+    result = coverage(pane_of(p, rng.random(2000) < 0.2 + 0.6 * p))
+    assert result["gradient"]["interval"][0] < 0.6 < result["gradient"]["interval"][1]
+    assert result["gradient"]["p_value"] < 1e-6
+    assert result["coverage"] == pytest.approx(0.5, abs=0.05)
+    assert result["by_bin"][0] < 0.35 < 0.65 < result["by_bin"][-1]
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
@@ -77,10 +77,10 @@ def test_the_gradient_is_seen_where_there_is_one_and_covers_zero_where_there_is_
 def test_a_constant_share_has_no_slope_to_the_last_bit(n: int, every: int) -> None:
     p = np.repeat(np.random.default_rng(5).random(n // 20), every)
     labelled = np.arange(len(p)) % every == 0
-    told = coverage(pane_of(p, labelled))["gradient"]
-    assert told["slope"] == 0.0
+    result = coverage(pane_of(p, labelled))["gradient"]
+    assert result["slope"] == 0.0
     if every == 1:
-        assert (told["interval"], told["p_value"]) == ([0.0, 0.0], None)
+        assert (result["interval"], result["p_value"]) == ([0.0, 0.0], None)
     one_less = coverage(pane_of(p, labelled & (np.arange(len(p)) != np.argmax(p * labelled))))[
         "gradient"
     ]
@@ -88,8 +88,12 @@ def test_a_constant_share_has_no_slope_to_the_last_bit(n: int, every: int) -> No
 
 
 def test_nothing_is_not_zero_and_is_json() -> None:
-    told = coverage(Pane(SPEC))
-    assert (told["coverage"], told["gradient"]["slope"], told["n_predictions"]) == (None, None, 0)
-    json.dumps(told, allow_nan=False)
+    result = coverage(Pane(SPEC))
+    assert (result["coverage"], result["gradient"]["slope"], result["n_predictions"]) == (
+        None,
+        None,
+        0,
+    )
+    json.dumps(result, allow_nan=False)
     one = coverage(pane_of(np.array([0.3]), np.array([False])))
     assert (one["coverage"], one["gradient"]["slope"]) == (0.0, None)

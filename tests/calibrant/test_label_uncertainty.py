@@ -47,24 +47,24 @@ def batch(z: np.ndarray, y: np.ndarray, **columns: Any) -> Batch:
 
 def pane(*batches: Batch) -> Pane:
     """A pane with the accumulators that these losses read."""
-    whole = Pane(PaneSpec("multiclass", batches[0].n_classes))
+    complete = Pane(PaneSpec("multiclass", batches[0].n_classes))
     for part in batches:
         for name in ACCUMULATORS:
-            whole[name].fill(BatchSums(part))
-    return whole
+            complete[name].fill(BatchSums(part))
+    return complete
 
 
 def asked(
-    whole: Pane, slugs: tuple[str, ...] = SLUGS, **pane_query: Any
+    complete: Pane, slugs: tuple[str, ...] = SLUGS, **pane_query: Any
 ) -> dict[str, dict[str, Any]]:
     options = {
         name: pane_query.pop(name) for name in ("single_vote", "loss_weight") if name in pane_query
     }
-    return compute_metrics(View(whole, PaneQuery(**pane_query, options=options)), slugs)
+    return compute_metrics(View(complete, PaneQuery(**pane_query, options=options)), slugs)
 
 
-def values(whole: Pane, **pane_query: Any) -> dict[str, float]:
-    return {slug: found["value"] for slug, found in asked(whole, **pane_query).items()}
+def values(complete: Pane, **pane_query: Any) -> dict[str, float]:
+    return {slug: found["value"] for slug, found in asked(complete, **pane_query).items()}
 
 
 class Naive:
@@ -191,9 +191,9 @@ def test_equals_the_naive_version(by_ratings: bool, keep: bool, bins: int, edges
 def test_parts_add_up(loss_weight: object) -> None:
     z, y = rows(least=2)
     at = values(pane(batch(z, y)), loss_weight=loss_weight)
-    whole = at["squared_loss"]
-    assert at["epistemic_loss"] + at["irreducible_loss"] == pytest.approx(whole, abs=1e-15)
-    assert at["calibration_loss"] + at["refinement_loss"] == pytest.approx(whole, abs=1e-15)
+    complete = at["squared_loss"]
+    assert at["epistemic_loss"] + at["irreducible_loss"] == pytest.approx(complete, abs=1e-15)
+    assert at["calibration_loss"] + at["refinement_loss"] == pytest.approx(complete, abs=1e-15)
     assert at["calibration_loss"] + at["grouping_loss"] == pytest.approx(
         at["epistemic_loss"], abs=1e-15
     )
@@ -211,9 +211,9 @@ def test_parts_add_up_among_rows_with_several_ratings() -> None:
 @pytest.mark.parametrize(("loss_weight", "raters"), [(1, "mean"), ("n", "pooled")])
 def test_squared_loss_is_the_brier_score(loss_weight: object, raters: str) -> None:
     z, y = rows()
-    whole = pane(batch(z, y))
-    whole["scores"].fill(BatchSums(batch(z, y)))
-    found = asked(whole, ("squared_loss", "brier"), raters=raters, loss_weight=loss_weight)
+    complete = pane(batch(z, y))
+    complete["scores"].fill(BatchSums(batch(z, y)))
+    found = asked(complete, ("squared_loss", "brier"), raters=raters, loss_weight=loss_weight)
     assert found["squared_loss"]["value"] == pytest.approx(found["brier"]["value"], abs=1e-14)
 
 
@@ -303,8 +303,8 @@ def test_merging_equals_filling_at_once(loss_weight: object) -> None:
 
 
 def test_bytes_give_back_the_same_numbers() -> None:
-    whole = pane(batch(*rows()))
-    assert values(Pane.unpack(whole.pack())) == values(whole)
+    complete = pane(batch(*rows()))
+    assert values(Pane.unpack(complete.pack())) == values(complete)
 
 
 def test_order_of_rows_and_names_of_classes_do_not_matter() -> None:
@@ -361,14 +361,14 @@ def test_the_calibration_loss_by_class_and_bin(by_ratings: bool) -> None:
             for name, debias in (("plugin", None), ("debiased", "share")):
                 expected = naive._bin(i, k, debias) / naive.w.sum()
                 assert found["by_bin"][name][k][b] == pytest.approx(expected, abs=1e-12)
-    for name, by_class, whole in (
+    for name, by_class, complete in (
         ("plugin", "plugin_by_class", "plugin"),
         ("debiased", "by_class", "value"),
     ):
         assert found[by_class] == pytest.approx(
             [sum(bins) for bins in found["by_bin"][name]], abs=1e-15
         )
-        assert found[whole] == pytest.approx(sum(found[by_class]), abs=1e-15)
+        assert found[complete] == pytest.approx(sum(found[by_class]), abs=1e-15)
 
 
 @pytest.mark.parametrize("edges", ["right", "left"])
@@ -386,8 +386,10 @@ def test_single_labels_give_the_calibration_loss(edges: str) -> None:
 
 def test_keeping_single_ratings_biases_upwards() -> None:
     z, y = rows(n=4000)
-    whole = pane(batch(z, y))
-    assert values(whole, single_vote="keep")["epistemic_loss"] > values(whole)["epistemic_loss"]
+    complete = pane(batch(z, y))
+    assert (
+        values(complete, single_vote="keep")["epistemic_loss"] > values(complete)["epistemic_loss"]
+    )
 
 
 def test_no_labels_is_no_number() -> None:
@@ -410,7 +412,7 @@ def test_one_prediction_keeps_the_plugin() -> None:
 
 
 def test_plain_histograms_are_rejected() -> None:
-    whole = pane(batch(*rows()))
+    complete = pane(batch(*rows()))
     columns = {
         "kind": "class",
         "class": 0,
@@ -419,8 +421,8 @@ def test_plain_histograms_are_rejected() -> None:
         "sum_confidence": [0.0] * 1200,
         "sum_correct": [1.0] + [0.0] * 1199,
     }
-    whole.fill_histogram(Histogram.from_fields(columns, whole.spec))
-    for found in asked(whole).values():
+    complete.fill_histogram(Histogram.from_fields(columns, complete.spec))
+    for found in asked(complete).values():
         assert found["reason"] == "not_in_histogram"
 
 
@@ -435,10 +437,10 @@ def test_bins_that_only_some_windows_give() -> None:
 
 def test_classes_that_are_not_kept() -> None:
     spec = PaneSpec("multiclass", 70)
-    whole = Pane(spec)
+    complete = Pane(spec)
     z = np.full((5, 70), 1 / 70)
-    whole.fill_batch(batch(z, np.eye(70, dtype=int)[:5] * 2))
-    found = compute_metrics(View(whole, PaneQuery()), SLUGS)
+    complete.fill_batch(batch(z, np.eye(70, dtype=int)[:5] * 2))
+    found = compute_metrics(View(complete, PaneQuery()), SLUGS)
     assert found["epistemic_loss"]["value"] is not None
     assert found["calibration_loss"]["reason"] == "class_not_kept"
 
@@ -475,11 +477,11 @@ def test_a_pane_stays_small() -> None:
         [rng.multinomial(int(k), p) for k, p in zip(rng.integers(1, 6, len(q)), q, strict=True)]
     )
     given = BatchSums(batch(q, y))
-    whole = Pane(PaneSpec("multiclass", 10))
+    complete = Pane(PaneSpec("multiclass", 10))
     names = ("label_uncertainty", "label_bins", "disagreement", "concentration")
     for name in names:
-        whole[name].fill(given)
-    assert sum(map(len, whole.parts().values())) < 64_000
+        complete[name].fill(given)
+    assert sum(map(len, complete.parts().values())) < 64_000
 
 
 def perfect(n: int, raters: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -389,7 +389,7 @@ def parts(n_parts: int) -> list[cal.Pane]:
 
 def test_panes_add_in_any_order_and_subtract() -> None:
     p, y = data()
-    whole = cal.Pane.fill(p, y, ids=np.arange(N))
+    complete = cal.Pane.fill(p, y, ids=np.arange(N))
     first, second, third = parts(3)
     for total in (
         sum([first, second, third]),
@@ -397,13 +397,13 @@ def test_panes_add_in_any_order_and_subtract() -> None:
         sum([second, third, first]),
     ):
         assert isinstance(total, cal.Pane)
-        assert total == whole and total.isclose(whole) and whole.isclose(total)
+        assert total == complete and total.isclose(complete) and complete.isclose(total)
         assert total - second == first + third
-        assert repr(total) == repr(whole)
+        assert repr(total) == repr(complete)
     assert first != second and not first.isclose(second) and first != "pane"
     assert repr(first) == repr(parts(3)[0]), "adding changes neither pane"
-    assert whole - whole == cal.Pane(whole.spec)
-    with pytest.raises(ValueError, match="do not add"):
+    assert complete - complete == cal.Pane(complete.spec)
+    with pytest.raises(ValueError, match="cannot be added"):
         first + cal.Pane.fill([0.5], [1])
     with pytest.raises(TypeError):
         first + 1
@@ -423,13 +423,13 @@ def test_panes_survive_bytes_and_pickle() -> None:
 
 
 def test_a_pane_that_was_read_in_part_stays_so() -> None:
-    whole = parts(1)[0]
-    some = cal.Pane.from_parts(whole.spec, whole.parts(), ["scores", "counts"])
+    complete = parts(1)[0]
+    some = cal.Pane.from_parts(complete.spec, complete.parts(), ["scores", "counts"])
     again = pickle.loads(pickle.dumps(some))
     assert again.names == ["counts", "scores"] and again == some and some.digest() is None
-    assert repr(again) == repr(whole)
+    assert repr(again) == repr(complete)
     assert (
-        repr(cal.Pane.from_parts(whole.spec, whole.parts(), ["scores"]))
+        repr(cal.Pane.from_parts(complete.spec, complete.parts(), ["scores"]))
         == "Pane(multiclass: scores)"
     )
 
@@ -474,8 +474,10 @@ def test_a_unit_that_is_split_over_panes_is_reported() -> None:
     many = np.arange(3000)
     twice = sum([cal.Pane.fill(np.full(3000, 0.5), many % 2, units=many)] * 2).evaluate(["brier"])
     assert "panes: about " in repr(twice) and twice.n_units_split == pytest.approx(3000, rel=0.2)
-    whole = cal.evaluate(p, y, ["ece"], units=units)
-    assert (whole.n_units_split, whole.n_units) == (0, N // 10) and "split" not in repr(whole)
+    complete = cal.evaluate(p, y, ["ece"], units=units)
+    assert (complete.n_units_split, complete.n_units) == (0, N // 10) and "split" not in repr(
+        complete
+    )
 
 
 def test_a_pane_and_its_rows_give_the_same_sums_and_bins() -> None:

@@ -90,14 +90,14 @@ def test_wider_cells_are_those_of_the_rows() -> None:
 
 def test_the_width_does_not_depend_on_the_order() -> None:
     few, more, most = many(30, 1), many(1500, 2), many(9000, 3)
-    whole = pane_of(SPEC, Batch.concatenate([few, more, most]))
+    complete = pane_of(SPEC, Batch.concatenate([few, more, most]))
     for order in ((few, more, most), (most, few, more)):
         merged = Pane(SPEC)
         for batch in order:
             merged.merge(pane_of(SPEC, batch))
-        assert_same(merged, whole)
-        assert logits_of(merged).tables[""].level == logits_of(whole).tables[""].level
-    back = whole.subtract(pane_of(SPEC, most)).subtract(pane_of(SPEC, more))
+        assert_same(merged, complete)
+        assert logits_of(merged).tables[""].level == logits_of(complete).tables[""].level
+    back = complete.subtract(pane_of(SPEC, most)).subtract(pane_of(SPEC, more))
     table = logits_of(back).tables[""]
     assert_cells(table, naive_cells(few, table.width))
     assert back.subtract(pane_of(SPEC, few)).is_empty
@@ -109,8 +109,8 @@ def test_cases_beyond_the_bound_share_a_table() -> None:
     batch = many(n, cases=[f"scan-{i % n_cases}" for i in range(n)])
     part = logits_of(pane_of(SPEC, batch))
     assert 0 < len(part.names) <= accumulator.MAX_CASES and part.halvings > 0
-    whole = sum(table.sums.sum(axis=1) for table in part.tables.values())
-    assert whole[SUMS.index("weight")] == pytest.approx(n)
+    complete = sum(table.sums.sum(axis=1) for table in part.tables.values())
+    assert complete[SUMS.index("weight")] == pytest.approx(n)
     name = part.names[0]
     own = np.flatnonzero([f"scan-{i % n_cases}" == name for i in range(n)])
     assert_cells(part.tables[name], naive_cells(batch.take(own), 0.25))

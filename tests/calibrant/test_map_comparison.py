@@ -46,6 +46,20 @@ def test_the_gain_is_the_current_loss_less_the_candidates_by_unit() -> None:
     assert back["gain"]["nll"]["value"] == pytest.approx(-by_unit.mean(), abs=1e-12)
 
 
+def test_a_gain_that_chance_explains_is_not_better() -> None:
+    """The mean gain is positive, and the interval of 120 units contains 0."""
+    rng = np.random.default_rng(11)
+    score = rng.uniform(0.02, 0.98, 120)
+    labels = (rng.random(120) < expit(logit(score) / 1.6)).astype(int)
+    columns = {"confidences": score, "labels": labels, "ids": [f"i{i}" for i in range(120)]}
+    pane = Pane(PaneSpec("binary", 2))
+    pane.fill_batch(Batch.from_columns(columns).batch)
+    found = compare(temperature(1.0), temperature(1.2), pane)
+    low, high = found["gain"]["nll"]["interval"]
+    assert found["gain"]["nll"]["value"] > 0.0 and low < 0.0 < high
+    assert not found["beats"] and found["reason"] == "not_better"
+
+
 @pytest.mark.parametrize("betas", [(1.0, 0.5), (0.5, 0.4), (0.4, 0.6)])
 @pytest.mark.parametrize("n_classes", [5, 1200])
 def test_two_temperatures_are_distinguished_by_all_of_a_window(

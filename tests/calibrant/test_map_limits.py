@@ -167,8 +167,8 @@ def test_needs_names_what_is_read(method):
             continue
         pane = pane_of(batch)
         some = Pane.from_parts(pane.spec, pane.parts(), only=needs(method, pane.spec, scope))
-        view, whole = View(some, PaneQuery(scope=scope)), View(pane, PaneQuery(scope=scope))
-        assert fit(method, view) == fit(method, whole)
+        view, complete = View(some, PaneQuery(scope=scope)), View(pane, PaneQuery(scope=scope))
+        assert fit(method, view) == fit(method, complete)
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,14 @@ def test_below_the_bound_a_logit_is_a_number_like_any_other() -> None:
 
 @pytest.mark.parametrize("method", ["temperature", "vector", "dirichlet", "platt", "isotonic"])
 def test_maps_are_fitted_to_the_rest(method: str) -> None:
-    told = [
+    result = [
         fit(method, View(filled(batch), PaneQuery(scope="top_label")))
         for batch in (rows(), as_probabilities())
     ]
-    for each in told:
+    for each in result:
         each.pop("digest")
-    assert (told[0]["parameters"] is None) == (told[1]["parameters"] is None)
+    assert (result[0]["parameters"] is None) == (result[1]["parameters"] is None)
     if method == "temperature":
-        assert told[0]["parameters"]["temperature"] == pytest.approx(
-            told[1]["parameters"]["temperature"], rel=1e-6
+        assert result[0]["parameters"]["temperature"] == pytest.approx(
+            result[1]["parameters"]["temperature"], rel=1e-6
         )

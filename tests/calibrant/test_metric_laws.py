@@ -125,8 +125,8 @@ def test_merging_splitting_order_and_subtraction(task: str, raters: str) -> None
     same(values(merged, raters=raters), expected)
     more = pane_of(batch_of(task, columns_of(task, 1) | {"ids": [f"q{i}" for i in range(N)]}))
     same(values(merged.merge(more).subtract(more), raters=raters), expected, abs_=1e-8)
-    whole, again = values(pane_of(batch), batch, raters), batch.take(order)
-    same(values(pane_of(again), again, raters), whole)
+    complete, again = values(pane_of(batch), batch, raters), batch.take(order)
+    same(values(pane_of(again), again, raters), complete)
 
 
 @pytest.mark.parametrize("task", ["multiclass", "segmentation"])

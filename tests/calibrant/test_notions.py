@@ -65,9 +65,9 @@ def asked(
     pane_query: PaneQuery | None = None,
     **options: Any,
 ) -> dict[str, dict[str, Any]]:
-    whole = pane_query or PaneQuery()
+    complete = pane_query or PaneQuery()
     view = View(
-        pane_of(batch), PaneQuery(**(vars(whole) | {"options": options})), batch if raw else None
+        pane_of(batch), PaneQuery(**(vars(complete) | {"options": options})), batch if raw else None
     )
     return compute_metrics(view, [slugs] if isinstance(slugs, str) else slugs)
 
@@ -598,14 +598,14 @@ def test_a_row_falls_into_the_same_cells_alone_and_in_a_batch(n_classes: int, lo
     }
     columns |= {"logits": np.log(z + 1e-3)} if logits else {"probabilities": np.asfortranarray(z)}
     batch = Batch.from_columns(columns).batch
-    whole, single = pane_of(batch), Pane(PaneSpec("multiclass", n_classes))
+    complete, single = pane_of(batch), Pane(PaneSpec("multiclass", n_classes))
     for row in range(60):
         single.fill_batch(batch.take(np.array([row])))
     for name in ("uncertainty", "label_distribution"):
-        for key, block in whole[name].blocks.items():
+        for key, block in complete[name].blocks.items():
             np.testing.assert_array_equal(block.counts, single[name].blocks[key].counts)
-    whole.subtract(single)
-    assert whole["uncertainty"].is_empty and whole["label_distribution"].is_empty
+    complete.subtract(single)
+    assert complete["uncertainty"].is_empty and complete["label_distribution"].is_empty
 
 
 def test_quantiles_and_histogram_of_the_distance() -> None:
@@ -669,9 +669,9 @@ def test_where_cells_give_no_bound_the_reason_is_reported() -> None:
     found = asked(
         batch, ("hosmer_lemeshow", "spiegelhalter_z", "corp_miscalibration"), False, score="log"
     )
-    told = {
+    result = {
         slug: (each["error_bound"], each.get("error_bound_reason")) for slug, each in found.items()
     }
-    assert told["hosmer_lemeshow"] == (None, "cuts_not_told_by_cells")
-    for slug, (bound, why) in told.items():
+    assert result["hosmer_lemeshow"] == (None, "cuts_not_told_by_cells")
+    for slug, (bound, why) in result.items():
         assert (bound is None) == (why is not None), slug

@@ -92,8 +92,10 @@ def test_drawn_hits_have_the_kept_variance(kind: str) -> None:
     np.testing.assert_allclose(
         hits.mean(axis=0), cells.confidence, atol=5 * np.sqrt(cells.null_variance.max() / 4000)
     )
-    whole = hits.sum(axis=1).var()
-    assert whole == pytest.approx(kept.null_variance.sum(), rel=0.12)  # its standard error is 2 %
+    complete = hits.sum(axis=1).var()
+    assert complete == pytest.approx(
+        kept.null_variance.sum(), rel=0.12
+    )  # its standard error is 2 %
     wide = cells.null_variance > 0.05 * cells.null_variance.max()
     np.testing.assert_allclose(hits.var(axis=0)[wide], cells.null_variance[wide], rtol=0.3)
 

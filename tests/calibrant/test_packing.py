@@ -115,8 +115,8 @@ def test_limits_of_the_types_come_back(values: np.ndarray) -> None:
 
 
 def test_arrays_that_come_back_are_their_own() -> None:
-    whole = np.arange(5)
-    again = unpack(pack({"a": whole, "b": whole, "c": whole.astype(float)}, {}))[0]
+    complete = np.arange(5)
+    again = unpack(pack({"a": complete, "b": complete, "c": complete.astype(float)}, {}))[0]
     again["a"][0] = 99
     assert again["b"].tolist() == [0, 1, 2, 3, 4]
     assert again["c"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]

@@ -9,14 +9,14 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import Options, apply, fit
-from calibrant.calibrators.baseline_gain import gain_over
+from calibrant.calibrators.gain_over_other_map import gain_over_other_map
 from calibrant.calibrators.rows import labelled_rows
 from calibrant.calibrators.temperature.fit import fit_temperature
 from calibrant.core.hashing import mix
 from calibrant.inference.disagreement_differences import MEANS, SMOOTH, disagreement_difference
 from calibrant.inference.metrics_differences import differences
 from calibrant.inference.pairing import (
-    put_together,
+    difference_interval_of_two,
     replicate_correlation,
     shared,
     unit_correlation,
@@ -57,7 +57,9 @@ def test_intervals_put_together_are_those_of_a_sum_of_variances() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         one, two, rho = rng.uniform(0.1, 2), rng.uniform(0.1, 2), rng.uniform(-1, 1)
-        low, high = put_together((5.0, 3.0), ((5 - one, 5 + one), (3 - two, 3 + two)), rho)
+        low, high = difference_interval_of_two(
+            (5.0, 3.0), ((5 - one, 5 + one), (3 - two, 3 + two)), rho
+        )
         reach = np.sqrt(one**2 + two**2 - 2 * rho * one * two)
         assert (low, high) == pytest.approx((2 - reach, 2 + reach))
 
@@ -133,7 +135,7 @@ def test_intervals_of_gaps_cover_the_true_difference(is_paired: bool) -> None:
         )
 
     (mine, mean), (theirs, other_mean) = true_gaps(1.6), true_gaps(1.0)
-    inside, whole = [], []
+    inside, complete = [], []
     for _ in range(40):
         p, y = drawn(rng, 1000)
         base, base_y = (p, y) if is_paired else drawn(rng, 1000)
@@ -144,9 +146,9 @@ def test_intervals_of_gaps_cover_the_true_difference(is_paired: bool) -> None:
             low, high = row["difference_interval"]
             inside.append(low <= true <= high)
         low, high = found["difference_interval"]
-        whole.append(low <= mean - other_mean <= high)
+        complete.append(low <= mean - other_mean <= high)
     assert 0.91 <= np.mean(inside) <= 0.985
-    assert np.mean(whole) >= 0.87
+    assert np.mean(complete) >= 0.87
 
 
 def test_equal_sides_of_a_table_that_is_empty_or_not_replicated() -> None:
@@ -199,9 +201,9 @@ def test_temperatures_of_samples_and_of_all_rows_are_paired_alike() -> None:
     z, y = logits_and_labels(rng, 3000)
     sides = (z * 1.5, z + rng.normal(0, 1.0, z.shape))
     kept = [pane_of(THREE, 3000, logits=each, labels=y) for each in sides]
-    whole = [pane_of(THREE, 3000, window=True, logits=each, labels=y) for each in sides]
-    assert kept[0].sample.halvings > 0 and whole[0].sample.halvings == 0
-    few, many = compared(*kept), compared(*whole)
+    complete = [pane_of(THREE, 3000, window=True, logits=each, labels=y) for each in sides]
+    assert kept[0].sample.halvings > 0 and complete[0].sample.halvings == 0
+    few, many = compared(*kept), compared(*complete)
     assert 0.2 < many["correlation"] < 0.9
     assert few["correlation"] == pytest.approx(many["correlation"], abs=0.15)
     assert few["shared"]["share"] == 1.0
@@ -330,7 +332,9 @@ def test_an_own_map_gains_over_one_that_was_fitted_to_something_else(method: str
             pane_of(BINARY, 600, prefix, window=True, confidences=sharpened(p, by), labels=y)
         )
     view, *others = (View(each, TEN) for each in sides)
-    unlike, alike = (gain_over(fit(method, each), view, method, Options()) for each in others)
+    unlike, alike = (
+        gain_over_other_map(fit(method, each), view, method, Options()) for each in others
+    )
     assert unlike["difference"]["brier"]["interval"][0] > 0
     low, high = alike["difference"]["brier"]["interval"]
     assert low < 0.002 and high > -0.01 and high - low < 0.02
@@ -357,10 +361,11 @@ def test_the_own_map_is_not_judged_by_labels_that_made_it() -> None:
         mapped = apply(found, batch)
         own[rows.half == half] = (mapped[rows.half == half] - label[rows.half == half]) ** 2
     theirs = (apply(other, batch) - label) ** 2
-    told = gain_over(other, view, "platt", Options())
-    assert told["difference"]["brier"]["value"] == pytest.approx(np.mean(theirs - own), abs=1e-12)
+    result = gain_over_other_map(other, view, "platt", Options())
+    assert result["difference"]["brier"]["value"] == pytest.approx(np.mean(theirs - own), abs=1e-12)
     few = View(pane_of(BINARY, 9, confidences=p[:9], labels=y[:9]), TEN)
-    assert gain_over(other, few, "platt", Options())["difference_reason"] == "few_units"
+    assert gain_over_other_map(other, few, "platt", Options())["difference_reason"] == "few_units"
     assert (
-        gain_over({"parameters": None}, view, "platt", Options())["difference_reason"] == "no_map"
+        gain_over_other_map({"parameters": None}, view, "platt", Options())["difference_reason"]
+        == "no_map"
     )

@@ -126,6 +126,62 @@ def test_nothing_is_shown_as_zero_where_there_is_no_value(contents: ReportConten
     assert "Dice over cases – no value: " in text
 
 
+@pytest.fixture(scope="module")
+def of_few_units() -> ReportContents:
+    """Four patients, and a single one in a subgroup: no interval, and nothing of a service."""
+    rng = np.random.default_rng(3)
+    p, patients = rng.random(200), np.arange(200) // 50
+    labels = (rng.random(200) < p).astype(int)
+    report = cal.evaluate(p, labels, ["ece", "brier"], units=patients)
+    one = cal.evaluate(p[:50], labels[:50], ["ece"], units=patients[:50])
+    return ReportContents(
+        title="Few",
+        metrics=report.to_dict(),
+        reliability=cal.reliability(p, labels, units=patients).to_dict(),
+        temperature=cal.fit_temperature(p, labels, units=patients).to_dict(),
+        subgroups=[Subgroup("site A", one.to_dict())],
+        extra_tables=[("Cases", ("Case", "Scanner", "Size"), [("a", "–", "3"), ("b", "–", "–")])],
+    )
+
+
+def test_what_too_few_units_leave_unknown_is_not_drawn(of_few_units: ReportContents) -> None:
+    text = " ".join(Reader(page(of_few_units)).text.split())
+    assert "too few units" in text and "no range of calibrated models are drawn" in text
+    for word in ("calibrated model, 95 %", "95 % interval of each bin", "Orange: from the mean"):
+        assert word not in text
+    assert "Shaded: its interval" not in text and "Calibrated model, mean" not in text
+    assert "Case Size a 3 b –" in text
+    assert "docs/guarantees.md" not in text
+
+
+def test_captions_name_what_is_drawn(contents: ReportContents) -> None:
+    text = " ".join(Reader(page(contents)).text.split())
+    assert "Grey: where 95 %" in text and "calibrated model, 95 % of each bin" in text
+    assert "Orange: from the mean" in text and "Calibrated model, mean" in text
+    assert "Accuracy over confidence of the top class" in text
+
+
+def test_a_report_of_files_has_no_sections_of_a_service(of_few_units: ReportContents) -> None:
+    text = Reader(page(of_few_units)).text
+    assert "7. Versions" in text and "without a drift alarm" in text
+    assert "Calibration map in use" not in text and "False alarms" not in text
+
+
+def test_one_unit_is_singular(of_few_units: ReportContents) -> None:
+    metrics = of_few_units.subgroups[0].metrics
+    text = Reader(page(ReportContents("One", metrics))).text
+    assert "There is 1 unit;" in text and "1 unit was named." in text
+
+
+def test_the_brier_score_of_two_classes_is_explained(
+    contents: ReportContents, of_few_units: ReportContents
+) -> None:
+    half = plain_number(of_few_units.estimates["brier"]["value"] / 2)
+    assert f"which is half: {half}." in Reader(page(of_few_units)).text
+    assert "it is half" not in Reader(page(contents)).text
+    assert "probability of class 1" in Reader(page(of_few_units)).text
+
+
 def test_a_report_without_data_says_so() -> None:
     empty = cal.Pane(cal.PaneSpec("multiclass", 3)).evaluate(["ece", "brier"])
     text = Reader(page(ReportContents("Empty", empty.to_dict()))).text

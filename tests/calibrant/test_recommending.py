@@ -16,7 +16,7 @@ from calibrant.calibrators.diagonal_objective import objective_of
 from calibrant.calibrators.from_rows import clipped, rows_of
 from calibrant.calibrators.recommendation import CandidateComparison, recommend
 from calibrant.calibrators.softmax import fit_softmax
-from calibrant.calibrators.softmax_objective import Points
+from calibrant.calibrators.softmax_objective import SoftmaxPoints
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.fit import fit_temperature, fit_temperature_exact
 from calibrant.calibrators.temperature.held_out_gain import left_out_gain
@@ -169,7 +169,7 @@ def test_quick_fits_of_halves_are_the_proven_ones() -> None:
             mine = np.flatnonzero(rows.half == side)
             part = rows.take(np.flatnonzero(rows.half != side))
             form = make(part.n_classes)
-            fit = fit_softmax(objective_of(Points(part, clipped(part.logits)), form))
+            fit = fit_softmax(objective_of(SoftmaxPoints(part, clipped(part.logits)), form))
             parameters = scaling_maps.named(form.coefficients(fit.parameters))
             at = vector.at_rows if make is vector.form else scaling_maps.at
             assert np.abs(mapped[mine] - at(parameters, rows.logits[mine])).max() < 1e-7

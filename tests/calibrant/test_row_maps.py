@@ -175,7 +175,7 @@ def test_a_part_of_the_rows_is_said_to_be_one():
     sample = answer["sample"]
     assert not sample["complete"] and sample["n"] < sample["n_drawn_from"] == 5000
     assert sample["threshold"] == 2.0 ** round(np.log2(sample["threshold"])) < 0.2
-    whole = fitted("vector", batch, raw=True)
+    complete = fitted("vector", batch, raw=True)
     slopes, errors = answer["parameters"]["slopes"], answer["standard_errors"]["slopes"]
-    for mine, theirs, error in zip(slopes, whole["parameters"]["slopes"], errors, strict=True):
+    for mine, theirs, error in zip(slopes, complete["parameters"]["slopes"], errors, strict=True):
         assert abs(mine - theirs) < 4 * error

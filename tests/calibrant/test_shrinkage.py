@@ -22,7 +22,7 @@ from calibrant.calibrators.shrinkage import (
     units_of_classes,
 )
 from calibrant.calibrators.softmax import MAX_CURVED, fit_softmax
-from calibrant.calibrators.softmax_objective import Points
+from calibrant.calibrators.softmax_objective import SoftmaxPoints
 from calibrant.core.batch import Batch
 from calibrant.core.query import PaneQuery
 from calibrant.core.sampled_rows import RATING_BYTES, ROW_BYTES
@@ -115,7 +115,7 @@ def test_a_unit_left_out_to_second_order_is_a_unit_left_out(n_units):
     batch = simulated(240, [0.6, 0.9, 1.2], [0.2, 0.0, -0.2], n_units=n_units)
     rows = labelled_rows(batch, 0)
     form = vector_map.shrunk_form(np.ones(3, bool), 0.8)
-    objective = objective_of(Points(rows, clipped(rows.logits)), form)
+    objective = objective_of(SoftmaxPoints(rows, clipped(rows.logits)), form)
     at = fit_softmax(objective).parameters
     found = left_out_losses(objective, at)
     expected = np.zeros(rows.n_units)
@@ -128,8 +128,8 @@ def test_a_unit_left_out_to_second_order_is_a_unit_left_out(n_units):
         scale = rows.weight.sum() / others.weight.sum()
         alone = vector_map.shrunk_form(np.ones(3, bool), 0.8)
         object.__setattr__(alone, "penalty", alone.penalty * scale)
-        fit = fit_softmax(objective_of(Points(others, clipped(others.logits)), alone))
-        given = objective_of(Points(mine, clipped(mine.logits)), alone).probabilities(
+        fit = fit_softmax(objective_of(SoftmaxPoints(others, clipped(others.logits)), alone))
+        given = objective_of(SoftmaxPoints(mine, clipped(mine.logits)), alone).probabilities(
             fit.parameters
         )
         expected[unit] = row_losses(mine, given.T)["nll"].sum()
@@ -174,8 +174,8 @@ def test_a_sample_of_a_tenth_is_within_two_percent_of_all_rows(method):
     batch, test = simulated(9000, slopes, intercepts), simulated(20_000, slopes, intercepts, 2)
     answer = fit(method, View(pane_of(batch, 1 << 16), PaneQuery()), evaluate=False)
     assert 0.04 * batch.n < answer["sample"]["n"] < 0.1 * batch.n
-    whole = fitted(method, batch, raw=True, evaluate=False)
-    assert nll(test, answer).mean() == pytest.approx(nll(test, whole).mean(), rel=0.02)
+    complete = fitted(method, batch, raw=True, evaluate=False)
+    assert nll(test, answer).mean() == pytest.approx(nll(test, complete).mean(), rel=0.02)
     common = fitted("temperature", batch, evaluate=False)
     assert answer["temperature"] == pytest.approx(common["parameters"]["temperature"], rel=1e-9)
 

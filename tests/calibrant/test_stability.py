@@ -16,9 +16,9 @@ from calibrant.core.view import NoResultError, View
 from calibrant.input.labels import named_raters
 from calibrant.metrics import compute_metrics
 from calibrant.report import score_batch
-from calibrant.stability.baselines import baselines
-from calibrant.stability.curves import FRACTIONS, disagreement, stability, total_variation
-from calibrant.stability.subsets import draws_of
+from calibrant.stability.curves import disagreement, stability, total_variation
+from calibrant.stability.rater_baselines import rater_baselines
+from calibrant.stability.subsets import FRACTIONS, draws_of
 from tests.calibrant import notions_reference as naive
 from tests.calibrant.reference import bin_of, rows_of
 from tests.calibrant.test_notions import batch_of, pane_of
@@ -221,7 +221,7 @@ def rated(n: int = 200, raters: int = 4) -> tuple[Batch, dict[str, np.ndarray]]:
 
 def test_baselines_stand_side_by_side() -> None:
     batch, raters = rated()
-    found = baselines(batch, "ece", PaneQuery(bins=10), raters)
+    found = rater_baselines(batch, "ece", PaneQuery(bins=10), raters)
     for policy, answer in found["policies"].items():
         alone = compute_metrics(viewed(batch, bins=10, raters=policy), ["ece"])["ece"]
         assert answer == alone
@@ -234,14 +234,14 @@ def test_baselines_stand_side_by_side() -> None:
 
 @pytest.mark.parametrize("slug", ["ece", "classwise_ece", "all_label_ece"])
 def test_raters_by_themselves_err_at_least_as_much_as_together(slug: str) -> None:
-    found = baselines(*rated()[:1], slug, raters=rated()[1])
+    found = rater_baselines(*rated()[:1], slug, raters=rated()[1])
     assert found["mean_of_raters"] >= found["policies"]["pooled"]["value"] - 1e-12
 
 
 def test_a_rater_who_rated_some_or_nothing() -> None:
     batch, raters = rated()
     some = np.where(np.arange(200) < 50, raters["rater-0"], -1)
-    found = baselines(batch, "ece", raters={"some": some, "none": np.full(200, -1)})
+    found = rater_baselines(batch, "ece", raters={"some": some, "none": np.full(200, -1)})
     assert found["by_rater"]["some"]["n"] == 50
     assert found["by_rater"]["none"] == {"value": None, "reason": "no_data", "n": 0}
 
@@ -251,7 +251,7 @@ def test_a_rater_who_rated_some_or_nothing() -> None:
 )
 def test_a_rater_whose_column_does_not_fit(bad: np.ndarray) -> None:
     with pytest.raises(CalibrationInputError) as rejection:
-        baselines(rated()[0], "ece", raters={"r": bad})
+        rater_baselines(rated()[0], "ece", raters={"r": bad})
     assert rejection.value.violations[0].pointer == "/raters/r"
 
 
@@ -270,7 +270,7 @@ def test_named_raters_become_columns_of_their_own() -> None:
 def test_a_score_of_named_raters_holds_their_baselines() -> None:
     batch, raters = rated()
     found = score_batch(batch, {"metrics": ("ece", "brier"), "bins": 10}, raters)["baselines"]
-    expected = baselines(batch, "ece", PaneQuery(bins=10), raters)
+    expected = rater_baselines(batch, "ece", PaneQuery(bins=10), raters)
     assert found["metrics"]["ece"]["by_rater"] == expected["by_rater"]
     assert found["metrics"]["ece"]["mean_of_raters"] == expected["mean_of_raters"]
     for policy, number in found["metrics"]["ece"]["policies"].items():

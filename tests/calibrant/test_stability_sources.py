@@ -16,7 +16,7 @@ from calibrant.metrics import METRICS
 from calibrant.stability.by_case import stability_by_case
 from calibrant.stability.curves import stability
 from calibrant.stability.report import stability_report
-from calibrant.stability.row_curves import Part, hashed
+from calibrant.stability.row_curves import RowSubset, hashed
 from calibrant.stability.subsets import draws_of
 from tests.calibrant.test_notions import batch_of, pane_of
 
@@ -59,11 +59,11 @@ def of_rows(batch: Batch, rows: np.ndarray, slug: str, **pane_query: Any) -> flo
 @pytest.mark.parametrize("slug", ONE_BY_ONE)
 def test_parts_are_their_rows(slug: str, raters: str) -> None:
     batch = batch_of(1, n=40)
-    whole = viewed(batch, bins=5, raters=raters)
-    empty = Pane(whole.spec)
+    complete = viewed(batch, bins=5, raters=raters)
+    empty = Pane(complete.spec)
     for seed in range(3):
         rows = np.random.default_rng(seed).integers(40, size=60)
-        found = METRICS[slug].value(Part(whole, hashed(batch), empty, rows))
+        found = METRICS[slug].value(RowSubset(complete, hashed(batch), empty, rows))
         assert found == pytest.approx(of_rows(batch, rows, slug, bins=5, raters=raters), abs=1e-12)
 
 
@@ -136,8 +136,8 @@ def test_what_replicates_tell_about_by_a_form_of_bins_is_near(slug: str) -> None
 def test_a_complete_sample_ends_in_the_value_of_its_rows(slug: str) -> None:
     batch = batch_of(6, n=80, weights=False)
     found = stability(viewed(batch, raw=False), slug, source="sample", n_bootstraps=2)
-    told = (found["source"], found["n_sample"], found["n_drawn_from"], found["exact"])
-    assert told == ("sample", 80, 80, True)
+    result = (found["source"], found["n_sample"], found["n_drawn_from"], found["exact"])
+    assert result == ("sample", 80, 80, True)
     for policy, about in found["raters"].items():
         assert about["full"] == pytest.approx(
             of_rows(batch, np.arange(80), slug, raters=policy), rel=2e-5
@@ -159,7 +159,7 @@ def test_what_replicates_do_not_carry_comes_from_the_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pane_query", "slug", "told"),
+    ("pane_query", "slug", "result"),
     [
         ({}, "ece", (15, True)),
         ({"bins": 20}, "ece", (20, True)),
@@ -169,11 +169,11 @@ def test_what_replicates_do_not_carry_comes_from_the_sample() -> None:
     ],
 )
 def test_replicates_say_which_bins_they_keep(
-    pane_query: dict[str, Any], slug: str, told: tuple[int, bool]
+    pane_query: dict[str, Any], slug: str, result: tuple[int, bool]
 ) -> None:
     found = stability(viewed(batch_of(8, n=200), raw=False, **pane_query), slug, n_bootstraps=2)
-    assert (found["bins"], found["exact"]) == told
-    assert ("detail" in found) != told[1]
+    assert (found["bins"], found["exact"]) == result
+    assert ("detail" in found) != result[1]
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -280,11 +280,11 @@ def test_stability_image_by_image_is_that_of_each_image() -> None:
         rows = np.flatnonzero((names == case["case"]) & (batch.row_total > 0))
         own = replace(batch.take(rows), cases=None)
         alone = stability(viewed(own, bins=10), "ece", n_bootstraps=2, seed=4)
-        for policy, told in case["raters"].items():
-            assert told["full"] == pytest.approx(alone["raters"][policy]["full"], abs=1e-12)
+        for policy, result in case["raters"].items():
+            assert result["full"] == pytest.approx(alone["raters"][policy]["full"], abs=1e-12)
             variation = alone["raters"][policy]["tv"]["absolute"]
-            assert told["tv"] == pytest.approx(variation, abs=1e-12)
-        variations.append([told["tv"] for told in case["raters"].values()])
+            assert result["tv"] == pytest.approx(variation, abs=1e-12)
+        variations.append([result["tv"] for result in case["raters"].values()])
     pooled, majority, _ = np.transpose(variations)
     assert found["raters"]["pooled"]["tv"]["mean"] == pytest.approx(pooled.mean())
     assert found["raters"]["majority"]["tv"]["sd"] == pytest.approx(majority.std())
@@ -303,11 +303,11 @@ def test_cases_that_are_not_drawn_of(monkeypatch: pytest.MonkeyPatch) -> None:
         (named, "ece", None, "too_many_cases"),
     ):
         with pytest.raises(NoResultError) as rejected:
-            stability_by_case(view, slug, most_ratings=most)
+            stability_by_case(view, slug, max_ratings=most)
         assert rejected.value.reason == reason
     monkeypatch.undo()
     with pytest.raises(NoResultError, match="too_many_ratings"):
-        stability_by_case(named, "ece", most_ratings=3)
+        stability_by_case(named, "ece", max_ratings=3)
 
 
 def test_cases_of_which_there_is_no_curve() -> None:
@@ -327,13 +327,13 @@ def test_rows_without_weight_have_no_curve() -> None:
 
 def test_what_would_take_minutes_is_rejected_at_a_service_only() -> None:
     rows = viewed(batch_of(9, n=30))
-    assert stability_report(rows, "kde_ece", most_ratings=10)["reason"] is None
+    assert stability_report(rows, "kde_ece", max_ratings=10)["reason"] is None
     many = batch_of(10, n=12, n_classes=11)
     assert stability_report(viewed(many, raw=False), "nixon_ace")["reason"] == "too_many_classes"
     more = viewed(batch_of(10, n=12, n_classes=21), raw=False)
     assert stability_report(more, "classwise_ece")["reason"] == "too_many_classes"
     assert stability(viewed(many), "nixon_ace", n_bootstraps=2)["raters"]["pooled"]["full"] > 0
     assert (
-        stability_report(viewed(batch_of(9, n=335), scope="all"), "ks", most_ratings=10)["reason"]
+        stability_report(viewed(batch_of(9, n=335), scope="all"), "ks", max_ratings=10)["reason"]
         == "too_many_rows"
     )

@@ -233,15 +233,15 @@ def test_raters_of_one_unit_are_not_independent():
 
 def test_panes_that_merge_answer_as_one():
     columns = drawn(900, 4, 2.0, raters=2)
-    whole = fit_temperature(pane_of(batch_of(columns)))
+    complete = fit_temperature(pane_of(batch_of(columns)))
     parts = [
         pane_of(batch_of({key: value[index] for key, value in columns.items()}))
         for index in np.array_split(np.random.default_rng(0).permutation(900), 4)
     ]
     merged = parts[2].merge(parts[0]).merge(parts[3]).merge(parts[1])
     answer = fit_temperature(merged)
-    assert answer["temperature"] == pytest.approx(whole["temperature"], rel=1e-12)
-    assert answer["after"] == pytest.approx(whole["after"], rel=1e-10)
+    assert answer["temperature"] == pytest.approx(complete["temperature"], rel=1e-12)
+    assert answer["after"] == pytest.approx(complete["after"], rel=1e-10)
 
 
 def test_weights_equal_repetition():

@@ -7,9 +7,13 @@ import pytest
 
 from calibrant import Batch, CalibrationInputError, Pane, PaneSpec
 from calibrant.calibrators.temperature.curve import Curve
-from calibrant.calibrators.temperature.losses import EceOptions, RowLosses, TwoClassLosses
-from calibrant.calibrators.temperature.report import surface_report
+from calibrant.calibrators.temperature.losses import (
+    EceOptions,
+    RowTemperatureLosses,
+    TwoClassLosses,
+)
 from calibrant.calibrators.temperature.surface import loss_surface
+from calibrant.calibrators.temperature.surface_report import surface_report
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 
@@ -48,7 +52,7 @@ def naive(batch: Batch, t0: float, t1: float) -> tuple[float, float]:
 @pytest.mark.parametrize("logits", [True, False])
 def test_rows_equal_the_naive_version(logits: bool) -> None:
     batch = rows(1, 80, logits=logits)
-    general = RowLosses(batch, EceOptions(10, 0))
+    general = RowTemperatureLosses(batch, EceOptions(10, 0))
     two = TwoClassLosses.of_rows(general)
     for t0, t1 in ((1.0, 1.0), (0.5, 3.0), (4.0, 0.25)):
         found, other = (each.at(np.array([t0, t1])) for each in (two, general))
@@ -63,7 +67,7 @@ def test_impossible_ratings_stay_out_of_nll() -> None:
     batch = Batch.from_columns(
         {"probabilities": p, "labels": [0, 0, 1, 1]}, task="segmentation"
     ).batch
-    general = RowLosses(batch, EceOptions(5, 0))
+    general = RowTemperatureLosses(batch, EceOptions(5, 0))
     found, other = (
         each.at(np.array([2.0, 0.5])) for each in (TwoClassLosses.of_rows(general), general)
     )
@@ -164,7 +168,9 @@ def test_a_kept_sample_of_logits_is_taken_as_it_was_sent() -> None:
 
 def test_the_lowest_point_is_the_grids() -> None:
     found = loss_surface(
-        RowLosses(rows(4), EceOptions()), np.array([0.5, 1.0, 2.0]), np.array([1.0, 2.0, 4.0])
+        RowTemperatureLosses(rows(4), EceOptions()),
+        np.array([0.5, 1.0, 2.0]),
+        np.array([1.0, 2.0, 4.0]),
     )
     values, lowest = np.array(found["nll"]), found["lowest"]["nll"]
     row, column = np.unravel_index(values.argmin(), values.shape)
@@ -185,10 +191,10 @@ def test_other_classes_and_nothing_are_rejected() -> None:
 
 
 def test_one_case_alone() -> None:
-    whole = rows(6, 400)
+    complete = rows(6, 400)
     columns = {
-        "logits": whole.scores,
-        "label_counts": whole.label_counts,
+        "logits": complete.scores,
+        "label_counts": complete.label_counts,
         "cases": [f"scan-{i % 2}" for i in range(400)],
     }
     batch = Batch.from_columns(columns, task="segmentation").batch

@@ -129,8 +129,8 @@ def test_calibration_errors_from_a_view_and_by_hand(raters: str, edges: Any) -> 
     tables = [table.cells for table in view.class_tables()]
     classwise = np.mean([(c.weight @ np.abs(c.gap)) / c.weight.sum() for c in tables])
     assert classwise == pytest.approx(reference.classwise_ece(rows, raters, 15, edges), abs=1e-12)
-    whole = view.table_of("all").cells
-    all_label = (whole.weight @ np.abs(whole.gap)) / whole.weight.sum()
+    complete = view.table_of("all").cells
+    all_label = (complete.weight @ np.abs(complete.gap)) / complete.weight.sum()
     assert all_label == pytest.approx(reference.all_label_ece(rows, raters, 15, edges), abs=1e-12)
 
 

@@ -30,11 +30,11 @@ def view_of(weights: Any, n_classes: int = 3, **asked: Any) -> View:
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_window_without_weight_has_no_value_and_no_null_reference(n_classes: int) -> None:
-    for slug, told in compute_metrics(view_of(np.zeros(N), n_classes), sorted(METRICS)).items():
-        assert (told["value"], told["interval"], told["null_mean"], told["null_q95"]) == (
+    for slug, result in compute_metrics(view_of(np.zeros(N), n_classes), sorted(METRICS)).items():
+        assert (result["value"], result["interval"], result["null_mean"], result["null_q95"]) == (
             None,
         ) * 4, slug
-        assert told["reason"], slug
+        assert result["reason"], slug
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -42,18 +42,18 @@ def test_units_with_weight_are_counted_for_intervals_and_no_others(n_classes: in
     one = compute_metrics(view_of(np.arange(N) == 5, n_classes), sorted(METRICS))
     assert one["ece"]["value"] is not None
     assert {
-        slug: told["interval"] for slug, told in one.items() if told["interval"] is not None
+        slug: result["interval"] for slug, result in one.items() if result["interval"] is not None
     } == {}
     assert one["ece"]["interval_reason"] == "too_few_units"
 
 
 def test_bins_without_mass_are_reported_and_drawn_by_nothing() -> None:
-    whole = reliability(view_of(np.ones(N), bins=10))["table"]
+    complete = reliability(view_of(np.ones(N), bins=10))["table"]
     half = reliability(view_of(np.arange(N) % 2, bins=10, min_count=5))["table"]
     assert any(row["weight"] == 0.0 for row in half) and any(row["weight"] > 0.0 for row in half)
-    for row in whole + half:
-        told = [row["mean_confidence"], row["accuracy"], row["gap"], row["interval"]]
-        assert [each is None for each in told] == [row["weight"] == 0.0] * 4
+    for row in complete + half:
+        result = [row["mean_confidence"], row["accuracy"], row["gap"], row["interval"]]
+        assert [each is None for each in result] == [row["weight"] == 0.0] * 4
         assert row["weight"] or row["n_effective"] == 0.0
 
 
@@ -67,6 +67,6 @@ def test_disagreement_of_ratings_without_weight_is_not_answerable() -> None:
     found = compute_metrics(
         View(pane, PaneQuery()), ["epistemic_loss", "disagreement_loss", "disagreement_ce"]
     )
-    assert {slug: (told["value"], told["reason"]) for slug, told in found.items()} == dict.fromkeys(
-        found, (None, "no_data")
-    )
+    assert {
+        slug: (result["value"], result["reason"]) for slug, result in found.items()
+    } == dict.fromkeys(found, (None, "no_data"))

@@ -39,8 +39,8 @@ def view_of(
 ) -> View:
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    whole = pane_query or PaneQuery()
-    return View(pane, PaneQuery(**(vars(whole) | {"options": options})), batch if raw else None)
+    complete = pane_query or PaneQuery()
+    return View(pane, PaneQuery(**(vars(complete) | {"options": options})), batch if raw else None)
 
 
 def asked(
@@ -100,7 +100,7 @@ def test_order_p_lies_between_the_errors_that_have_names() -> None:
 def test_canonical_error_equals_the_naive_version(raters: str, norm: int, bandwidth: float) -> None:
     batch = batch_of(24, weights=np.random.default_rng(2).choice([0.5, 2.0], 24))
     rows = [(np.array(row.p), *labels_of(row, raters)) for row in rows_of(batch)]
-    total = whole = 0.0
+    total = complete = 0.0
     for i, (p, weight, _) in enumerate(rows):
         top, bottom = np.zeros(3), 0.0
         for j, (centre, other, share) in enumerate(rows):
@@ -108,11 +108,11 @@ def test_canonical_error_equals_the_naive_version(raters: str, norm: int, bandwi
                 density = dirichlet.pdf(p, centre / bandwidth + 1) * other
                 top, bottom = top + density * np.array(share), bottom + density
         total += weight * (np.abs(top / bottom - p) ** norm).sum()
-        whole += weight
+        complete += weight
     found = asked(
         batch, "canonical_ce", True, PaneQuery(raters=raters), norm=norm, bandwidth=bandwidth
     )
-    assert found["value"] == pytest.approx((total / whole) ** (1 / norm), abs=1e-10)
+    assert found["value"] == pytest.approx((total / complete) ** (1 / norm), abs=1e-10)
     assert (found["source"], found["n_sample"], found["bandwidth"]) == ("rows", 24, bandwidth)
 
 
@@ -273,12 +273,12 @@ def test_losses_of_statistics_equal_the_naive_version(name: str, order: int) -> 
 def test_two_raters_disagreement_is_that_of_the_state(raters: str, raw: bool) -> None:
     for weights in (None, np.random.default_rng(2).choice([0.5, 1.0, 3.0], 90)):
         batch = batch_of(90) if weights is None else batch_of(90, weights=weights)
-        whole = asked(batch, "rater_statistic", raw, PaneQuery(raters=raters))
+        complete = asked(batch, "rater_statistic", raw, PaneQuery(raters=raters))
         held, ce = (
             asked(batch, slug, False)["value"] for slug in ("disagreement_loss", "disagreement_ce")
         )
-        assert whole["value"] == pytest.approx(held, abs=1e-12)
-        assert whole["ce"] == pytest.approx(ce, abs=1e-9)
+        assert complete["value"] == pytest.approx(held, abs=1e-12)
+        assert complete["ce"] == pytest.approx(ce, abs=1e-9)
 
 
 def test_loss_of_a_statistic_is_unbiased() -> None:
@@ -328,8 +328,8 @@ def test_a_part_of_the_sample_says_so_and_estimates_the_same(slug: str) -> None:
     batch = batch_of(4000, sharp=3.0)
     kept = asked(batch, slug, False)
     assert kept["n_sample"] < 1001 < kept["n_drawn_from"] == 4000
-    whole = asked(batch, slug)
-    assert kept["value"] == pytest.approx(whole["value"], rel=0.5, abs=0.01)
+    complete = asked(batch, slug)
+    assert kept["value"] == pytest.approx(complete["value"], rel=0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("slug", SLUGS)

@@ -155,7 +155,8 @@ def test_a_comparison_is_paired_by_row(tmp_path: Path, run: Run) -> None:
     assert compared["name"] == "other_logits.npy"
     # The same classes win, row by row: nothing is left of the difference, nor of its interval.
     assert compared["metrics"]["accuracy"]["difference_interval"] == pytest.approx([0, 0], abs=1e-9)
-    assert compared["metrics"]["ece"]["difference_interval"][0] > 0
+    low, high = compared["metrics"]["ece"]["difference_interval"]
+    assert low < compared["metrics"]["ece"]["difference"] < high and 0.1 < high - low < 0.3
 
 
 def test_binary_probabilities_are_one_column(tmp_path: Path, run: Run) -> None:

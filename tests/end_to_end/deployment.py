@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -42,6 +43,7 @@ class Deployment:
         self.n_workers = n_workers
         self.environment = environment
         self.processes: dict[str, ForkedProcess] = {}
+        self.target: Callable[[str], None] = run_module  # what a process does with its module
         self.store = store or StoreServer(
             SERVERS["embedded"] or "", directory / "store", appendfsync="always"
         )
@@ -99,7 +101,7 @@ class Deployment:
                 | {"CALIBRANT_REDIS_URL": self.store.url}
             )
         self.processes[name] = ForkedProcess(
-            run_module, module,
+            self.target, module,
             environment=environment, directory=self.directory, log=self.directory / f"{name}.log",
         )  # fmt: skip
 
@@ -131,9 +133,9 @@ class Deployment:
         """POST a batch and wait until it is merged."""
         answer = self.client.post(path, json=body, headers={"Prefer": f"wait={wait}"}, **options)  # type: ignore[arg-type]
         assert answer.status_code == 200, answer.text
-        told: dict = answer.json()
-        assert told["status"] == "merged", told
-        return told
+        result: dict = answer.json()
+        assert result["status"] == "merged", result
+        return result
 
     def get(self, path: str, **params: object) -> dict:
         """GET an answer."""

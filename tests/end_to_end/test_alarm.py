@@ -103,7 +103,7 @@ def test_a_calibrated_model_stays_ok(watched, n):
     }
 
     def changes() -> list | None:
-        # On a busy machine the answer asks to set the same again.
+        # On a busy machine the response asks to send the same settings again.
         again = watched.client.put(f"/v1/models/{model}", json=settings, headers={"If-Match": "*"})
         return again.json()["expected_delay"]["changes"]
 
@@ -158,9 +158,11 @@ def test_rows_and_raters_are_seen_once_whatever_is_killed(watched):
     found = judged(watched, "killed")
     assert sorted(found) == [b"rater:ann|", b"rater:bob|", b"score|"]
     assert found == judged(watched, "spared")
-    told = watched.get("/v1/models/spared/drift")
-    assert told["n_units"] == pytest.approx(400) and told["labels"]["agreement"]["alpha"] < 1
-    assert [row["rater"] for row in told["labels"]["raters"]] == ["ann", "bob"]
+    reported = watched.get("/v1/models/spared/drift")
+    assert (
+        reported["n_units"] == pytest.approx(400) and reported["labels"]["agreement"]["alpha"] < 1
+    )
+    assert [row["rater"] for row in reported["labels"]["raters"]] == ["ann", "bob"]
     mine = watched.get("/v1/models/spared/drift", scope="rater:ann")
     assert mine["detector"]["scope"] == "rater:ann" and mine["n_units"] == pytest.approx(400)
 
@@ -216,7 +218,7 @@ def test_a_softmax_temperature_is_advised_for_several_classes(watched):
 
 @pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver, seed):
-    """The receiver is down when the alarm goes off; it is told once it is back, and what it is told is signed."""
+    """The receiver is down when the alarm is raised; it is notified once it is back, and the notification is signed."""
     receiver.stop()
     receiver.got.clear()
     model = f"steep-{seed}"
@@ -243,7 +245,7 @@ def test_a_slope_that_falls_is_found_reported_and_acknowledged(watched, receiver
     eventually(lambda: watched.get(log)["deliveries"][0]["status"] == "delivered")
     [(headers, body)] = receiver.of("alarm.raised")
     assert [each["id"] for each in body["data"].pop("scopes")] == [alarm["id"]]
-    assert body["data"] == alarm and headers["webhook-id"] == waiting["id"]
+    assert body["data"] | {"pending": None} == alarm and headers["webhook-id"] == waiting["id"]
     assert alarm["recommendation"]["action"] == "collect_more"
     check_advice(watched, model, found["recommendation"])
     raw = receiver.got[0][1]
@@ -285,7 +287,7 @@ def test_a_promoted_map_mends_the_model_and_the_alarm_judges_what_it_makes_of_sc
     )
     assert promoted.status_code == 200
     after = eventually(
-        lambda: (told := watched.get("/v1/models/mended/drift"))["map_version"] and told
+        lambda: (reported := watched.get("/v1/models/mended/drift"))["map_version"] and reported
     )
     assert (after["status"], after["n_cohorts"]) == ("insufficient_data", 0)
     [alarm] = watched.get("/v1/alarms", model="mended")["alarms"]
@@ -334,10 +336,10 @@ def test_a_stream_tells_of_alarms_and_continues_where_it_was_left(watched):
     thread.join(3 * PATIENCE_S)
     assert not thread.is_alive()
     event = [line for line in got if line.startswith("id:")][-1].split(" ", 1)[1]
-    told = json.loads(got[-1].split(" ", 1)[1])
-    assert (told["model"], told["state"]) == ("streamed", "open")
+    reported = json.loads(got[-1].split(" ", 1)[1])
+    assert (reported["model"], reported["state"]) == ("streamed", "open")
     acknowledged = watched.client.post(
-        f"/v1/alarms/{told['id']}/acknowledge", json={"note": "noted"}
+        f"/v1/alarms/{reported['id']}/acknowledge", json={"note": "noted"}
     )
     assert acknowledged.status_code == 200, acknowledged.text
     headers = {"Last-Event-ID": event}
@@ -349,12 +351,12 @@ def test_a_stream_tells_of_alarms_and_continues_where_it_was_left(watched):
             for line in answer.iter_lines()
             if line.startswith("data:")
         )
-        # Other models of this deployment are told of in the same stream.
-        again = next(each for each in after if each["id"] == told["id"])
+        # Other models of this deployment are reported in the same stream.
+        again = next(each for each in after if each["id"] == reported["id"])
     # An event has the alarm as it is when the event is sent. The model is still off: by then its next alarm may be open.
     assert again["note"] == "noted"
     assert (again["state"] == "open" and again["acknowledged_at"]) or (
-        again["closed_because"] == "the alarm went off again"
+        again["closed_because"] == "the detector raised another alarm"
     )
 
 

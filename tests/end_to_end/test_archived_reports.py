@@ -7,14 +7,19 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import calibrant as cal
+from calibrant_server.service.reads import archived_reports
+from calibrant_server.workers.queries.ask import QueryResult
 from tests.end_to_end.deployment import Deployment
+from tests.tracing import one_process
 from tests.waiting import eventually
 
 URL = "/v1/models/kept"
@@ -148,3 +153,66 @@ def test_the_archive_is_bounded_and_goes_with_the_model(
     assert service.client.delete(URL, params={"reports": "delete"}).status_code == 204
     assert service.client.put(URL, json={"task": "binary"}).status_code == 201
     assert service.get(f"{URL}/reports")["reports"] == []
+
+
+def test_reports_archived_while_their_model_is_deleted(service: Deployment) -> None:
+    """Each request has an ordinary outcome, and no report of a former model is listed of a new one.
+
+    A report whose model is replaced again and again is late: 503, to be sent again.
+    """
+    url = "/v1/models/short-lived"
+    statuses: list[tuple[str, int]] = []
+
+    def archive() -> None:
+        for _ in range(12):
+            made = service.client.post(f"{url}/reports", json={"window": "P1D"})
+            statuses.append(("archive", made.status_code))
+
+    for _ in range(5):
+        assert service.client.put(url, json={"task": "binary"}).status_code == 201
+        rows = {"confidences": [0.2, 0.7], "labels": [0, 1]}
+        service.post(f"{url}/predictions", rows)
+        with ThreadPoolExecutor(2) as threads:
+            archiving = [threads.submit(archive) for _ in range(2)]
+            while not all(each.done() for each in archiving):
+                gone = service.client.delete(url)
+                statuses.append(("delete", gone.status_code))
+                if gone.status_code == 409:
+                    assert len(service.get(f"{url}/reports")["reports"]) == 1
+                    assert service.client.delete(url, params={"reports": "delete"}).status_code == 204  # fmt: skip
+                assert service.client.put(url, json={"task": "binary"}).status_code in (200, 201)
+        assert service.client.delete(url, params={"reports": "delete"}).status_code == 204
+    allowed = {"archive": {200, 201, 404, 503}, "delete": {204, 409}}
+    assert all(status in allowed[name] for name, status in statuses), statuses
+    assert ("archive", 404) in statuses or ("archive", 201) in statuses
+
+
+@pytest.mark.anyio
+async def test_a_model_replaced_while_its_report_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report is one of the new model: results of the former, which are cached, are not joined with its panes."""
+    url, read, n_read = "/v1/models/replaced", archived_reports._results, 0
+    async with one_process(tmp_path) as client:
+
+        async def replaced_once(*arguments: Any) -> dict[str, QueryResult]:
+            nonlocal n_read
+            found = await read(*arguments)
+            n_read += 1
+            if n_read == 1:
+                assert (await client.delete(url)).status_code == 204
+                assert (await client.put(url, json={"task": "binary"})).status_code == 201
+            return found
+
+        monkeypatch.setattr(archived_reports, "_results", replaced_once)
+        assert (await client.put(url, json={"task": "binary"})).status_code == 201
+        body = {"window": "P1D"}
+        made = await client.post(f"{url}/reports", json=body)
+        assert made.status_code == 201, made.text
+        assert n_read > 2
+        assert (await client.post(f"{url}/reports", json=body)).status_code == 200
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

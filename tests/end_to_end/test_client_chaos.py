@@ -7,39 +7,20 @@ result of `log` says which rows were dropped at once for lack of room.
 from __future__ import annotations
 
 import random
-import tracemalloc
 
 import httpx
 import pytest
 
 import calibrant as cal
-from calibrant.client import Model
 from calibrant.client.outbox import MIN_BYTES
 from tests.end_to_end.deployment import Deployment
+from tests.end_to_end.fast_clock import IS_AVAILABLE, MISSING, OUTAGE_SPEED
+from tests.end_to_end.logging_client import LoggingClient, Producer
 from tests.waiting import PATIENCE_S, eventually
 
-MAX_PENDING = 200
-
-
-class Producer:
-    """Logs numbered rows, and remembers which found room."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.n = 0
-        self.queued: list[int] = []
-
-    def log(self, n_rows: int) -> None:
-        for _ in range(n_rows):
-            self.n += 1
-            found = self.model.log([0.25 + 0.5 * (self.n % 2)], [self.n % 2], weights=[self.n])
-            self.queued += [self.n] * found
-
-    def log_with_room(self, n_rows: int) -> None:
-        """Log rows as fast as they are sent, so that none is dropped."""
-        for _ in range(0, n_rows, 10):
-            eventually(lambda: self.model.log_statistics.pending < MAX_PENDING)
-            self.log(10)
+HOUR_S = 3600.0
+# What the client's process remembers of a row of a command: its number.
+REMEMBERED_BYTES = 200
 
 
 def restart(deployment: Deployment, name: str) -> None:
@@ -47,11 +28,11 @@ def restart(deployment: Deployment, name: str) -> None:
     deployment.start(name)
 
 
-def check(deployment: Deployment, producer: Producer) -> None:
+def check(deployment: Deployment, producer: Producer | LoggingClient) -> None:
     """The service counted the rows that found room, each once, and the client counts the others."""
-    assert producer.model.flush(10 * PATIENCE_S)
+    assert producer.flush(10 * PATIENCE_S)
     deployment.wait_ready()
-    found = producer.model.log_statistics
+    found = producer.statistics
     counted = producer.queued
     assert found.logged == producer.n
     assert found.acknowledged == len(counted), found
@@ -84,50 +65,71 @@ def test_each_row_counts_once_through_kills(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(3600 + HOUR_S / OUTAGE_SPEED)
+@pytest.mark.skipif(not IS_AVAILABLE, reason=MISSING)
 def test_twenty_thousand_rows_through_everything(tmp_path):
-    """With a period without service, and one with a full backlog: in both, rows are dropped and counted."""
+    """With an hour without service, and a full backlog: in both, rows are dropped and counted, and memory is bounded."""
     rng = random.Random(2)
     options = {"LEASE": "2", "PARTITIONS": "1", "BACKLOG_BYTES": "1000000"}
     options = {f"CALIBRANT_{name}": value for name, value in options.items()}
-    max_bytes = MIN_BYTES
-    with Deployment(tmp_path, n_workers=2, **options) as deployment:
-        client = cal.Client(f"http://127.0.0.1:{deployment.port}")
-        producer = Producer(client.model("chaos", linger=0.05, max_bytes=max_bytes))
+    with (
+        Deployment(tmp_path, n_workers=2, **options) as deployment,
+        LoggingClient(
+            tmp_path, f"http://127.0.0.1:{deployment.port}", OUTAGE_SPEED, MIN_BYTES
+        ) as producer,
+    ):
         victims = ["http", "store", "worker0", "worker1"] * 6
         rng.shuffle(victims)
         for victim in victims[:12]:
             producer.log_with_room(rng.randrange(400, 700))
             restart(deployment, victim)
-        # No service at all, for longer than the client's memory lasts.
-        deployment.kill("http")
-        tracemalloc.start()
-        before = producer.model.log_statistics.n_dropped
-        producer.log(4000)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak <= max_bytes + 200 * 4000  # what this test remembers of its own rows
-        assert producer.model.log_statistics.n_dropped > before
-        assert producer.model.log_statistics.pending_bytes <= max_bytes
-        deployment.start("http")
+        figures = {"outage": an_hour_without_service(deployment, producer)}
         producer.log_with_room(1000)
-        # No worker, until the service rejects batches with 429, and then the client's memory is full again.
-        for worker in ("worker0", "worker1"):
-            deployment.kill(worker)
-        before = producer.model.log_statistics.n_dropped
-        body = {"confidences": [0.5] * 1000, "labels": [1] * 1000}
-        eventually(lambda: _post(deployment, body) == 429)
-        while producer.model.log_statistics.n_dropped == before:
-            producer.log(100)
-        for worker in ("worker0", "worker1"):
-            deployment.start(worker)
+        figures["backlog"] = a_full_backlog(deployment, producer)
         for victim in victims[12:]:
             producer.log_with_room(rng.randrange(400, 700))
             restart(deployment, victim)
         producer.log_with_room(max(0, 20_000 - producer.n))
         assert producer.n >= 20_000
         check(deployment, producer)
-        assert client.close(PATIENCE_S)
+        found = producer.statistics
+        print(
+            f"logged={found.logged} acknowledged={found.acknowledged} dropped={found.dropped} {figures}"
+        )
+
+
+def an_hour_without_service(deployment: Deployment, producer: LoggingClient) -> dict:
+    """For longer than the client's memory lasts: it stays within its bound, drops rows and counts them."""
+    deployment.kill("http")
+    before = producer.statistics
+    producer.trace_memory()
+    producer.log_for(HOUR_S, 4000)
+    peak, clock_s = producer.peak_bytes, producer.clock_s
+    assert min(clock_s) >= HOUR_S
+    assert peak <= MIN_BYTES + REMEMBERED_BYTES * 4000
+    after = producer.statistics
+    assert after.n_dropped > before.n_dropped
+    assert after.acknowledged <= before.acknowledged + before.pending
+    assert 0 < after.pending_bytes <= MIN_BYTES
+    deployment.start("http")
+    return {"clock_s": clock_s, "peak_bytes": peak, "dropped": after.n_dropped - before.n_dropped}
+
+
+def a_full_backlog(deployment: Deployment, producer: LoggingClient) -> dict:
+    """No worker, until the service rejects batches with 429, and then the client's memory is full again."""
+    for worker in ("worker0", "worker1"):
+        deployment.kill(worker)
+    before = producer.statistics
+    body = {"confidences": [0.5] * 1000, "labels": [1] * 1000}
+    eventually(lambda: _post(deployment, body) == 429)
+    peak = 0
+    while producer.statistics.n_dropped == before.n_dropped:
+        producer.log(100)
+        peak = max(peak, producer.peak_bytes)
+    assert peak <= MIN_BYTES + REMEMBERED_BYTES * 100
+    for worker in ("worker0", "worker1"):
+        deployment.start(worker)
+    return {"peak_bytes": peak}
 
 
 def _post(deployment: Deployment, body: dict) -> int:

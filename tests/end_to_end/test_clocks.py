@@ -74,14 +74,14 @@ def test_answers_about_a_merged_day_name_the_day(ageing):
         "from": (day + timedelta(hours=4)).isoformat(),
         "to": (day + timedelta(hours=5)).isoformat(),
     }
-    whole = {"from": day.isoformat(), "to": (day + timedelta(days=1)).isoformat()}
-    before = ageing.get("/v1/models/days/metrics", **whole)
+    complete = {"from": day.isoformat(), "to": (day + timedelta(days=1)).isoformat()}
+    before = ageing.get("/v1/models/days/metrics", **complete)
     eventually(lambda: ageing.get("/v1/models/days/metrics", **asked)["n_predictions"] == 12)
     found = ageing.get("/v1/models/days/metrics", **asked)
-    after = ageing.get("/v1/models/days/metrics", **whole)
+    after = ageing.get("/v1/models/days/metrics", **complete)
     assert found["window"] == after["window"] == before["window"]
     assert before["metrics"]["ece"]["value"] == pytest.approx(
         after["metrics"]["ece"]["value"], abs=1e-12
     )
-    series = ageing.get("/v1/models/days/metrics", every="PT1H", **whole)["series"]
+    series = ageing.get("/v1/models/days/metrics", every="PT1H", **complete)["series"]
     assert [point["window"] for point in series] == [after["window"]]

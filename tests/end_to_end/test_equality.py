@@ -138,13 +138,13 @@ def test_plain_histograms_equal_the_rows_that_they_count(embedded):
     found = embedded.get(
         "/v1/models/coarse/metrics", metrics="ece,mce,brier,adaptive_ece", bins=15
     )["metrics"]
-    whole = reference.table(rows, "top_label", "pooled", 15, "right")
-    assert found["ece"]["value"] == pytest.approx(reference.ece(whole), abs=1e-9)
+    complete = reference.table(rows, "top_label", "pooled", 15, "right")
+    assert found["ece"]["value"] == pytest.approx(reference.ece(complete), abs=1e-9)
     assert (found["ece"]["n"], found["ece"]["n_ratings"]) == (
         None,
         sum(row.n_ratings for row in rows),
     )
-    assert found["mce"]["value"] == pytest.approx(reference.mce(whole), abs=1e-9)
+    assert found["mce"]["value"] == pytest.approx(reference.mce(complete), abs=1e-9)
     for slug in ("brier", "adaptive_ece"):
         assert (found[slug]["value"], found[slug]["reason"]) == (None, "not_in_histogram")
     other = embedded.get("/v1/models/coarse/metrics", metrics="ece(edges=left)", bins=15)[

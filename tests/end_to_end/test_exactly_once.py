@@ -105,8 +105,8 @@ def check(deployment: Deployment, senders: list[Sender], n_batches: int) -> None
         assert answer["status"] == "merged", answer
     counted = set(acknowledged)
     for number in given_up:
-        answer = deployment.client.get(f"/v1/models/counted/batches/b{number}")
-        if answer.status_code == 200 and answer.json()["status"] == "merged":
+        response = deployment.client.get(f"/v1/models/counted/batches/b{number}")
+        if response.status_code == 200 and response.json()["status"] == "merged":
             counted.add(number)
     found = deployment.get("/v1/models/counted/metrics", metrics="accuracy", raters="mean")
     assert found["n_predictions"] == len(counted)

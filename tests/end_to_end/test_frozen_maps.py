@@ -47,7 +47,7 @@ def promote(client: httpx.Client, version: int, etag: str | None, **more: object
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory):
+def simulated(tmp_path_factory: pytest.TempPathFactory):
     """Two days that want temperature 1, two that want 3, and a frozen map of each pair."""
     with Deployment(tmp_path_factory.mktemp("maps"), n_workers=2) as deployment:
         for day, temperature in enumerate((1.0, 1.0, 3.0, 3.0)):
@@ -58,8 +58,10 @@ def played(tmp_path_factory: pytest.TempPathFactory):
         yield deployment
 
 
-def test_promotion_is_judged_on_labels_that_neither_map_was_fitted_to(played: Deployment) -> None:
-    client = played.client
+def test_promotion_is_judged_on_labels_that_neither_map_was_fitted_to(
+    simulated: Deployment,
+) -> None:
+    client = simulated.client
     one, two = (client.get(f"{URL}/{number}").json() for number in (1, 2))
     assert one["parameters"]["temperature"] == pytest.approx(1.0, abs=0.15)
     assert two["parameters"]["temperature"] == pytest.approx(3.0, abs=0.4)
@@ -78,8 +80,8 @@ def test_promotion_is_judged_on_labels_that_neither_map_was_fitted_to(played: De
     assert forced.json()["promotion"]["override"] is True
 
 
-def test_without_later_labels_the_procedure_is_cross_fitted(played: Deployment) -> None:
-    client, etag = played.client, played.client.get(f"{URL}/current").headers["etag"]
+def test_without_later_labels_the_procedure_is_cross_fitted(simulated: Deployment) -> None:
+    client, etag = simulated.client, simulated.client.get(f"{URL}/current").headers["etag"]
     made = client.post(URL, json=window(2, 4)).json()
     promoted = promote(client, made["version"], etag)
     assert promoted.status_code == 200, promoted.text
@@ -90,7 +92,7 @@ def test_without_later_labels_the_procedure_is_cross_fitted(played: Deployment) 
     assert evidence["gain"]["nll"]["interval"][0] > 0
     assert "another scanner or site" in evidence["limits"]
     # Labels that want no temperature show nothing.
-    play(played, 10, 300, 1.0, 10)
+    play(simulated, 10, 300, 1.0, 10)
     plain = client.post(URL, json=window(10, 11)).json()
     promote(client, 1, promoted.headers["etag"], override=True)
     etag = client.get(f"{URL}/current").headers["etag"]
@@ -145,10 +147,10 @@ class Poller(threading.Thread):
         return tag
 
 
-def test_a_client_that_polls_never_sees_half_a_map_nor_an_older_one(played: Deployment) -> None:
-    client = played.client
+def test_a_client_that_polls_never_sees_half_a_map_nor_an_older_one(simulated: Deployment) -> None:
+    client = simulated.client
     stop = threading.Event()
-    pollers = [Poller(played, stop) for _ in range(2)]
+    pollers = [Poller(simulated, stop) for _ in range(2)]
     for poller in pollers:
         poller.start()
     victims = ["http", "worker0", "store"]
@@ -160,15 +162,15 @@ def test_a_client_that_polls_never_sees_half_a_map_nor_an_older_one(played: Depl
         turn += 1
         if turn % 5 == 3 and victims:
             victim = victims.pop(0)
-            played.kill(victim)
-            played.start(victim)
-            played.wait_ready()
+            simulated.kill(victim)
+            simulated.start(victim)
+            simulated.wait_ready()
         try:
             now = client.get(f"{URL}/current")
             answer = promote(client, 1 + turn % 2, now.headers["etag"], override=True)
             n_done += answer.status_code == 200
         except (httpx.HTTPError, KeyError):
-            played.wait_ready()
+            simulated.wait_ready()
     time.sleep(0.2)
     stop.set()
     for poller in pollers:
@@ -178,20 +180,20 @@ def test_a_client_that_polls_never_sees_half_a_map_nor_an_older_one(played: Depl
         assert poller.has_seen_enough
     assert n_done >= 12
     listed = client.get(URL).json()
-    assert [each["promotion"] for each in listed["promotions"]] == list(
-        range(1, len(listed["promotions"]) + 1)
-    )
+    # The list has the newest ones only, if the pollers needed many turns.
+    numbers = [each["promotion"] for each in listed["promotions"]]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert listed["current"] == client.get(f"{URL}/current").json()["version"]
 
 
-def test_an_unchanged_map_costs_two_reads_of_the_store_and_no_worker(played: Deployment) -> None:
+def test_an_unchanged_map_costs_two_reads_of_the_store_and_no_worker(simulated: Deployment) -> None:
     """The settings, which have the mode, and the map. Every worker is dead, and nothing is asked of any."""
-    client, n = played.client, 300
+    client, n = simulated.client, 300
     etag = client.get(f"{URL}/current").headers["etag"]
     for name in ("worker0", "worker1"):
-        played.kill(name)
+        simulated.kill(name)
     try:
-        with redis.Redis.from_url(played.store.url) as store:
+        with redis.Redis.from_url(simulated.store.url) as store:
             store.config_resetstat()
             statuses = [
                 client.get(f"{URL}/current", headers={"If-None-Match": etag}).status_code
@@ -204,12 +206,12 @@ def test_an_unchanged_map_costs_two_reads_of_the_store_and_no_worker(played: Dep
         assert not {"lpush", "brpop", "blpop", "evalsha", "xadd"} & set(calls), calls
     finally:
         for name in ("worker0", "worker1"):
-            played.start(name)
-        played.wait_ready()
+            simulated.start(name)
+        simulated.wait_ready()
 
 
-def test_a_deleted_model_has_no_maps(played: Deployment) -> None:
-    client = played.client
+def test_a_deleted_model_has_no_maps(simulated: Deployment) -> None:
+    client = simulated.client
     client.put("/v1/models/gone", json={"classes": 3})
     assert client.get("/v1/models/gone/maps/current").json()["type"].endswith("map-unknown")
     client.delete("/v1/models/gone")

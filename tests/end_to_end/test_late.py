@@ -1,4 +1,4 @@
-"""What a client may do to labels that come late, and what it is told: withdrawn, overtaken, deleted, too many."""
+"""What a client may do to labels that come late, and the response: withdrawn, overtaken, deleted, too many."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def test_conflicts_point_at_rows_as_they_were_sent(embedded):
     path = "/v1/models/pointed/predictions"
     embedded.post(path, {"confidences": [0.3], "ids": ["a"]})
     body = {"confidences": [7, 0.4, 0.5], "ids": ["x", "y", "a"]}
-    told = embedded.post(path, body, params={"partial": True})
-    assert (told["accepted"], told["rejected"]) == (1, 2)
-    assert [each["pointer"] for each in told["errors"]] == ["/confidences/0", "/ids/2"]
+    result = embedded.post(path, body, params={"partial": True})
+    assert (result["accepted"], result["rejected"]) == (1, 2)
+    assert [each["pointer"] for each in result["errors"]] == ["/confidences/0", "/ids/2"]
     lines = (
         b'{"batch_id": "lines"}\n{"confidence": 0.7, "id": "z"}\n{"confidence": 0.7, "id": "a"}\n'
     )

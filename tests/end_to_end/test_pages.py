@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import matplotlib.image
@@ -21,6 +23,16 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.one_server
 KEY = "a-key-of-the-administrator"
 MODEL, DAYS, A_DAY, CHANGE = "triage", 24, 150, 16
+# axe-core is neither a package of Python nor part of this one.
+AXE = os.environ.get("AXE", "")
+# The first operation of each method; returns how many.
+OPEN_OPERATIONS = """(() => {
+  const methods = ["get", "post", "put", "patch", "delete"];
+  const opened = methods.map(each => document.querySelector(`.opblock-${each} .opblock-summary-control`));
+  opened.forEach(each => each.click());
+  return opened.length;
+})()"""
+UNNAMED = "[...document.querySelectorAll('.opblock :is(select, input, textarea)')].filter(each => !each.ariaLabel).length"
 BEARER = {"Authorization": f"Bearer {KEY}"}
 
 
@@ -79,12 +91,20 @@ def text_of(browser: Browser, selector: str = "main") -> str:
     return found
 
 
+def shows_restart(browser: Browser, page: str, version: int) -> bool:
+    """Whether the page of the model states that the evidence restarted with this version of the map."""
+    browser.open(page)
+    stated = browser.run("document.querySelector('#restart')?.innerText") or ""
+    return f"The evidence restarted when map version {version} was promoted on" in stated
+
+
 def test_signing_in_leads_back_to_the_page(browser: Browser) -> None:
     assert browser.run("location.pathname") == f"/models/{MODEL}", text_of(browser)
     assert browser.run("document.cookie") == ""
     shown = text_of(browser)
     assert "The model is overconfident" in shown
     assert "Alarm" in text_of(browser, ".title")
+    assert browser.run("document.querySelector('#restart')") is None
     for part in ("reliability", "temperature", "slices"):
         assert browser.run(f"document.querySelector('#{part}-t').textContent.length") > 5
     assert browser.run("document.querySelectorAll('.uplot canvas').length") == 1
@@ -101,6 +121,7 @@ def test_every_action_is_done_by_clicking(browser: Browser, served: Deployment) 
     assert "No map was frozen yet" not in text_of(browser, "#maps")
     browser.run("document.querySelector('#method').value = 'beta'")
     browser.follow("#maps form.row button")
+    page = f"http://127.0.0.1:{served.port}/models/{MODEL}"
     for version, opened in ((1, "Promote"), (2, "Promote"), (1, "Roll back")):
         row = f"#maps tr:has(form[action$='/{version}/promote'])"
         assert opened in text_of(browser, f"{row} summary")
@@ -111,6 +132,7 @@ def test_every_action_is_done_by_clicking(browser: Browser, served: Deployment) 
         browser.follow(f"{row} button")
         current = served.client.get(f"/v1/models/{MODEL}/maps/current").json()
         assert (current["version"], current["promotion"]["promoted_by"]) == (version, "boss")
+        eventually(partial(shows_restart, browser, page, version))
     actions = [each["action"] for each in served.client.get("/v1/audit").json()["entries"]]
     for action, times in (("acknowledgeAlarm", 1), ("createMap", 2), ("promoteMap", 3)):
         assert actions.count(action) == times
@@ -202,6 +224,42 @@ def test_pages_look_right(
         assert ((ground < 0.05).mean() < 0.05) if not dark else ((ground > 0.95).mean() < 0.05)
     blue = np.array([0x56, 0xB4, 0xE9] if dark else [0x00, 0x72, 0xB2]) / 255
     assert (np.abs(pixels - blue).max(axis=2) < 0.05).any()  # the sign at the head of each page
+    browser.shape(1440, 900)
+
+
+@pytest.mark.skipif(not AXE, reason="AXE=FILE names axe.min.js of axe-core (CONTRIBUTING.md)")
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_axe_finds_no_serious_violation(
+    browser: Browser, served: Deployment, width: int, dark: bool
+) -> None:
+    script = Path(AXE).read_text("utf-8")
+    query = (
+        "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations"
+        ".filter(each => ['serious', 'critical'].includes(each.impact))"
+        ".map(each => [each.id, each.nodes.map(node => node.html)]))"
+    )
+    browser.shape(width, 900, dark=dark)
+    paths = ("/", f"/models/{MODEL}", f"/models/{MODEL}/raters", f"/models/{MODEL}/report", "/keys")
+    for path in (*paths, "/models/unknown-model"):
+        browser.open(f"http://127.0.0.1:{served.port}{path}")
+        browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
+        browser.run(f"{script}; 1")
+        assert browser.run(query) == [], path
+    browser.open(f"http://127.0.0.1:{served.port}/docs")
+    eventually(lambda: browser.run("document.querySelectorAll('.opblock').length") > 50)
+    browser.run(f"{script}; 1")
+    assert browser.run(query) == []
+    n = browser.run(OPEN_OPERATIONS)
+    eventually(lambda: browser.run("document.querySelectorAll('.responses-inner').length") == n)
+    eventually(lambda: browser.run(UNNAMED) == 0)
+    assert browser.run(query) == []
+    browser.run("document.querySelectorAll('.try-out__btn').forEach(each => each.click())")
+    eventually(lambda: browser.run("document.querySelectorAll('.btn.execute').length") == n)
+    eventually(lambda: browser.run(UNNAMED) == 0)
+    assert browser.run(query) == []
+    assert not browser.run("document.documentElement.scrollWidth > innerWidth")
+    browser.complaints[:] = [each for each in browser.complaints if "unknown-model" not in each]
     browser.shape(1440, 900)
 
 

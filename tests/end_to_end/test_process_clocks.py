@@ -112,7 +112,7 @@ class Counted:
         return found
 
     def check(self) -> None:
-        """Everything counts once, nothing is set aside."""
+        """Everything counts once, nothing is dead-lettered."""
         now = time.time()
         days = [time.strftime("%Y-%m-%dT00:00:00Z", time.gmtime(now + d * 86400)) for d in (-1, 2)]
         window = {"from": days[0], "to": days[1]}

@@ -12,6 +12,7 @@ from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.input.labels import named_raters
 from calibrant.report import raters_compared
+from calibrant.stability.rater_differences import LabelsByRater, rater_differences
 
 N = 240
 RATERS = ["ann", "bob", "cy"]
@@ -55,7 +56,7 @@ def library(p, labels, who, weights, slug, bins=10):
 @pytest.mark.parametrize("slug", ["ece", "brier", "nll"])
 def test_the_answer_is_the_librarys_on_the_same_rows(sent, slug):
     deployment, *rows, _ = sent
-    whole, expected = library(*rows, slug)
+    complete, expected = library(*rows, slug)
     bins = {"bins": 10} if slug == "ece" else {}
     found = deployment.get(f"{PATH}/raters", metric=slug, **bins)
     assert (found["n_labelled"], found["n_records"], found["n_raters"], found["n_raters_over"]) == (
@@ -71,8 +72,8 @@ def test_the_answer_is_the_librarys_on_the_same_rows(sent, slug):
         assert found["by_rater"][name]["value"] == pytest.approx(each["value"], rel=1e-9)
     assert found["policies"] == pytest.approx(expected["policies"], rel=1e-9)
     assert found["mean_of_raters"] == pytest.approx(expected["mean_of_raters"], rel=1e-9)
-    assert found["disagreement"] == pytest.approx(whole["disagreement"], rel=1e-9)
-    assert found["n_majority_ties"] == whole["n_majority_ties"]
+    assert found["disagreement"] == pytest.approx(complete["disagreement"], rel=1e-9)
+    assert found["n_majority_ties"] == complete["n_majority_ties"]
 
 
 def test_a_window_holds_its_own_rows(sent):
@@ -84,6 +85,44 @@ def test_a_window_holds_its_own_rows(sent):
     assert (found["n_labelled"], found["n_records"]) == (N // 2, N // 2)
     for name, each in expected["by_rater"].items():
         assert found["by_rater"][name]["value"] == pytest.approx(each["value"], rel=1e-9)
+
+
+def test_each_rater_is_compared_with_an_earlier_window(sent):
+    """The differences are those of the library between the rater's rows of both windows."""
+    deployment, p, labels, who, weights, now = sent
+    window = {"from": now.isoformat(), "to": (now + timedelta(hours=1)).isoformat()}
+    found = deployment.get(f"{PATH}/raters", metric="brier", against="window:P1D", **window)
+    earlier = deployment.get(
+        f"{PATH}/raters",
+        metric="brier",
+        **{"from": (now - timedelta(days=1)).isoformat(), "to": now.isoformat()},
+    )
+    assert found["against"]["n_records"] == earlier["n_records"] == N // 2
+    halves = slice(0, N // 2), slice(N // 2, N)
+    sides = []
+    for half in halves:
+        batch = Batch.from_columns(
+            {"probabilities": p[half], "labels": labels[half], "weights": weights[half]}
+        ).batch
+        sides.append(LabelsByRater(batch, named_raters(labels[half], who[half], 3)))
+    expected = rater_differences(*sides, "brier", PaneQuery(bins=15))
+    for name in RATERS:
+        each = found["by_rater"][name]
+        assert each["against"] == pytest.approx(earlier["by_rater"][name]["value"], rel=1e-9)
+        assert each["difference"] == pytest.approx(each["value"] - each["against"], rel=1e-9)
+        assert each["difference"] == pytest.approx(expected[name]["difference"], rel=1e-9)
+        low, high = each["difference_interval"]
+        assert low < each["difference"] < high
+
+
+def test_what_stores_no_records_is_not_compared(sent):
+    deployment, *_ = sent
+    made = deployment.client.put(f"{PATH}/baselines/first", json={"window": "P1D"})
+    assert made.status_code == 201
+    found = deployment.client.get(f"{PATH}/raters", params={"against": "baseline:first"})
+    assert found.status_code == 422
+    error = found.json()["errors"][0]
+    assert error["rule"] == "not_comparable" and "stores no records" in error["detail"]
 
 
 def test_raters_who_change_places_make_another_answer(embedded):

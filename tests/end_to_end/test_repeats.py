@@ -1,4 +1,4 @@
-"""Batches that come again, in part, in conflict, or to a model that goes: told what they are, counted once."""
+"""Batches that come again, in part, in conflict, or to a model that goes: each is reported as what it is, counted once."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_a_batch_with_one_conflicting_total_is_rejected_whole(coarse):
     assert weight(coarse) == 12
     # "a" goes on, "b" says something else under the sequence that it had, "c" is new, in a slice of its own.
     batch = (total("a", 2, 6), total("b", 1, 9), total("c", 1, 5, slice={"site": "A"}))
-    told = sent(coarse, *batch)
-    assert (told["status"], told["accepted"], told["rejected"]) == ("rejected", 0, 3)
-    [error] = told["errors"]
+    result = sent(coarse, *batch)
+    assert (result["status"], result["accepted"], result["rejected"]) == ("rejected", 0, 3)
+    [error] = result["errors"]
     assert (error["pointer"], error["rule"]) == ("/histograms/1/sequence", "sequence_conflict")
     assert weight(coarse) == 12
     part = sent(coarse, *batch, partial=True)
@@ -84,9 +84,9 @@ def test_a_batch_with_one_conflicting_total_is_rejected_whole(coarse):
 def test_rows_left_out_at_the_door_do_not_shift_the_pointer(coarse):
     sent(coarse, total("a", 1, 4))
     bad = total("z", 1, 1, count=[-1.0] * BINS)
-    told = sent(coarse, bad, total("b", 1, 2), total("a", 1, 5), partial=True)
-    assert (told["accepted"], told["rejected"]) == (1, 2)
-    assert [each["pointer"].split("/")[2] for each in told["errors"]] == ["0", "2"]
+    result = sent(coarse, bad, total("b", 1, 2), total("a", 1, 5), partial=True)
+    assert (result["accepted"], result["rejected"]) == (1, 2)
+    assert [each["pointer"].split("/")[2] for each in result["errors"]] == ["0", "2"]
     assert weight(coarse) == 6
 
 
@@ -134,12 +134,12 @@ def test_who_waits_for_a_model_that_goes_is_informed(spread):
     assert spread.client.put(path, json={"task": "binary"}).status_code == 201
     for i in range(2):
         spread.kill(f"worker{i}")
-    told: list[httpx.Response] = []
+    result: list[httpx.Response] = []
 
     def post() -> None:
         with httpx.Client(base_url=spread.client.base_url, timeout=PATIENCE_S) as client:
             body = {"batch_id": "late", "confidences": [0.3], "labels": [1]}
-            told.append(
+            result.append(
                 client.post(f"{path}/predictions", json=body, headers={"Prefer": "wait=60"})
             )
 
@@ -152,7 +152,7 @@ def test_who_waits_for_a_model_that_goes_is_informed(spread):
     finally:
         for i in range(2):
             spread.start(f"worker{i}")
-    assert (told[0].status_code, told[0].json()["type"]) == (409, "/v1/problems/model-deleted")
+    assert (result[0].status_code, result[0].json()["type"]) == (409, "/v1/problems/model-deleted")
 
 
 def test_what_is_retained_is_counted_by_model(embedded):

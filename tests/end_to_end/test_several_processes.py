@@ -106,6 +106,22 @@ class Sender(threading.Thread):
                 self.n_acknowledged += response.status_code != 503
 
 
+def nice_of(pid: int) -> set[int]:
+    """Return the nice values of all threads of a process."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {int((task / "stat").read_text().rpartition(")")[2].split()[16]) for task in tasks}
+
+
+def test_merging_and_other_queries_come_after_requests_and_the_store(service: Service) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    later = min(own + 10, 19)
+    engine = service.pid("engine")
+    children = Path(f"/proc/{engine}/task/{engine}/children").read_text().split()
+    assert own in nice_of(service.pid("http-0")) and own in nice_of(service.pid("queries"))
+    assert children and all(nice_of(int(pid)) == {own} for pid in children), "the store"
+    assert later in nice_of(engine) and later in nice_of(service.pid("other-queries"))
+
+
 def test_processes_share_a_port_and_outlive_kills(service: Service) -> None:
     httpx.put(f"{service.url}/v1/models/m", json={"classes": 3}).raise_for_status()
     stop = threading.Event()
@@ -114,7 +130,7 @@ def test_processes_share_a_port_and_outlive_kills(service: Service) -> None:
         sender.start()
     eventually(lambda: service.requests_of(0) > 3 and service.requests_of(1) > 3)
 
-    for n, name in enumerate(("http-1", "engine", "queries"), start=1):
+    for n, name in enumerate(("http-1", "engine", "queries", "other-queries"), start=1):
         before, done = service.pid(name), [each.n_acknowledged for each in senders]
         os.kill(before, signal.SIGKILL)
         eventually(lambda n=n: len(service.events("service_process_ended")) == n)
@@ -134,6 +150,7 @@ def test_processes_share_a_port_and_outlive_kills(service: Service) -> None:
         "service_process_ended process=http-1 exit_code=-9",
         "service_process_ended process=engine exit_code=-9",
         "service_process_ended process=queries exit_code=-9",
+        "service_process_ended process=other-queries exit_code=-9",
     ]
     n = sum(sender.n_acknowledged for sender in senders)
     last = ROWS | {"batch_id": "c0-0"}
@@ -150,7 +167,7 @@ def test_processes_share_a_port_and_outlive_kills(service: Service) -> None:
         service.requests_of(0) + service.requests_of(1), abs=3
     ), "each process returns the sums"
     assert samples["calibrant_service_processes"] == 2
-    assert samples["calibrant_service_process_restarts_total"] == 3
+    assert samples["calibrant_service_process_restarts_total"] == 4
     assert samples["calibrant_body_bytes_in_hand"] == 0
 
     service.process.terminate()

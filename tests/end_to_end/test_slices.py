@@ -29,9 +29,11 @@ def by_site(narrow: Deployment, model: str) -> dict[str, int]:
 
 def test_an_undeclared_model_takes_slices_until_there_is_no_room(narrow):
     assert "slices_other" not in narrow.post("/v1/models/open/predictions", rows(["A", "A", "B"]))
-    told = narrow.post("/v1/models/open/predictions", rows(["A", "C", "D", "D"]))
-    assert told["slices_other"] == {"site": 3}
-    assert narrow.get(f"/v1/models/open/batches/{told['batch_id']}")["slices_other"] == {"site": 3}
+    result = narrow.post("/v1/models/open/predictions", rows(["A", "C", "D", "D"]))
+    assert result["slices_other"] == {"site": 3}
+    assert narrow.get(f"/v1/models/open/batches/{result['batch_id']}")["slices_other"] == {
+        "site": 3
+    }
     assert by_site(narrow, "open") == {"A": 3, "B": 1, "other": 3}
 
 
@@ -40,10 +42,10 @@ def test_values_side_by_side_name_the_window_that_they_cover(narrow, more):
     times = ["2026-01-05T09:10:00Z", "2026-01-05T11:20:00Z"]
     narrow.post("/v1/models/spans/predictions", rows(["A", "B"], event_times=times))
     asked = {"metrics": "ece", **more} | ({"to": "2026-01-05T12:00:00Z"} if more else {})
-    whole = narrow.get("/v1/models/spans/metrics", **asked)["window"]
-    assert whole["from"] >= "2026-01-05T09:00:00Z"
+    complete = narrow.get("/v1/models/spans/metrics", **asked)["window"]
+    assert complete["from"] >= "2026-01-05T09:00:00Z"
     found = narrow.get("/v1/models/spans/metrics", **asked, by="site")
-    assert found["window"] == whole and list(found["slices"]) == ["A", "B"]
+    assert found["window"] == complete and list(found["slices"]) == ["A", "B"]
 
 
 def test_a_retained_prediction_stays_in_the_slice_that_it_filled(narrow):
@@ -94,8 +96,8 @@ def test_declared_slices_are_the_only_ones(narrow):
     path = "/v1/models/declared/predictions"
     error = rejection(narrow.client.post(path, json=rows(["A", "X"])), "undeclared_slice")
     assert error["pointer"] == "/slices/site/1"
-    told = narrow.post(f"{path}?partial=true", rows(["A", "X", "B", "C"]))
-    assert (told["accepted"], told["rejected"]) == (3, 1)
+    result = narrow.post(f"{path}?partial=true", rows(["A", "X", "B", "C"]))
+    assert (result["accepted"], result["rejected"]) == (3, 1)
     assert by_site(narrow, "declared") == {"A": 1, "B": 1, "C": 1}
     unknown = {**rows(["A"]), "slices": {"ward": ["1"]}}
     error = rejection(narrow.client.post(path, json=unknown), "undeclared_slice")

@@ -170,8 +170,8 @@ def test_an_import_that_is_cut_off_is_no_model_and_its_repeat_completes_it(
     assert rejection.json()["type"] == "/v1/problems/import-unfinished"
     made = spread.client.post(f"{path}/import", content=exported, headers=LINES)
     assert made.status_code == 201, made.text
-    whole = embedded.client.post(f"{path}/import", content=exported, headers=LINES)
-    assert whole.json() == made.json()
+    complete = embedded.client.post(f"{path}/import", content=exported, headers=LINES)
+    assert complete.json() == made.json()
     mine, theirs = (each.get(f"{path}/metrics", metrics="ece,brier") for each in (spread, embedded))
     assert mine == theirs
     assert spread.get(path)["records"] == embedded.get(path)["records"]

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 from fastapi import FastAPI
 
-from calibrant_server.service.app import create_app, furnish
+from calibrant_server.service.app import create_app, set_up_state
 from calibrant_server.service.engine import Connection
 from calibrant_server.service.settings import Settings
 from tests.fuzzing.requests import FuzzRequest, request
@@ -67,7 +67,7 @@ class World:
         self.inbox = FakeInbox(self.registry)
         settings = Settings(data_dir=folder, log_requests=False)
         self.app = app_of(folder)
-        furnish(self.app, settings, Connection(self.inbox, self.registry))
+        set_up_state(self.app, settings, Connection(self.inbox, self.registry))
 
     def state(self) -> Any:
         """Return everything that a request can change."""

@@ -6,16 +6,17 @@ from dataclasses import replace
 import orjson
 
 from calibrant_server.workers.ingest.inbox import (
-    BatchConflict,
+    BatchConflictError,
+    BatchReceipt,
     IngestBatch,
-    ModelMismatch,
-    Receipt,
-    StoreUnavailable,
+    ModelMismatchError,
+    StoreUnavailableError,
 )
 from calibrant_server.workers.ingest.troubles import Troubles
 from calibrant_server.workers.queries.ask import QueryResult
 from calibrant_server.workers.store.event_halves import HalvesFull
-from calibrant_server.workers.store.frozen_maps import CurrentMap, NoSuchMap, PromotionConflict
+from calibrant_server.workers.store.frozen_maps import NoSuchMap, PromotedMap, PromotionConflict
+from calibrant_server.workers.store.jobs import Job, NoSuchJob
 from calibrant_server.workers.store.rate_leases import Grant
 from calibrant_server.workers.store.registry import (
     FIXED,
@@ -67,7 +68,7 @@ class FakeRegistry:
     async def restore(self, config):
         self.configs[config.tenant, config.model] = config
 
-    async def delete(self, config):
+    async def delete(self, config, with_reports=True):
         del self.configs[config.tenant, config.model]
 
 
@@ -77,7 +78,7 @@ class FakeAlarms:
     def __init__(self) -> None:
         self.held = []
         self.sent = []
-        self.told = {}
+        self.result = {}
 
     async def episodes(self, tenant):
         return [each for each in self.held if each.tenant == tenant]
@@ -101,7 +102,7 @@ class FakeAlarms:
         return None
 
     async def summaries(self):
-        return self.told
+        return self.result
 
     async def deliveries(self, model):
         return self.sent
@@ -137,6 +138,30 @@ class FakeReports:
         raise NoSuchReport(number)
 
 
+class FakeJobs:
+    """Jobs in a dict, of which no task is accepted."""
+
+    def __init__(self) -> None:
+        self.jobs = {}
+
+    async def put(self, config, name, tasks):
+        is_new = (config.key, name) not in self.jobs
+        self.jobs.setdefault((config.key, name), Job(name, tasks, 0, False, 0))
+        return is_new
+
+    async def close(self, config, name):
+        job, _ = await self.get(config, name)
+        self.jobs[config.key, name] = replace(job, closed_ms=1, expires_ms=2)
+
+    async def get(self, config, name):
+        if (config.key, name) not in self.jobs:
+            raise NoSuchJob(name)
+        return self.jobs[config.key, name], b""
+
+    async def listed(self, config):
+        return [job for (key, _), job in self.jobs.items() if key == config.key]
+
+
 class FakeMaps:
     """Frozen maps in dicts."""
 
@@ -144,12 +169,15 @@ class FakeMaps:
         self.versions: dict[tuple[str, int], dict] = {}
         self.summaries: dict[str, list[dict]] = {}
         self.identities: dict[tuple[str, str], int] = {}
-        self.currents: dict[str, CurrentMap] = {}
+        self.currents: dict[str, PromotedMap] = {}
         self.requests: dict[str, bytes] = {}
         self.records: dict[str, list[dict]] = {}
 
     async def current(self, model):
         return self.currents.get(model)
+
+    async def current_maps(self, models):
+        return [await self.current(each) for each in models]
 
     async def pending(self, config):
         return self.requests.get(config.key)
@@ -183,7 +211,7 @@ class FakeMaps:
         current = self.currents.get(config.key)
         if (current.promotion if current else 0) != new.promotion - 1:
             raise PromotionConflict(config.key)
-        self.currents[config.key] = CurrentMap.from_bytes(new.to_bytes())
+        self.currents[config.key] = PromotedMap.from_bytes(new.to_bytes())
         self.records.setdefault(config.key, []).append(orjson.loads(record))
 
 
@@ -237,7 +265,7 @@ class FakeRates:
         return Grant(rate, 1)
 
 
-class FakeWebhookTests:
+class FakeWebhookTestLimit:
     """One test per model; the next one has to wait 42 s."""
 
     def __init__(self) -> None:
@@ -303,12 +331,30 @@ class FakeState:
 
     marks = Watermarks()
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, config=None) -> None:
         self.version = version
+        self.config = config
         self.panes: dict[bytes, bytes] = {}
+
+    def without_alarm(self):
+        return self
 
     def name(self, window):
         return self.version
+
+
+class FakeResults:
+    """States of all models, and no cached result."""
+
+    def __init__(self, inbox) -> None:
+        self.inbox = inbox
+
+    async def states(self, configs):
+        self.inbox._stumble()
+        return [FakeState(f"v{self.inbox.version}", each) for each in configs]
+
+    async def cached(self, queries):
+        return [None for _ in queries]
 
 
 class FakeLetters:
@@ -342,15 +388,16 @@ class FakeInbox:
         self.registry = registry
         self.maps = FakeMaps()
         self.reports = FakeReports()
+        self.jobs = FakeJobs()
         self.access_keys = FakeAccessKeys()
         self.page_sessions = FakePageSessions()
         self.audit = FakeAudit()
         self.rates = FakeRates()
-        self.webhook_tests = FakeWebhookTests()
+        self.webhook_test_limit = FakeWebhookTestLimit()
         self.event_halves = FakeEventHalves()
         self.usage = FakeUsage()
         self.deliveries: list[IngestBatch] = []
-        self.records: dict[tuple[str, str], tuple[bytes, Receipt]] = {}
+        self.records: dict[tuple[str, str], tuple[bytes, BatchReceipt]] = {}
         self.merges_at_once = False
         self.trouble: Exception | None = None
         self.version = 1
@@ -370,6 +417,7 @@ class FakeInbox:
         self.is_full = False
         self.letters = FakeLetters()
         self.statuses = FakeStatusIndex()
+        self.results = FakeResults(self)
 
     def _stumble(self) -> None:
         if self.trouble:
@@ -398,16 +446,16 @@ class FakeInbox:
         if key in self.records:
             digest, receipt = self.records[key]
             if digest != delivery.digest:
-                raise BatchConflict(delivery.batch_id)
+                raise BatchConflictError(delivery.batch_id)
             return replace(receipt, duplicate=True)
         if delivery.create:
             await self.registry.put(delivery.config, None)
         else:
             current = await self.registry.get(delivery.config.tenant, delivery.config.model)
             if current is None or delivery.checked_revision not in (None, current.revision):
-                raise ModelMismatch(current)
+                raise ModelMismatchError(current)
         self.deliveries.append(delivery)
-        receipt = Receipt(
+        receipt = BatchReceipt(
             delivery.batch_id,
             "merged" if self.merges_at_once else "accepted",
             False,
@@ -424,8 +472,13 @@ class FakeInbox:
         self.orders.append((model.key, order))
         for at, each in enumerate(self.alarms.held):
             if each.id == order.get("alarm"):
-                said = (order["by"], order["note"], 2e9, each.number + 1)
-                self.alarms.held[at] = each.acknowledged(*said)
+                self.alarms.held[at] = self._ordered(each, order)
+
+    def _ordered(self, alarm, order):
+        if order["op"] == "request_acknowledgement":
+            return alarm.requested(order["pending"], 2e9, alarm.number + 1)
+        said = (order["by"], order["note"], 2e9, alarm.number + 1, order["role"])
+        return alarm.acknowledged(*said, order["first_person"])
 
     def merge(self) -> None:
         self.version += 1
@@ -468,7 +521,15 @@ class FakeInbox:
         return await self.state(model, slice_, needs) if known else None
 
     async def ask(
-        self, query, model, window, deadline_s=None, slice_="", against=None, version=None
+        self,
+        query,
+        model,
+        window,
+        deadline_s=None,
+        slice_="",
+        against=None,
+        version=None,
+        is_new=False,
     ):
         self._stumble()
         self.asked.append((query.kind, model.key, query.to_dict(), window, slice_))
@@ -482,5 +543,5 @@ class FakeInbox:
         return QueryResult(orjson.dumps(body), "", window, f"v{self.version}")
 
 
-def unavailable() -> StoreUnavailable:
-    return StoreUnavailable("the store cannot be reached", 3)
+def unavailable() -> StoreUnavailableError:
+    return StoreUnavailableError("the store cannot be reached", 3)

@@ -61,6 +61,8 @@ class Figure:
     def _paths(
         self, kind: str, colour: str, axes: int, x: tuple[float, float], y: tuple[float, float]
     ) -> list[Points]:
+        if self._axes(axes).find(f"{SVG}g/{SVG}path") is None:
+            return []  # a card, without axes and marks
         left, top, right, bottom = self.frame(axes)
         low, high = np.array([x[0], y[1]]), np.array([x[1], y[0]])
         found = []

@@ -156,16 +156,16 @@ async def test_an_alarm_is_acknowledged_with_a_note(alarmed, inbox):
     url = "/v1/alarms/al_000_00000000000000000001/acknowledge"
     answer = await alarmed.post(url, json={"note": "new scanner"})
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert told["acknowledged_at"]
-    assert (told["state"], told["note"], told["acknowledged_by"]) == (
+    result = answer.json()
+    assert result["acknowledged_at"]
+    assert (result["state"], result["note"], result["acknowledged_by"]) == (
         "open",
         "new scanner",
         "default",
     )
     assert inbox.orders[-1][1]["op"] == "acknowledge"
     again = await alarmed.post(url, json={})
-    assert again.json() == told and len(inbox.orders) == 1
+    assert again.json() == result and len(inbox.orders) == 1
     closed = url.replace("0001/", "0002/")
     problem(await alarmed.post(closed, json={}), 409, "alarm-closed")
     problem(await alarmed.post(url, json={"colour": "red"}), 422, "invalid-input")

@@ -19,6 +19,7 @@ from calibrant.core.spec import PaneSpec
 from calibrant_server.service.http.bodies import ARROW
 from calibrant_server.service.ingest import label_batch, model_rules
 from calibrant_server.service.ingest.packed import MAX_PACKED
+from calibrant_server.service.routes import score_histogram
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -75,11 +76,11 @@ async def test_a_pane_of_another_specification_is_not_decompressed(client, unpac
 
 
 async def test_a_packed_frame_that_is_larger_than_its_arrays_is_refused():
-    whole = packing.pack({"a": np.zeros(1 << 20)}, {})
-    length = packing._lengths(whole)[0]
+    complete = packing.pack({"a": np.zeros(1 << 20)}, {})
+    length = packing._lengths(complete)[0]
     head = packing._PREFIX.size
-    text = whole[head : head + length].replace(b"[1048576]", b"[1]")
-    frame = whole[head + length :]
+    text = complete[head : head + length].replace(b"[1048576]", b"[1]")
+    frame = complete[head + length :]
     checksum = packing._checksum(packing.FORMAT, text, frame)
     prefix = packing._PREFIX.pack(packing.MAGIC, packing.FORMAT, len(text), len(frame), checksum)
     with pytest.raises(packing.PackingError, match="beyond the limit"):
@@ -88,7 +89,7 @@ async def test_a_packed_frame_that_is_larger_than_its_arrays_is_refused():
 
 async def test_panes_are_read_in_a_thread(client, monkeypatch):
     await client.put(MODEL, json={"task": "binary"})
-    names, real = set(), PaneEnvelope.read.__func__
+    names, real = set(), PaneEnvelope.read.__func__  # type: ignore[attr-defined]
 
     def noted(cls, data):
         names.add(threading.current_thread())
@@ -302,3 +303,15 @@ async def test_rows_with_ids_of_one_batch_are_bounded(client, inbox, monkeypatch
                 assert answer.status_code == 202, answer.text
             else:
                 assert "at most 3" in problem(answer, 413, "body-too-large")["detail"]
+
+
+async def test_a_surface_of_many_bins_is_rejected_before_it_is_computed(client, monkeypatch):
+    monkeypatch.setattr(score_histogram, "MAX_BINS_OF_SURFACE", 4)
+    own, rest = [0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]
+    body = {"label": [[rest, own], [own[::-1], rest[::-1]]]}
+    url = "/v1/score/confidence-histogram"
+    assert (await client.post(url, json=body)).status_code == 200
+    rejected = await client.post(url, json=body, params={"surface": "true"})
+    [error] = problem(rejected, 422, "invalid-query")["errors"]
+    assert (error["pointer"], error["rule"]) == ("/surface", "too_many_bins")
+    assert "Received 6 bins" in error["detail"]

@@ -10,7 +10,7 @@ import pytest
 from calibrant.contrib.ids import fitted
 from calibrant.core.batch import Batch
 from calibrant_server.service.routes import cloudevents
-from calibrant_server.workers.ingest.inbox import StoreUnavailable
+from calibrant_server.workers.ingest.inbox import StoreUnavailableError
 from tests.service.conftest import problem
 
 pytestmark = pytest.mark.anyio
@@ -255,7 +255,7 @@ async def test_a_store_that_does_not_answer_sheds_events_at_once(
     client, inbox, declare, monkeypatch
 ):
     await declare(output=None)
-    inbox.trouble = StoreUnavailable("gone")
+    inbox.trouble = StoreUnavailableError("gone")
     response = await client.post(URL, content=json.dumps(V2).encode(), headers=headers())
     problem(response, 503, "store-unavailable")
     inbox.trouble = None

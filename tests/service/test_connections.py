@@ -12,8 +12,8 @@ from uvicorn.server import ServerState
 
 from calibrant_server.service.http import connections
 from calibrant_server.service.http.connections import (
+    ConnectionSlots,
     OnceAMinute,
-    Room,
     backlog,
     connection_limit,
     protocol_in,
@@ -33,7 +33,7 @@ def quick(monkeypatch):
 
 
 class App:
-    """Responds at once; to `/slow` when told to, to `/large` with 8 MiB."""
+    """Responds at once; to `/slow` when triggered, to `/large` with 8 MiB."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()
@@ -80,7 +80,7 @@ async def serving(limit: int = 100):
     app, state = App(), ServerState()
     config = uvicorn.Config(app, log_config=None)
     config.load()
-    protocol = protocol_in(Room(limit))
+    protocol = protocol_in(ConnectionSlots(limit))
     server = await asyncio.get_running_loop().create_server(
         lambda: protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )
@@ -283,7 +283,7 @@ async def test_what_is_no_request_is_rejected_without_effect(name, before, parse
             app.may_end.set()
         found = await asyncio.wait_for(reader.read(), 10)
         statuses = re.findall(rb"HTTP/1.1 (\d+) ", found)
-        # A request whose body breaks has begun; it is ended, and the client is told why.
+        # A request whose body breaks has begun; it is ended, and the client gets the reason.
         has_begun = app.n_ended - bool(before)
         assert statuses == [b"200"] * bool(before) + [b"400"]
         assert has_begun <= (name == "a chunk without a size" and not before)

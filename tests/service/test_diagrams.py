@@ -50,7 +50,7 @@ def test_svg_is_repeatable_and_has_nothing_from_elsewhere():
 
 
 def test_empty_bins_are_not_drawn():
-    filled = {**ANSWER, "table": [each for each in ANSWER["table"] if each["weight"]]}
+    filled = {**ANSWER, "table": [each for each in ANSWER["table"] if each["weight"]]}  # type: ignore[attr-defined]
     assert draw_reliability(ANSWER, "image/svg+xml") == draw_reliability(filled, "image/svg+xml")
 
 
@@ -65,7 +65,9 @@ def test_without_data_the_diagram_says_so():
         draw_reliability({**ANSWER, "table": [], "reason": "no_data"}, "image/svg+xml")
     )
     assert "Nothing to draw: no data" in drawn.texts
-    assert not drawn.shapes(ORANGE, 2) and not any(map(len, drawn.lines(BLUE)))
+    # Neither marks nor the line of a calibrated model cross the card.
+    assert not drawn.shapes(ORANGE, 2) and not drawn.lines(BLUE) and not drawn.lines("#8A8A8A")
+    assert "calibrated" not in drawn.texts
 
 
 def test_marks_are_where_the_table_has_them():

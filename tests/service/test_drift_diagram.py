@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -17,7 +21,7 @@ from tests.service.figure_marks import Figure
 DAY = "2026-03-{:02d}T00:00:00Z"
 
 
-def told(n_days: int = 20, factor: float = 0.6) -> dict:
+def result(n_days: int = 20, factor: float = 0.6) -> dict:
     """A verdict as the engine answers it, of outcomes that come less often from day 10 on."""
     state, tables, recent = fresh(Tolerance.within(0.02)), [], []
     weight = np.full(15, 14.0)
@@ -58,7 +62,7 @@ def text_of(svg: bytes) -> str:
 
 
 def test_an_alarm_is_drawn_with_its_words():
-    found = told()
+    found = result()
     assert found["status"] == "alarm" and "less frequent than predicted: 0." in found["summary"]
     svg = draw_drift(found, "image/svg+xml")
     shown = text_of(svg)
@@ -73,11 +77,11 @@ def test_an_alarm_is_drawn_with_its_words():
 
 
 def test_the_axis_ends_at_twice_the_threshold():
-    found = told()
+    found = result()
     found["recent"][-3]["sr_log10"] = 12.0
     found["recent"][-2]["sr_log10"] = found["recent"][-1]["sr_log10"] = 97.4
     drawn = Figure.of(draw_drift(found, "image/svg+xml"))
-    assert "beyond twice the threshold" in drawn.texts
+    assert "beyond the square of the threshold" in drawn.texts
     ticks = [
         float(text.replace("−", "-")) for text in drawn.texts if text.replace("−", "").isdigit()
     ]
@@ -86,12 +90,12 @@ def test_the_axis_ends_at_twice_the_threshold():
 
 
 def test_the_change_has_intervals():
-    shown = text_of(draw_drift(told(), "image/svg+xml"))
+    shown = text_of(draw_drift(result(), "image/svg+xml"))
     assert "since the change, with 95 % intervals" in shown
 
 
 def test_without_alarm_nothing_is_said_to_have_changed():
-    shown = text_of(draw_drift(told(factor=1.0), "image/svg+xml"))
+    shown = text_of(draw_drift(result(factor=1.0), "image/svg+xml"))
     assert "Drift of risk: ok" in shown and "since the change" not in shown
 
 
@@ -120,6 +124,18 @@ def test_a_slope_and_a_bin_are_reported():
     said = summary({"status": "alarm", "n_units": 1.0, "sr": None, "effect": effect})
     assert (
         "not extreme enough: slope 1.40" in said
-        and "Between 20% and 40%, outcomes are 10 percentage points above" in said
+        and "Between 20 % and 40 %, outcomes are 10 percentage points above" in said
     )
     assert "frequent than predicted" not in said
+
+
+def test_dates_have_equal_distances_across_the_end_of_a_month():
+    found = result()
+    first = datetime(2026, 10, 20, tzinfo=UTC)
+    for day, row in enumerate(found["recent"]):
+        row["from"] = (first + timedelta(days=day)).isoformat()
+    found |= {"start_of_change": None, "alarmed_at": None}
+    shown = re.findall(r"2026-\d\d-\d\d", text_of(draw_drift(found, "image/svg+xml")))
+    days = [date.fromisoformat(each).toordinal() for each in shown]
+    gaps = {later - earlier for earlier, later in pairwise(days)}
+    assert len(days) >= 3 and len(gaps) == 1

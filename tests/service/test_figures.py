@@ -13,7 +13,7 @@ from calibrant import Batch, Pane, PaneSpec
 from calibrant.calibrators import MAPS
 from calibrant.calibrators import fit as fit_map
 from calibrant.calibrators.temperature.fit import fit_temperature
-from calibrant.calibrators.temperature.report import surface_report
+from calibrant.calibrators.temperature.surface_report import surface_report
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.metrics import compute_metrics
@@ -237,7 +237,7 @@ def test_models_are_compared_by_dots_with_intervals():
     nothing = Marks.of(
         draw_dots(compared({"a": {"ece": None}, "b": {"ece": None}}), "image/svg+xml")
     )
-    assert any("no metric is known" in text for text in nothing.texts)
+    assert any("no metric has a value" in text for text in nothing.texts)
 
 
 def test_classes_are_called_by_their_names():
@@ -272,7 +272,7 @@ def test_relative_numbers_are_distances_from_the_best():
     assert found == {"a": pytest.approx(0.5), "b": 1.0}
     assert relative("spiegelhalter_z", {"a": -4.0, "b": 1.0}) == {"a": 1.0, "b": 0.25}
     assert relative("ece", {"a": 0.0, "b": 0.0}) == {"a": 0.0, "b": 0.0}
-    told = {
+    result = {
         "window": {},
         "state_version": "x",
         "n_predictions": 1,
@@ -280,7 +280,7 @@ def test_relative_numbers_are_distances_from_the_best():
         "scope": "positive",
     }
     answers = {
-        model: told | {"metrics": {"ece": {"value": value}}}
+        model: result | {"metrics": {"ece": {"value": value}}}
         for model, value in (("a", 0.2), ("b", 0.1))
     }
     answer = joined(answers, "mean")

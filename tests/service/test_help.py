@@ -47,6 +47,11 @@ async def test_only_files_of_the_site_are_read(client, site):
         problem(await client.get(path), 404, "path-unknown")
 
 
+def test_a_clone_has_the_site_where_make_docs_builds_it():
+    root = Path(__file__).parents[2]
+    assert (root / "service" / "help", root / "build" / "docs-site") == help_site.PLACES
+
+
 async def test_an_installation_without_the_site_says_how_to_get_it(client, site):
     found = problem(await client.get("/help/index.html"), 404, "path-unknown")
     assert "make docs" in found["detail"]

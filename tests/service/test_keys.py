@@ -147,18 +147,20 @@ async def test_where_alarms_are_sent_is_shown_to_those_who_may_change_it(keyed):
         await client.put(
             path, headers=bearer("all"), json={"task": "binary", "alarm": {"webhooks": [hook]}}
         )
-        whole, reduced = [await client.get(path, headers=bearer(key)) for key in ("all", "reader")]
-        assert whole.json()["alarm"]["webhooks"] == [{"url": hook["url"], "secret": "whsec_…"}]
+        complete, reduced = [
+            await client.get(path, headers=bearer(key)) for key in ("all", "reader")
+        ]
+        assert complete.json()["alarm"]["webhooks"] == [{"url": hook["url"], "secret": "whsec_…"}]
         by_host = [{"url": "https://hooks.example.org:8443/…", "secret": "whsec_…"}]
         assert reduced.json()["alarm"]["webhooks"] == by_host
         listed = await client.get("/v1/models", headers=bearer("reader"))
         assert listed.json()["models"][0]["alarm"]["webhooks"] == by_host
-        assert whole.headers["etag"] != reduced.headers["etag"]
+        assert complete.headers["etag"] != reduced.headers["etag"]
         for key, tag, status in (
-            ("reader", whole, 200),
+            ("reader", complete, 200),
             ("reader", reduced, 304),
             ("all", reduced, 200),
-            ("all", whole, 304),
+            ("all", complete, 304),
         ):
             asked = bearer(key) | {"If-None-Match": tag.headers["etag"]}
             assert (await client.get(path, headers=asked)).status_code == status

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 import threading
 
 import pytest
@@ -258,7 +260,7 @@ async def test_among_other_tenants_work_that_blocks_takes_one_thread(monkeypatch
 
     async def work(tenant: str, name: str) -> None:
         threads.note_tenant(tenant)
-        await threads.aside(block, name)
+        await threads.in_thread(block, name)
 
     threads.note_tenant("b")
     tasks = [asyncio.create_task(work("a", f"a{i}")) for i in range(4)]
@@ -274,6 +276,17 @@ async def test_among_other_tenants_work_that_blocks_takes_one_thread(monkeypatch
     assert not threads._has_others("a") and not threads._last_requests
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are those of Linux")
+async def test_work_that_blocks_has_a_lower_priority_than_the_event_loop():
+    def nice() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = nice()
+    found = [await threads.in_thread(nice) for _ in range(3)]
+    assert found == [min(before + threads.NICE, 19)] * 3, "lowered once"
+    assert nice() == before
+
+
 async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own():
     """Work of one tenant that blocks takes half of the threads, however much of it there is."""
     threads._last_requests.clear()  # of other tests in this process
@@ -285,7 +298,7 @@ async def test_the_work_of_another_tenant_does_not_wait_behind_all_of_ones_own()
 
     async def work(tenant: str, name: str) -> None:
         threads.tenant_of_request.set(tenant)
-        await threads.aside(block, name)
+        await threads.in_thread(block, name)
 
     blocked = [asyncio.create_task(work("a", "a")) for _ in range(10)]
     while len(began) < threads.OF_TENANT:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from calibrant_server.service.reads import model_list
+from calibrant_server.service.reads import computed_statuses
 from calibrant_server.service.reads.durations import duration_of
 from calibrant_server.workers.queries.ask import ResultFailedError, ResultTimeoutError
 from calibrant_server.workers.store.durations import parse_duration
@@ -39,17 +39,17 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
     await client.put(URL, json={"classes": 3})
     [plain] = (await client.get("/v1/models")).json()["models"]
     assert not plain.keys() & {"status", "reason"} and not inbox.asked
-    inbox.answers["drift"] = {"status": "ok"}
-    inbox.answers["metrics"] = {
-        "label_coverage": {"coverage": 0.75},
-        "metrics": {"ece": {"value": 0.5, "n": 3}},
+    inbox.answers["model_status"] = {
+        "error": {"value": 0.5, "n": 3},
+        "label_coverage": 0.75,
+        "temperature": None,
     }
-    inbox.failing["temperature"] = ResultTimeoutError("late")
+    inbox.failing["drift"] = ResultTimeoutError("late")
     [found] = (await client.get("/v1/models?view=status")).json()["models"]
     assert found.pop("as_of")
     assert found == plain | {
         "flagged": [],
-        "status": "ok",
+        "status": None,
         "error": {"value": 0.5, "n": 3},
         "temperature": None,
         "map_version": None,
@@ -57,14 +57,14 @@ async def test_a_status_that_is_not_ready_is_null_with_the_reason(client, inbox)
         "last_seen": None,
         "reason": "not_ready",
     }
-    inbox.failing["temperature"] = ResultFailedError("failed")
+    inbox.failing["drift"] = ResultFailedError("failed")
     [found] = (await client.get("/v1/models?view=status")).json()["models"]
-    assert (found["temperature"], found["reason"]) == (None, "not_computed")
+    assert (found["label_coverage"], found["reason"]) == (0.75, "not_computed")
     problem(await client.get("/v1/models?view=all"), 422, "invalid-query")
 
 
 async def test_the_statuses_of_a_page_have_one_deadline(client, inbox, monkeypatch):
-    monkeypatch.setattr(model_list, "STATUS_DEADLINE_S", 0.0)
+    monkeypatch.setattr(computed_statuses, "STATUS_DEADLINE_S", 0.0)
     for name in "abc":
         await client.put(f"/v1/models/{name}", json={"classes": 3})
     page = (await client.get("/v1/models?view=status&limit=2")).json()

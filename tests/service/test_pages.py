@@ -11,6 +11,7 @@ from calibrant_server.service.engine import Connection
 from calibrant_server.service.openapi.schema import document
 from calibrant_server.service.pages.visitors import local_path
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.store.registry import ModelConfig
 from tests.service.conftest import PREDICTIONS, client_of, problem
 from tests.service.test_keys import bearer, entry
 
@@ -307,3 +308,44 @@ async def test_days_out_of_range_are_rejected(keyed, days):
         [token] = set(TOKEN.findall((await client.get("/keys")).text))
         form = {"name": "n", "scope": "read", "days": days, "token": token}
         assert (await client.post("/keys", data=form)).status_code == 422
+
+
+async def models_of(client: httpx.AsyncClient, **query: str) -> tuple[list[str], str]:
+    """The names in the order of their rows, and the text of the page."""
+    text = (await client.get("/", params=query)).text
+    return re.findall(r'<th scope="row"><a href="/models/([^"]+)">', text), text
+
+
+async def test_the_list_of_models_states_its_order_and_has_it(app, registry, inbox):
+    for name in ("b", "a", "d", "c", "e"):
+        await registry.put(ModelConfig("default", name, "binary", 2), None)
+    inbox.answers["drift"] = {"status": "ok"}
+    inbox.alarms.result = {
+        "default/d": {"n_alarms": 1, "sr_log10": 5.0},
+        "default/e": {"n_alarms": 1, "sr_log10": 7.0},
+        "default/c": {"n_alarms": 0, "sr_log10": 1.0},
+    }
+    async with people(app) as client:
+        for _ in range(3):
+            names, text = await models_of(client)
+            assert names == ["e", "d", "c", "a", "b"]
+            assert "Order: open alarm, watch, not enough data, OK; equal ones by change" in text
+        names, text = await models_of(client, sort="name")
+        assert names == ["a", "b", "c", "d", "e"] and "Order: by name." in text
+
+
+async def test_the_first_view_has_the_order_of_the_statuses_that_it_shows(app, registry, inbox):
+    await registry.put(ModelConfig("default", "a", "binary", 2), None)
+    inbox.answers["drift"] = {"status": "ok"}
+    async with people(app) as client:
+        await models_of(client)
+        await registry.put(ModelConfig("default", "b", "binary", 2), None)
+        inbox.answers["drift"] = {"status": "watch"}
+        names, _ = await models_of(client)
+        assert names == ["b", "a"]
+
+
+async def test_commands_in_problems_are_shown_as_code(app):
+    async with people(app) as client:
+        text = (await client.get("/keys")).text
+    assert "<code>calibrant keys create</code>" in text and "`" not in text

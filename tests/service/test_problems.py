@@ -11,8 +11,8 @@ from calibrant_server.service.http.errors import PROBLEMS, Saturated
 from calibrant_server.service.http.problem import KeyProblem, Problem, RetryLater
 from calibrant_server.service.security import admission
 from calibrant_server.service.security.admission import Admission
-from calibrant_server.service.security.keys import Key, Keyring
-from calibrant_server.workers.ingest.inbox import BacklogFull, IdsFull, StoreFull
+from calibrant_server.service.security.keys import ApiKey, Keyring
+from calibrant_server.workers.ingest.inbox import BacklogFullError, IdsFullError, StoreFullError
 from calibrant_server.workers.queries.ask import SubjectGone
 from tests.service.conftest import PREDICTIONS, problem
 from tests.service.fakes import unavailable
@@ -90,7 +90,7 @@ async def test_probes_may_add_a_query(client):
 )
 async def test_a_header_that_is_repeated_is_rejected(client, app, header):
     if header == "Authorization":
-        app.state.keyring = Keyring((Key(sha256="0" * 64),))
+        app.state.keyring = Keyring((ApiKey(sha256="0" * 64),))
     values = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     headers = [("Content-Type", "application/json"), *2 * [(header, values.get(header, "a"))]]
     headers = headers[1:] if header == "Content-Type" else headers
@@ -131,8 +131,8 @@ async def test_the_list_of_problems(client):
 @pytest.mark.parametrize(
     ("trouble", "status", "slug"),
     [
-        (BacklogFull("full", 7), 429, "backlog-full"),
-        (IdsFull("full", 7), 429, "ids-full"),
+        (BacklogFullError("full", 7), 429, "backlog-full"),
+        (IdsFullError("full", 7), 429, "ids-full"),
         (unavailable(), 503, "store-unavailable"),
     ],
 )
@@ -150,13 +150,13 @@ async def test_trouble_of_the_store_is_remembered_and_shed_unread(
 
 
 async def test_a_store_without_memory_is_distinguished_from_one_that_is_away(client, inbox):
-    inbox.trouble = StoreFull("the store's memory is full", 5)
+    inbox.trouble = StoreFullError("the store's memory is full", 5)
     found = problem(await client.post(URL, json=PREDICTIONS), 503, "store-unavailable")
     assert "memory is full" in found["detail"]
 
 
 async def test_a_full_backlog_of_one_model_is_not_that_of_another(client, inbox):
-    inbox.trouble = BacklogFull("full", 60)
+    inbox.trouble = BacklogFullError("full", 60)
     await client.post(URL, json=PREDICTIONS)
     inbox.trouble = None
     assert (await client.post("/v1/models/b/predictions", json=PREDICTIONS)).status_code == 202

@@ -13,7 +13,7 @@ import pytest
 
 from calibrant_server.service import processes
 from calibrant_server.service.http.connections import MAX_CONNECTIONS, connection_limit
-from calibrant_server.service.process_board import Board, ProcessMeters
+from calibrant_server.service.process_board import Board, ProcessMetrics
 from calibrant_server.service.processes import EXIT_NOT_STARTED, EXIT_NOT_STOPPED, Processes
 from calibrant_server.service.settings import MIB, Settings
 from calibrant_server.service.startup import CannotListen, bound_to, copies_of
@@ -121,12 +121,13 @@ def test_each_process_has_a_socket_of_its_own_on_the_port():
 def test_the_board_is_truthful():
     board = Board(2, has_engine=True)
     board.beat(2)
-    assert not board.is_engine_alive, "one of its two processes"
     board.beat(3)
+    assert not board.is_engine_alive, "two of its three processes"
+    board.beat(4)
     board.n_alive, board.n_restarts = 2, 1
     assert board.is_engine_alive
-    values = {m.name: m.samples[0].value for m in ProcessMeters(board).collect()}
+    values = {m.name: m.samples[0].value for m in ProcessMetrics(board).collect()}
     assert values == {"calibrant_service_processes": 2, "calibrant_service_process_restarts": 1}
     board.clear(2)
     assert not board.is_engine_alive
-    assert next(iter(ProcessMeters(None).collect())).samples[0].value == 1
+    assert next(iter(ProcessMetrics(None).collect())).samples[0].value == 1

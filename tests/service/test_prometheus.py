@@ -11,7 +11,7 @@ import yaml
 
 import calibrant as cal
 from calibrant_server.service.reads import model_statuses
-from calibrant_server.service.security.keys import Key, Keyring
+from calibrant_server.service.security.keys import ApiKey, Keyring
 from calibrant_server.workers.queries.ask import ResultTimeoutError
 from scripts.grafana_dashboards import FOLDER, dashboards, written
 from tests.service.conftest import PREDICTIONS, problem
@@ -38,14 +38,13 @@ def summary(**changes):
 async def watched(client, inbox):
     """One model of which everything is known."""
     await client.put("/v1/models/m", json={"classes": 3, "label_horizon": "P7D"})
-    inbox.alarms.told = {"default/m": summary()}
+    inbox.alarms.result = {"default/m": summary()}
     inbox.tallies_by_model = {"default/m": TALLIES}
     inbox.answers["drift"] = {"status": "ok"}
     estimate = {"value": 0.5, "null_mean": 0.2, "null_q95": 0.3, "n": 3}
-    inbox.answers["metrics"] = {
-        "label_coverage": {"coverage": 0.75}, "n_predictions": 4, "n_labelled": 3, "metrics": {"ece": estimate},
+    inbox.answers["model_status"] = {
+        "error": estimate, "label_coverage": 0.75, "temperature": 1.5,
     }  # fmt: skip
-    inbox.answers["temperature"] = {"temperature": 1.5}
     return client
 
 
@@ -81,7 +80,7 @@ async def test_a_model_has_its_status_and_the_sums_of_its_cohorts(watched):
     )
 
 
-async def test_a_status_is_computed_once_a_minute_and_a_late_one_keeps_the_last(
+async def test_a_status_is_computed_after_a_change_and_a_late_one_keeps_the_last(
     watched, inbox, monkeypatch
 ):
     name = 'calibrant_model_temperature{model="m",tenant="default"}'
@@ -90,7 +89,10 @@ async def test_a_status_is_computed_once_a_minute_and_a_late_one_keeps_the_last(
     await samples(watched, "/metrics/models")
     assert len(inbox.asked) == n_asked
     monkeypatch.setattr(model_statuses, "STATUS_AGE_S", 0.0)
-    inbox.failing["temperature"] = ResultTimeoutError("late")
+    await samples(watched, "/metrics/models")
+    assert len(inbox.asked) == n_asked, "an unchanged model is not computed again"
+    inbox.statuses.states["default/m"] = "another"
+    inbox.failing["model_status"] = ResultTimeoutError("late")
     assert (await samples(watched, "/metrics/models"))[name] == 1.5
     assert len(inbox.asked) > n_asked
     # The status of a deleted model is not that of a new one of the same name.
@@ -103,7 +105,7 @@ async def test_series_have_a_bound_and_report_what_is_beyond_it(client, inbox, a
     app.state.settings = app.state.settings.model_copy(update={"metrics_models": 2})
     for name in "abc":
         await client.put(f"/v1/models/{name}", json={"classes": 3})
-    inbox.alarms.told = {f"default/{name}": summary(sr_log10=None) for name in "abc"}
+    inbox.alarms.result = {f"default/{name}": summary(sr_log10=None) for name in "abc"}
     found = await samples(client, "/metrics/models")
     alarms = [name for name in found if name.startswith("calibrant_drift_alarms{")]
     assert [name.split('"')[1] for name in alarms] == ["a", "b"]
@@ -113,9 +115,9 @@ async def test_series_have_a_bound_and_report_what_is_beyond_it(client, inbox, a
 
 async def test_a_key_sees_the_models_of_its_tenant_only(app, watched, inbox):
     await watched.put("/v1/models/m", json={"classes": 3})
-    inbox.alarms.told["other/secret"] = summary()
+    inbox.alarms.result["other/secret"] = summary()
     keys = {
-        name: Key.model_validate({"sha256": _hash(name), "name": name, "tenant": tenant, "scopes": scopes})
+        name: ApiKey.model_validate({"sha256": _hash(name), "name": name, "tenant": tenant, "scopes": scopes})
         for name, tenant, scopes in (("mine", "default", ["read"]), ("theirs", "other", ["read"]), ("in", "default", ["ingest"]))
     }  # fmt: skip
     app.state.keyring = Keyring(tuple(keys.values()))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from calibrant_server.service.engine import Connection
 from calibrant_server.service.security.proxy_sign_in import PEER, proxy_sign_in
 from calibrant_server.service.security.roles import RoleSettingsError
 from calibrant_server.service.settings import Settings
+from calibrant_server.workers.queries.ask import ResultFailedError
 from tests.service.conftest import problem
 from tests.service.test_alarms import episode
 
@@ -169,10 +171,70 @@ def test_settings_that_cannot_be_used(given, words):
         proxy_sign_in(Settings(**given))
 
 
-@pytest.mark.parametrize("name", ["CALIBRANT_SECOND_PERSON", "CALIBRANT_PROXY_ADDRESSES"])
+@pytest.fixture
+async def guarded(settings, inbox, registry):
+    """A service whose alarms take two people, and an open alarm."""
+    two = settings.model_copy(update={"second_person_alarms": True})
+    app = create_app(two, Connection(inbox, registry))
+    async with client_at(app, PROXY) as client:
+        await client.put(MODEL, json=SETTINGS, headers=ANN)
+        generation = registry.configs["default", "digits"].generation
+        inbox.alarms.held = [episode(generation=generation)]
+        # The page shows the reason in place of each figure.
+        kinds = ("metrics", "reliability", "temperature", "drift")
+        inbox.failing = {kind: ResultFailedError("no worker") for kind in kinds}
+        yield client
+
+
+ANN, BO = named("ann", "quality"), named("bo", "quality")
+ALARM = "/v1/alarms/al_000_00000000000000000001"
+
+
+async def acknowledged(client, who, note):
+    return await client.post(f"{ALARM}/acknowledge", json={"note": note}, headers=who)
+
+
+async def test_an_alarm_takes_two_people(guarded):
+    first = await acknowledged(guarded, ANN, "known scanner")
+    assert first.status_code == 202, first.text
+    pending = first.json()["pending"]
+    assert (pending["requested_by"], pending["reason"]) == ("ann", "known scanner")
+    assert "identity" not in pending and first.json()["acknowledged_by"] is None
+    again = await acknowledged(guarded, ANN, "known scanner, ticket 7")
+    assert again.status_code == 202
+    assert again.json()["pending"]["reason"] == "known scanner, ticket 7"
+    [listed] = (await guarded.get("/v1/alarms?acknowledged=false", headers=BO)).json()["alarms"]
+    assert listed["pending"] == again.json()["pending"]
+    page = await guarded.get("/models/digits", headers=BO)
+    assert "Waiting for a second person" in page.text and "ticket 7" in page.text
+    problem(await acknowledged(guarded, BO, " "), 422, "invalid-input")
+    done = await acknowledged(guarded, BO, "checked")
+    found = done.json()
+    assert (done.status_code, found["pending"]) == (200, None)
+    assert (found["acknowledged_by"], found["note"]) == ("bo", "checked")
+    assert (found["requested_by"], found["requested_reason"]) == ("ann", "known scanner, ticket 7")
+    assert (await guarded.get(ALARM, headers=ANN)).json() == found
+    assert (await acknowledged(guarded, ANN, "again")).json() == found
+    page = await guarded.get("/models/digits", headers=BO)
+    assert "requested by ann" in page.text and "Waiting for a second" not in page.text
+
+
+async def test_an_old_request_does_not_count(guarded, inbox):
+    await acknowledged(guarded, ANN, "known scanner")
+    [alarm] = inbox.alarms.held
+    old = alarm.pending | {"expires_at": "2026-01-01T00:00:00Z"}
+    inbox.alarms.held = [replace(alarm, pending=old)]
+    assert (await guarded.get(ALARM, headers=BO)).json()["pending"] is None
+    second = await acknowledged(guarded, BO, "checked")
+    assert (second.status_code, second.json()["pending"]["requested_by"]) == (202, "bo")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["CALIBRANT_SECOND_PERSON", "CALIBRANT_SECOND_PERSON_ALARMS", "CALIBRANT_PROXY_ADDRESSES"],
+)
 def test_without_keys_it_does_not_start(name, monkeypatch):
-    values = {"CALIBRANT_SECOND_PERSON": "true", "CALIBRANT_PROXY_ADDRESSES": "10.0.0.1"}
-    monkeypatch.setenv(name, values[name])
+    monkeypatch.setenv(name, "10.0.0.1" if "PROXY" in name else "true")
     monkeypatch.setenv("CALIBRANT_ROLES", json.dumps(ROLES) if "PROXY" in name else "")
     monkeypatch.setattr(main, "bound_to", lambda *_: pytest.fail("it listens"))
     with pytest.raises(SystemExit, match="no keys are configured"):

@@ -45,7 +45,7 @@ def alike(first, *others):
 
 
 async def test_records_are_the_same_batch_as_columns(client):
-    mixed = [{**each, "labels": each.get("labels", [0])} for each in RECORDS["predictions"]]
+    mixed = [{**each, "labels": each.get("labels", [0])} for each in RECORDS["predictions"]]  # type: ignore[attr-defined]
     for each in mixed:
         each.pop("label", None)
     first = await client.post(URL, json=COLUMNS | {"labels": [[0], [1, 1, 2]]})

@@ -77,7 +77,7 @@ def test_a_port_in_use_is_said_plainly(tmp_path):
         port = taken.getsockname()[1]
         rejected = start(CALIBRANT_PORT=str(port), CALIBRANT_DATA_DIR=str(tmp_path / "new"))
     assert rejected.returncode == 1
-    assert f"127.0.0.1:{port} cannot be listened on: address already in use" in rejected.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use" in rejected.stderr
     assert "Traceback" not in rejected.stderr and not (tmp_path / "new").exists()
 
 
@@ -151,9 +151,9 @@ def reported(lifespan, sockets):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("error", "told"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")]
+    ("error", "result"), [(StoreMismatch("why"), "calibrant: why"), (KeyError("why"), "a trace")]
 )
-async def test_a_start_that_fails_is_reported_in_one_sentence(error, told):
+async def test_a_start_that_fails_is_reported_in_one_sentence(error, result):
     sent = []
 
     async def fails(scope, receive, send):
@@ -165,7 +165,7 @@ async def test_a_start_that_fails_is_reported_in_one_sentence(error, told):
 
     with pytest.raises(type(error)):
         await reported(fails, [])({"type": "lifespan"}, None, send)
-    assert sent == [{"type": "lifespan.startup.failed", "message": told}]
+    assert sent == [{"type": "lifespan.startup.failed", "message": result}]
 
 
 @pytest.mark.anyio

@@ -27,7 +27,7 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.bodies.append((self.path, body))
+        self.server.bodies.append((self.path, body))  # type: ignore[attr-defined]
         self.send_response(200)
         self.end_headers()
 

@@ -1,7 +1,8 @@
 """Run storms until enough faults and batches are recorded: `python -m tests.storms --progress storms.json`.
 
 A storm takes about three minutes. After each, its numbers are written to the progress file; a run that was interrupted
-continues with the next one. It fails at the first storm that is not exact, and keeps that storm's directory.
+continues with the next one. `python -m tests.storms cluster` does the same on a cluster. It fails at the first storm
+that is not exact, and keeps that storm's directory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.storms.cluster import command
 from tests.storms.rounds import SETUPS, as_record, storm
 
 STOPS_S = [4.0, 4.0, 4.0, 60.0]
@@ -74,4 +76,4 @@ def _print_totals(records: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.main(sys.argv[2:]) if sys.argv[1:2] == ["cluster"] else main())

@@ -31,13 +31,20 @@ class FaultyProcess(threading.Thread):
     deployment, name : whose process
     faults : `kill`, or the seconds of a stop; in this order
     rng : of the pauses
+    pause_s : shortest and longest pause
     """
 
     def __init__(
-        self, deployment: Deployment, name: str, faults: list[str], rng: random.Random
+        self,
+        deployment: Deployment,
+        name: str,
+        faults: list[str],
+        rng: random.Random,
+        pause_s: tuple[float, float] = PAUSE_S,
     ) -> None:
         super().__init__(daemon=True)
         self.deployment, self.name_, self.faults, self.rng = deployment, name, faults, rng
+        self.pause_s = pause_s
         self.inflicted: Counter[str] = Counter()
         self.own_exits: Counter[str] = Counter()
         self.is_done = threading.Event()
@@ -47,7 +54,7 @@ class FaultyProcess(threading.Thread):
     def run(self) -> None:
         try:
             for fault in self.faults:
-                self._supervise(self.rng.uniform(*PAUSE_S))
+                self._supervise(self.rng.uniform(*self.pause_s))
                 self._inflict(fault)
                 self.inflicted[fault] += 1
             self.is_done.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ SETTINGS = {
     "totals": {"task": "binary", "grid": N_BINS},
 }
 SENDERS_PER_MODEL = 2
+Senders = Sequence[tuple[str, Sender]]
 SETTLED_S = 300.0
 
 
@@ -98,44 +100,80 @@ def storm(
     """Send at least `n_batches` while each process has so many kills and these stops, then compare."""
     started, outcome = time.monotonic(), Outcome(setup.name, setup.durability, seed)
     with setup.deployment(directory) as deployment:
-        for model in SENDERS:
-            answer = deployment.client.put(f"/v1/models/{model}", json=SETTINGS[model])
-            assert answer.is_success, answer.text
-        ports = list(deployment.ports.values())
-        senders = [
-            (model, kind(ports, model, 1 + i, SENDERS_PER_MODEL, seed))
-            for model, kind in SENDERS.items()
-            for i in range(SENDERS_PER_MODEL)
-        ]
+        senders = senders_of(deployment, {kind: kind for kind in SENDERS}, seed)
         processes = [
-            FaultyProcess(deployment, name, *_faults(f"{seed} {setup} {name}", kills, stops_s))
+            FaultyProcess(
+                deployment, name, *shuffled_faults(f"{seed} {setup} {name}", kills, stops_s)
+            )
             for name in setup.processes
         ]
         for thread in (*processes, *(sender for _, sender in senders)):
             thread.start()
         for process in processes:
             process.is_done.wait()
-        eventually(
-            lambda: sum(sum(each.n_acknowledged.values()) for _, each in senders) >= n_batches,
-            SETTLED_S,
-            pause_s=0.2,
-        )
-        for _, sender in senders:
-            sender.may_end.set()
-        for _, sender in senders:
-            sender.join(SETTLED_S)
-            if sender.is_alive():
-                outcome.errors.append(f"{sender.path}: a batch was never acknowledged")
+        eventually(lambda: n_acknowledged(senders) >= n_batches, SETTLED_S, pause_s=0.2)
         try:
-            deployment.wait_ready(SETTLED_S)
-            for model in SENDERS:
-                _compare(
-                    deployment, model, [each for name, each in senders if name == model], outcome
-                )
+            end_and_compare(deployment, senders, outcome)
         finally:
-            for process in processes:
-                process.may_end.set()
-                process.join()
+            end_faults(processes, outcome)
+    outcome.acknowledged = acknowledged_by_kind(senders)
+    outcome.seconds = round(time.monotonic() - started, 1)
+    return outcome
+
+
+def senders_of(
+    deployment: Deployment,
+    models: Mapping[str, str],
+    seed: int,
+    kinds: Mapping[str, type[Sender]] = SENDERS,
+    n_each: int = SENDERS_PER_MODEL,
+) -> Senders:
+    """Declare models, each with the kind of its senders, and return `n_each` senders of each."""
+    for model, kind in models.items():
+        answer = deployment.client.put(f"/v1/models/{model}", json=SETTINGS[kind])
+        assert answer.is_success, answer.text
+    ports = list(deployment.ports.values())
+    return [
+        (model, kinds[kind](ports, model, 1 + i, n_each, seed))
+        for model, kind in models.items()
+        for i in range(n_each)
+    ]
+
+
+def n_acknowledged(senders: Senders) -> int:
+    """Return the number of batches that were acknowledged so far."""
+    return sum(sum(each.n_acknowledged.values()) for _, each in senders)
+
+
+def acknowledged_by_kind(senders: Senders) -> dict[str, int]:
+    """Return the same by kind of batch."""
+    return dict(sum((each.n_acknowledged for _, each in senders), Counter()))
+
+
+def end_and_compare(deployment: Deployment, senders: Senders, outcome: Outcome) -> None:
+    """End the senders, wait until the service is ready, and compare what each model counts with what was sent."""
+    end_senders(senders, outcome)
+    deployment.wait_ready(SETTLED_S)
+    for model in dict.fromkeys(model for model, _ in senders):
+        compare(deployment, model, [each for name, each in senders if name == model], outcome)
+    note_set_aside(deployment, outcome)
+
+
+def end_senders(senders: Senders, outcome: Outcome) -> None:
+    """Have each sender end with an acknowledged batch; note those that cannot."""
+    for _, sender in senders:
+        sender.may_end.set()
+    for _, sender in senders:
+        sender.join(SETTLED_S)
+        if sender.is_alive():
+            outcome.errors.append(f"{sender.path}: a batch was never acknowledged")
+
+
+def end_faults(processes: Sequence[FaultyProcess], outcome: Outcome) -> None:
+    """End the threads of the faults of processes, and note what they inflicted and met."""
+    for process in processes:
+        process.may_end.set()
+        process.join()
     outcome.errors += [f"{each.name_}: {each.error!r}" for each in processes if each.error]
     for process in processes:
         kind = process.name_.rstrip("0123456789")
@@ -144,19 +182,17 @@ def storm(
             outcome.faults[key] = outcome.faults.get(key, 0) + n
         if process.own_exits:
             outcome.own_exits[process.name_] = dict(process.own_exits)
-    outcome.acknowledged = dict(sum((each.n_acknowledged for _, each in senders), Counter()))
-    outcome.seconds = round(time.monotonic() - started, 1)
-    return outcome
 
 
-def _faults(seed: str, kills: int, stops_s: list[float]) -> tuple[list[str], random.Random]:
+def shuffled_faults(seed: str, kills: int, stops_s: list[float]) -> tuple[list[str], random.Random]:
+    """Return so many kills and these stops in random order, and the random numbers that follow."""
     rng = random.Random(seed)
     faults = [KILL] * kills + [str(seconds) for seconds in stops_s]
     rng.shuffle(faults)
     return faults, rng
 
 
-def _compare(deployment: Deployment, model: str, senders: list[Sender], outcome: Outcome) -> None:
+def compare(deployment: Deployment, model: str, senders: list[Sender], outcome: Outcome) -> None:
     """Compare what a model counts with what its clients sent."""
     expected = Expected()
     for sender in senders:
@@ -172,19 +208,24 @@ def _compare(deployment: Deployment, model: str, senders: list[Sender], outcome:
     letters = deployment.get(f"/v1/models/{model}/dead-letters")["dead_letters"]
     outcome.dead_letters += len(letters)
     outcome.errors += [f"{model}: {letter}" for letter in letters]
-    if model == next(iter(SENDERS)):
-        ready = deployment.get("/readyz")
-        outcome.parked += ready["parked_entries"]
-        outcome.dead_letters = max(outcome.dead_letters, ready["dead_letters"])
+
+
+def note_set_aside(deployment: Deployment, outcome: Outcome) -> None:
+    """Note the parked entries and the dead letters of all models."""
+    ready = deployment.get("/readyz")
+    outcome.parked += ready["parked_entries"]
+    outcome.dead_letters = max(outcome.dead_letters, ready["dead_letters"])
 
 
 def _counted(deployment: Deployment, model: str) -> dict[str, Any]:
-    options = {"bins": N_BINS, "raters": "mean"} if model != "totals" else {"bins": N_BINS}
+    options = (
+        {"bins": N_BINS, "raters": "mean"} if not model.startswith("totals") else {"bins": N_BINS}
+    )
     table = deployment.get(f"/v1/models/{model}/reliability", **options)["table"]
     found: dict[str, Any] = {
         "weights": {i: each["weight"] for i, each in enumerate(table)},
     }
-    if model != "totals":
+    if not model.startswith("totals"):
         counts = deployment.get(f"/v1/models/{model}/metrics", metrics="accuracy", raters="mean")
         names = ("n_predictions", "n_labelled", "n_ratings")
         found |= {name: counts[name] for name in names}

@@ -71,7 +71,7 @@ class Played:
     def seal(self, day):
         """Everything up to the end of a day has come of age."""
         self.sealing.seal(self.config, START_S + (day + 2) * DAY_S)
-        self.loop._housekeeping._close_gathered(self.config, START_S + (day + 2) * DAY_S)
+        self.loop._housekeeping._close_partial_cohort(self.config, START_S + (day + 2) * DAY_S)
 
     def order(self, order):
         entry = alarm_order(self.config.key, self.config.generation, order)
@@ -79,7 +79,7 @@ class Played:
         self.loop.step()
 
     def promote(self, version, fitted, to_s):
-        """Freeze a map and have the alarm told that it is in force."""
+        """Freeze a map and notify the alarm that it is active."""
         body = fitted | {
             "window": {"to": datetime.fromtimestamp(to_s, UTC).isoformat().replace("+00:00", "Z")}
         }
@@ -100,7 +100,7 @@ class Played:
         )
         return {int(start): RaterResult.from_json(text) for start, text in found.items()}
 
-    def told(self, **params):
+    def result(self, **params):
         window = (0, START_S + 1000 * DAY_S)
         pane_query = QueryRequest(
             "d", "drift", params, Side(self.config.key, "", window), "r", 1e12

@@ -8,11 +8,11 @@ import time
 from hashlib import blake2b
 
 from calibrant.accumulators.sample import WINDOW_BYTES
-from calibrant_server.workers.ingest import inbox, partition_loop
+from calibrant_server.workers.ingest import inbox, partition_loop, suspected_entries
 from calibrant_server.workers.ingest.entries import HISTOGRAMS, PREDICTIONS
-from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch, StoreUnavailable
+from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch, StoreUnavailableError
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
-from calibrant_server.workers.ingest.payloads import Update, pack_updates
+from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import day_of
 from calibrant_server.workers.ingest.sample_reading import SampleSource, merged_sample
@@ -66,7 +66,7 @@ class FreeLeases:
 # machine makes it wait.
 QUICK = [
     (partition_loop, "READ_BLOCK_S", 0.05),
-    (partition_loop, "CHILD_TIMEOUT_S", PATIENCE_S),
+    (suspected_entries, "CHILD_TIMEOUT_S", PATIENCE_S),
     (ask, "REASK_S", 0.3),
     (inbox, "RESULT_DEADLINE_S", PATIENCE_S),
     (connection, "CONNECT_TIMEOUT_S", PATIENCE_S),
@@ -137,7 +137,7 @@ class Bench:
         while True:
             try:
                 return self.deliver(batch)[0]
-            except StoreUnavailable:
+            except StoreUnavailableError:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
 
@@ -196,7 +196,7 @@ def delivery(batch_id, numbers=(1,), model=MODEL, **changes):
 def totals(batch_id, histogram, source="s", epoch=1, sequence=1, model=MODEL):
     """A running total on its way in."""
     payload = pack_updates(
-        [Update(histogram.pack(), source=source, epoch=epoch, sequence=sequence)]
+        [PackedUpdate(histogram.pack(), source=source, epoch=epoch, sequence=sequence)]
     )
     digest = blake2b(payload, digest_size=16).digest()
     return IngestBatch.of(model, batch_id, HISTOGRAMS, payload, digest, 1)

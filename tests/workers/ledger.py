@@ -234,11 +234,16 @@ class LedgerHistogram:
         return cls(count, total, squares, event_time, tuple(map(tuple, slice_)), case)
 
 
+def _fill_each(pane: LedgerPane, batches: list[LedgerBatch]) -> None:
+    for batch in batches:
+        pane.fill_batch(batch)
+
+
 def ledger_ground() -> Numerics:
     """Numerics that tests count with."""
     path = "tests.workers.ledger:ledger_ground"
     return Numerics(
-        LedgerBatch, LedgerPane, LedgerHistogram, iter, lambda config: None, path, LedgerRows, ledger_pane_bytes, False
+        LedgerBatch, LedgerPane, LedgerHistogram, _fill_each, lambda config: None, path, LedgerRows, ledger_pane_bytes, False
     )  # fmt: skip
 
 

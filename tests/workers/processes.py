@@ -106,11 +106,11 @@ def work(mode: str, kept: dict, constants: list) -> int:
         setattr(sys.modules[module], name, value)
     parts = {}
     if "no-lease" in mode:
-        supervisor.Leases = EverybodysLeases
+        supervisor.Leases = EverybodysLeases  # type: ignore[attr-defined]
     if "no-token" in mode:
         parts["script_texts"] = without_token_check()
     if "no-dedupe" in mode:
         parts["loop"] = ForgetfulLoop
-    main.EngineSettings = lambda: settings
+    main.EngineSettings = lambda: settings  # type: ignore[attr-defined]
     numbers = Numerics() if "real" in mode else ledger_ground()
     return main.main(numbers=numbers, **parts)

@@ -76,11 +76,11 @@ def test_it_is_found_computed_and_compared(bench, found):
     bench.deliver(IngestBatch.of(MODEL, "b", PREDICTIONS, batch.pack(), batch.digest(), batch.n))
     bench.merged("b")
     query = found["labelled_share"].query()
-    told = bench.run(bench.inbox.ask(query, MODEL, EVER))
-    assert json.loads(told.body)["share"] == 0.5
-    assert bench.run(bench.inbox.ask(query, MODEL, EVER)) == told
+    result = bench.run(bench.inbox.ask(query, MODEL, EVER))
+    assert json.loads(result.body)["share"] == 0.5
+    assert bench.run(bench.inbox.ask(query, MODEL, EVER)) == result
     coarse = bench.run(bench.inbox.ask(query.own(digits=0), MODEL, Window(0, 3600)))
-    assert json.loads(coarse.body)["share"] == 0.0 and coarse.etag != told.etag
+    assert json.loads(coarse.body)["share"] == 0.0 and coarse.etag != result.etag
     first = Other(Against("window", "PT1H"), MODEL, "", Window(0, 3600))
     compared = bench.run(bench.inbox.ask(query, MODEL, Window(3600, 7200), against=first))
     assert json.loads(compared.body)["difference"] == 0.0

@@ -248,9 +248,9 @@ def test_cohorts_are_sealed_once_and_in_order(bench):
         except Died:
             continue
     assert marks(bench).sealed_to == start + 12 * 3600
-    told = {int(number): text.decode() for number, text in bench.client.hgetall(log).items()}
+    result = {int(number): text.decode() for number, text in bench.client.hgetall(log).items()}
     first = start // 3600
-    assert told == {first + i: f"{i} 12 |site:{'AB'[i % 2]}" for i in range(12)}
+    assert result == {first + i: f"{i} 12 |site:{'AB'[i % 2]}" for i in range(12)}
     _, live, _ = answers(bench, Window(start, start + 12 * 3600))
     _, sealed, _ = answers(bench, EVER, sealed_slice(""))
     assert sealed == live

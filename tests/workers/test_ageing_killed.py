@@ -20,7 +20,7 @@ from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
-from calibrant_server.workers.ingest.retained_store import TALLIES, tally
+from calibrant_server.workers.ingest.retained_store import TALLIES, count_record
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import RECORD_SHARDS
@@ -119,9 +119,9 @@ def recounted(bench) -> dict[str, int]:
     keys, found = bench.store.keys.of_model(MODEL.key), dict.fromkeys(TALLIES, 0)
     for shard in range(RECORD_SHARDS):
         for name, packed in bench.client.hgetall(
-            keys.facts(MODEL.key, MODEL.generation, shard)
+            keys.records(MODEL.key, MODEL.generation, shard)
         ).items():
-            tally(found, name.decode(), RetainedRecord.unpack(packed), len(packed), 1)
+            count_record(found, name.decode(), RetainedRecord.unpack(packed), len(packed), 1)
     return found
 
 
@@ -194,7 +194,7 @@ def test_what_outlives_its_retention_goes_with_workers_that_die_of_it(aged):
     keys = aged.store.keys.of_model(MODEL.key)
     starts = {
         int(name.partition(b"|")[0])
-        for name in aged.client.hkeys(keys.members(MODEL.key, MODEL.generation))
+        for name in aged.client.hkeys(keys.unit_members(MODEL.key, MODEL.generation))
     }
     assert min(starts) >= kept.from_s
     assert int(aged.client.hget(keys.retained, "records")) == now["records"]

@@ -11,8 +11,8 @@ import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
 from calibrant_server.workers.ingest.entries import PANE
-from calibrant_server.workers.ingest.inbox import StoreFull
-from calibrant_server.workers.ingest.payloads import Update, pack_updates
+from calibrant_server.workers.ingest.inbox import StoreFullError
+from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.store.commit import StaleTokenError
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.registry import RevisionConflict
@@ -143,7 +143,7 @@ def test_an_id_keeps_the_time_it_was_promised(bench):
 def test_a_packed_pane_adds_like_its_predictions(bench):
     bench.put_model()
     payload = pack_updates(
-        [Update(pane_of([3, 4]).pack(), event_time_us=7 * HOUR_US, slices={"site": "A"})]
+        [PackedUpdate(pane_of([3, 4]).pack(), event_time_us=7 * HOUR_US, slices={"site": "A"})]
     )
     bench.deliver(replace(delivery("b1"), kind=PANE, payload=payload))
     drained(bench, bench.loop())
@@ -208,7 +208,7 @@ class TestRunningTotals:
 
 
 class TestBadEntries:
-    """They are set aside with a reason, and the rest goes on."""
+    """They are dead-lettered with a reason, and the rest continues."""
 
     def test_unreadable_entries_become_dead_letters(self, bench):
         bench.put_model()
@@ -370,7 +370,7 @@ def test_a_full_memory_drains_alone(bench, settings):
     used = int(bench.client.info("memory")["used_memory"])
     bench.client.config_set("maxmemory", used - 1000)
     try:
-        with pytest.raises(StoreFull, match="memory"):
+        with pytest.raises(StoreFullError, match="memory"):
             bench.deliver(delivery("refused"))
         bench.engine()
         eventually(lambda: bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 0)

@@ -17,7 +17,7 @@ from calibrant.drift.effect import recalibration
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable
 from calibrant_server.workers.alarm.alarm_state import AlarmState
-from calibrant_server.workers.alarm.cohort_assembly import close_gathered, take_sealed
+from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort, take_sealed
 from calibrant_server.workers.alarm.cohort_history import (
     MAX_COHORTS,
     CohortResult,
@@ -99,7 +99,7 @@ class Sealing:
     def close(self, until_s):
         """Close the day that is being gathered if its time is over; tells whether it was."""
         self.fencing.reload()
-        commit = close_gathered(self.node, self.keys, self.config, until_s)
+        commit = close_partial_cohort(self.node, self.keys, self.config, until_s)
         if commit is not None:
             self.fencing.send(commit, self.fencing.new_token())
         return commit is not None
@@ -191,8 +191,8 @@ def test_an_alarm_goes_off_once_and_tells_everybody(sealing):
     assert abs(raised.start_of_change - 20 * DAY_S) <= 3 * DAY_S
     assert raised.sr_log10 >= np.log10(3650)
     assert raised.recommendation["action"] == "collect_more" and raised.effect["selected"]
-    [told] = sealing.deliveries()
-    assert told.type == "alarm.raised" and raised.id in told.body
+    [result] = sealing.deliveries()
+    assert result.type == "alarm.raised" and raised.id in result.body
     for later in range(day + 1, day + 4):
         assert sealing.seal(later, {"": pane_of(rng, slope=0.4)}) == []
     assert len(sealing.episodes()) == 1
@@ -422,18 +422,18 @@ def hours(rng, day, numbers):
 def test_hours_are_gathered_into_days(sealing, bench):
     """As one pane a day, whichever hours there are; the last day is seen when its time is over."""
     rng = np.random.default_rng(14)
-    whole = Sealing(bench, replace(CONFIG, model="whole"))
+    complete = Sealing(bench, replace(CONFIG, model="whole"))
     for day, numbers in enumerate(([1, 5, 23], [2, 9], [0, 12])):
         together = Pane(CONFIG.spec())
         for start, panes in hours(rng, day, numbers):
             sealing.take(start, start + 3600, panes)
             together.merge(panes[""])
-        whole.seal(day, {"": together})
+        complete.seal(day, {"": together})
     assert sealing.detector().last == DAY_S
     assert sealing.close(3 * DAY_S - 1) is False
     assert sealing.close(3 * DAY_S) is True
     assert sealing.close(3 * DAY_S) is False
-    first, second = sealing.detector(), whole.detector()
+    first, second = sealing.detector(), complete.detector()
     assert first.last == second.last == 2 * DAY_S
     np.testing.assert_allclose(first.state.log_sr, second.state.log_sr, rtol=1e-9)
     assert first.state.n_cohorts == 3

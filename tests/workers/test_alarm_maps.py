@@ -22,58 +22,60 @@ PLATT = {
 }
 
 
-def mapped_days(played, rng, days, with_ids=True, n=200):
+def mapped_days(simulated, rng, days, with_ids=True, n=200):
     """Outcomes follow the mapped scores."""
     for day in days:
         p = rng.beta(0.7, 2.2, n)
         truth = expit(0.3 + 0.5 * logit(np.clip(p, 1e-12, 1 - 1e-12)))
         named = {"ids": [f"d{day}.{i}" for i in range(n)]} if with_ids else {}
         y = (rng.random(n) < truth).astype(int)
-        yield played.predict(START_S + day * DAY_S, confidences=p, labels=y, **named)
-        played.seal(day)
+        yield simulated.predict(START_S + day * DAY_S, confidences=p, labels=y, **named)
+        simulated.seal(day)
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
 def test_bets_are_on_scores_as_the_map_active_makes_them(bench, with_ids):
     """Raw scores alarm; under the right map nothing does; what the map was fitted to is no evidence."""
     config = replace(BINARY, pane_s=DAY_S)
-    played, rng = Played(bench, config), np.random.default_rng(8)
-    list(mapped_days(played, rng, range(20), with_ids))
-    assert played.detector().in_alarm
-    played.promote(1, PLATT, START_S + 22 * DAY_S)
-    detector = played.detector()
+    simulated, rng = Played(bench, config), np.random.default_rng(8)
+    list(mapped_days(simulated, rng, range(20), with_ids))
+    assert simulated.detector().in_alarm
+    simulated.promote(1, PLATT, START_S + 22 * DAY_S)
+    detector = simulated.detector()
     assert (detector.map_version, detector.state.n_cohorts, detector.last) == (
         "1",
         0,
         START_S + 21 * DAY_S,
     )
-    list(mapped_days(played, rng, range(20, 22), with_ids))
-    assert played.detector().state.n_cohorts == 0
-    [batch] = mapped_days(played, rng, [22], with_ids)
+    list(mapped_days(simulated, rng, range(20, 22), with_ids))
+    assert simulated.detector().state.n_cohorts == 0
+    [batch] = mapped_days(simulated, rng, [22], with_ids)
     table, _ = row_table(batch, "score", "mean", PLATT)
     np.testing.assert_allclose(
-        played.detector().baseline.columns[:3].sum(axis=1), table.columns[:3].sum(axis=1), rtol=1e-6
+        simulated.detector().baseline.columns[:3].sum(axis=1),
+        table.columns[:3].sum(axis=1),
+        rtol=1e-6,
     )
     if with_ids:
-        np.testing.assert_allclose(played.detector().baseline.columns, table.columns, atol=1e-12)
-    list(mapped_days(played, rng, range(23, 34), with_ids))
-    told = played.told()
-    assert (told["status"], told["n_cohorts"], told["map_version"], told["scores"]) == (
+        np.testing.assert_allclose(simulated.detector().baseline.columns, table.columns, atol=1e-12)
+    list(mapped_days(simulated, rng, range(23, 34), with_ids))
+    result = simulated.result()
+    assert (result["status"], result["n_cohorts"], result["map_version"], result["scores"]) == (
         "ok",
         12,
         "1",
         "mapped",
     )
-    assert told["description"]["ece"]["value"] < 2 * told["description"]["ece"]["null_q95"]
+    assert result["description"]["ece"]["value"] < 2 * result["description"]["ece"]["null_q95"]
 
 
 def test_bets_on_raw_scores_do_not_mind_a_promotion(bench):
     config = replace(BINARY, pane_s=DAY_S, alarm={"scores": "raw"})
-    played, rng = Played(bench, config), np.random.default_rng(9)
-    list(mapped_days(played, rng, range(3)))
-    played.promote(1, PLATT, START_S + 8 * DAY_S)
-    list(mapped_days(played, rng, range(3, 5)))
-    assert played.detector().state.n_cohorts == 5 and played.told()["map_version"] == "1"
+    simulated, rng = Played(bench, config), np.random.default_rng(9)
+    list(mapped_days(simulated, rng, range(3)))
+    simulated.promote(1, PLATT, START_S + 8 * DAY_S)
+    list(mapped_days(simulated, rng, range(3, 5)))
+    assert simulated.detector().state.n_cohorts == 5 and simulated.result()["map_version"] == "1"
 
 
 def test_a_map_of_whole_rows_needs_rows_with_ids(bench):
@@ -84,57 +86,66 @@ def test_a_map_of_whole_rows_needs_rows_with_ids(bench):
         "parameters": {"temperature": 2.0},
     }
     config = replace(BINARY, task="multiclass", n_classes=3, pane_s=DAY_S)
-    played, rng = Played(bench, config), np.random.default_rng(10)
-    played.promote(1, fitted, START_S)
+    simulated, rng = Played(bench, config), np.random.default_rng(10)
+    simulated.promote(1, fitted, START_S)
     rows = rng.dirichlet([1, 1, 1], 40)
-    batch = played.predict(
+    batch = simulated.predict(
         START_S, probabilities=rows, labels=[0] * 40, ids=[f"i{i}" for i in range(40)]
     )
-    played.seal(0)
+    simulated.seal(0)
     table, _ = row_table(batch, "score", "mean", fitted)
-    np.testing.assert_allclose(played.detector().baseline.columns, table.columns, atol=1e-12)
-    assert played.detector().map_version == "1"
-    played.predict(START_S + DAY_S, probabilities=rows, labels=[0] * 40)
-    played.seal(1)
-    assert (played.detector().why_passed, played.detector().state.n_cohorts) == ("whole_rows", 1)
+    np.testing.assert_allclose(simulated.detector().baseline.columns, table.columns, atol=1e-12)
+    assert simulated.detector().map_version == "1"
+    simulated.predict(START_S + DAY_S, probabilities=rows, labels=[0] * 40)
+    simulated.seal(1)
+    assert (simulated.detector().why_passed, simulated.detector().state.n_cohorts) == (
+        "whole_rows",
+        1,
+    )
 
 
 def test_sums_of_shared_units_are_mapped_between_ends(bench):
     """Without ids and with units of several rows, as pixels come: the alarm goes on under a map, and stays quiet."""
-    played, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(13)
-    played.promote(1, PLATT, START_S)
+    simulated, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(13)
+    simulated.promote(1, PLATT, START_S)
     for day in range(6):
         p = rng.beta(0.7, 2.2, (100, 3))
         truth = expit(0.3 + 0.5 * logit(np.clip(p, 1e-12, 1 - 1e-12)))
         y = (rng.random((100, 1)) < truth).astype(int)
         units = [f"d{day}.{i}" for i in range(100) for _ in range(3)]
-        played.predict(START_S + day * DAY_S, confidences=p.ravel(), labels=y.ravel(), units=units)
-        played.seal(day)
-    told = played.told()
-    assert (told["status"], told["n_cohorts"], told["cohorts_passed_over"]["n"]) == ("ok", 6, 0)
-    assert told["n_units"] == pytest.approx(600) and told["map_version"] == "1"
+        simulated.predict(
+            START_S + day * DAY_S, confidences=p.ravel(), labels=y.ravel(), units=units
+        )
+        simulated.seal(day)
+    result = simulated.result()
+    assert (result["status"], result["n_cohorts"], result["cohorts_passed_over"]["n"]) == (
+        "ok",
+        6,
+        0,
+    )
+    assert result["n_units"] == pytest.approx(600) and result["map_version"] == "1"
     for day in range(6, 30):
         p = rng.beta(0.7, 2.2, 100)
         units = [f"d{day}.{i // 2}" for i in range(100)]
-        played.predict(
+        simulated.predict(
             START_S + day * DAY_S,
             confidences=p,
             labels=(rng.random(100) < 0.9 * p).astype(int),
             units=units,
         )
-        played.seal(day)
-    assert played.detector().in_alarm
+        simulated.seal(day)
+    assert simulated.detector().in_alarm
 
 
 def test_a_map_that_is_gone_passes_cohorts_over(bench):
-    played = Played(bench, replace(BINARY, pane_s=DAY_S))
-    played.order(promotion("7"))
-    played.predict(START_S, confidences=[0.2], labels=[0], ids=["a"])
-    played.seal(0)
-    assert played.detector().why_passed == "map_lost"
-    told = played.told()
+    simulated = Played(bench, replace(BINARY, pane_s=DAY_S))
+    simulated.order(promotion("7"))
+    simulated.predict(START_S, confidences=[0.2], labels=[0], ids=["a"])
+    simulated.seal(0)
+    assert simulated.detector().why_passed == "map_lost"
+    result = simulated.result()
     assert (
-        told["status"] == "insufficient_data"
-        and "cannot be read" in told["reason"]
-        and told["reason"] in told["summary"]
+        result["status"] == "insufficient_data"
+        and "cannot be read" in result["reason"]
+        and result["reason"] in result["summary"]
     )

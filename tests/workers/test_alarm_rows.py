@@ -30,7 +30,7 @@ def shared(rng, n_units=20, hours=(1, 5, 9, 23)):
 
 @pytest.mark.parametrize("with_ids", [True, False])
 def test_a_unit_in_several_panes_of_a_day_counts_once_where_rows_have_ids(bench, with_ids):
-    played, rng = Played(bench, BINARY), np.random.default_rng(1)
+    simulated, rng = Played(bench, BINARY), np.random.default_rng(1)
     columns = {"confidences": [], "labels": [], "units": []}
     for hour, p, y, units in shared(rng):
         named = {"ids": [f"{hour}.{u}" for u in units]} if with_ids else {}
@@ -40,16 +40,16 @@ def test_a_unit_in_several_panes_of_a_day_counts_once_where_rows_have_ids(bench,
             "units": units,
             "slices": {"site": ["A"] * len(units)},
         }
-        played.predict(START_S + hour * HOUR_S, **batch, **named)
+        simulated.predict(START_S + hour * HOUR_S, **batch, **named)
         for name in columns:
             columns[name] += list(batch[name])
-    assert bool(played.listed()) == with_ids
-    played.seal(0)
-    detector = played.detector()
-    assert detector.last == START_S and played.listed() == []
+    assert bool(simulated.listed()) == with_ids
+    simulated.seal(0)
+    detector = simulated.detector()
+    assert detector.last == START_S and simulated.listed() == []
     assert detector.baseline.n_units == pytest.approx(20 if with_ids else 80)
     assert detector.coverage.sum(axis=1).tolist() == [80, 80]
-    assert played.detector("score|site:A").baseline.n_units == pytest.approx(
+    assert simulated.detector("score|site:A").baseline.n_units == pytest.approx(
         detector.baseline.n_units
     )
     if with_ids:
@@ -58,21 +58,21 @@ def test_a_unit_in_several_panes_of_a_day_counts_once_where_rows_have_ids(bench,
 
 
 def test_rows_without_ids_among_others_leave_the_cohort_to_its_panes(bench):
-    played, rng = Played(bench, BINARY), np.random.default_rng(2)
+    simulated, rng = Played(bench, BINARY), np.random.default_rng(2)
     for hour, p, y, units in shared(rng):
         named = {"ids": [f"{hour}.{u}" for u in units]} if hour != 5 else {}
-        played.predict(START_S + hour * HOUR_S, confidences=p, labels=y, units=units, **named)
-    played.seal(0)
-    assert played.detector().baseline.n_units == pytest.approx(80)
+        simulated.predict(START_S + hour * HOUR_S, confidences=p, labels=y, units=units, **named)
+    simulated.seal(0)
+    assert simulated.detector().baseline.n_units == pytest.approx(80)
 
 
 def test_where_nothing_is_shared_rows_and_panes_are_the_same_cohort(bench):
-    played, rng = Played(bench, BINARY), np.random.default_rng(3)
-    whole = Pane(BINARY.spec())
+    simulated, rng = Played(bench, BINARY), np.random.default_rng(3)
+    complete = Pane(BINARY.spec())
     for hour in (0, 7):
         ids = [f"{hour}.{i}" for i in range(50)]
-        whole.fill_batch(
-            played.predict(
+        complete.fill_batch(
+            simulated.predict(
                 START_S + hour * HOUR_S,
                 confidences=rng.random(50),
                 ids=ids,
@@ -80,16 +80,18 @@ def test_where_nothing_is_shared_rows_and_panes_are_the_same_cohort(bench):
                 labels=[0] * 50,
             )
         )
-    played.seal(0)
+    simulated.seal(0)
     np.testing.assert_allclose(
-        played.detector().baseline.columns[:3], unit_table(whole, "mean").columns[:3], atol=1e-9
+        simulated.detector().baseline.columns[:3],
+        unit_table(complete, "mean").columns[:3],
+        atol=1e-9,
     )
 
 
 @pytest.mark.parametrize(("with_ids", "n_units"), [(True, 40), (False, 30)])
 def test_settings_that_change_while_a_cohort_is_gathered(bench, with_ids, n_units):
     """Sums of other settings are left behind; with ids the whole cohort is read anew."""
-    played, rng = Played(bench, BINARY), np.random.default_rng(12)
+    simulated, rng = Played(bench, BINARY), np.random.default_rng(12)
 
     def predict(hour, n):
         named = {
@@ -97,44 +99,48 @@ def test_settings_that_change_while_a_cohort_is_gathered(bench, with_ids, n_unit
             "units": [f"{hour}.{i}" for i in range(n)],
         }
         p = rng.random(n)
-        played.predict(
+        simulated.predict(
             START_S + hour * HOUR_S, confidences=p, labels=[0] * n, **(named if with_ids else {})
         )
 
     predict(0, 10)
-    played.sealing.seal(BINARY, START_S + DAY_S + 2 * HOUR_S)
-    assert played.held.gathered.contents.n == 10
-    played.config = bench.put_model(replace(BINARY, alarm={"tolerance": 0.0, "raters": "majority"}))
+    simulated.sealing.seal(BINARY, START_S + DAY_S + 2 * HOUR_S)
+    assert simulated.held.partial_cohort.contents.n == 10
+    simulated.config = bench.put_model(
+        replace(BINARY, alarm={"tolerance": 0.0, "raters": "majority"})
+    )
     predict(5, 30)
-    played.seal(0)
-    assert played.held.gathered is None
-    assert played.detector().baseline.n_units == pytest.approx(n_units)
+    simulated.seal(0)
+    assert simulated.held.partial_cohort is None
+    assert simulated.detector().baseline.n_units == pytest.approx(n_units)
 
 
 def test_listed_classes_are_watched_where_rows_share_units(bench):
     config = replace(BINARY, task="multiclass", n_classes=3, pane_s=DAY_S, alarm={"bets": [0, 2]})
-    played, rng = Played(bench, config), np.random.default_rng(4)
+    simulated, rng = Played(bench, config), np.random.default_rng(4)
     rows = rng.dirichlet([1, 1, 1], 60)
     columns = {"probabilities": rows, "labels": [int(rng.choice(3, p=row)) for row in rows]}
     columns["units"] = [f"u{i % 12}" for i in range(60)]
-    batch = played.predict(START_S, **columns, ids=[f"i{i}" for i in range(60)])
-    played.seal(0)
-    assert sorted(played.held.detectors) == ["class:0|", "class:2|"]
+    batch = simulated.predict(START_S, **columns, ids=[f"i{i}" for i in range(60)])
+    simulated.seal(0)
+    assert sorted(simulated.held.detectors) == ["class:0|", "class:2|"]
     for index in (0, 2):
         table, _ = row_table(batch, f"class:{index}", "mean")
         np.testing.assert_allclose(
-            played.detector(f"class:{index}|").baseline.columns, table.columns, atol=1e-12
+            simulated.detector(f"class:{index}|").baseline.columns, table.columns, atol=1e-12
         )
         assert table.n_units == pytest.approx(12)
-    played.predict(START_S + DAY_S, **columns)
-    played.seal(1)
-    told = played.told(scope="class:2")
-    assert told["cohorts_passed_over"]["n"] == 1 and "ids" in told["cohorts_passed_over"]["detail"]
+    simulated.predict(START_S + DAY_S, **columns)
+    simulated.seal(1)
+    result = simulated.result(scope="class:2")
+    assert (
+        result["cohorts_passed_over"]["n"] == 1 and "ids" in result["cohorts_passed_over"]["detail"]
+    )
 
 
 def test_a_unit_bets_once_in_its_first_cohort(bench):
     """A patient who returns every day is left out from the second day on, and counted."""
-    played, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(23)
+    simulated, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(23)
     for day in range(3):
         p = rng.beta(0.7, 2.2, 40)
         units = [f"always{i}" for i in range(15)] + [f"{day}.{i}" for i in range(25)]
@@ -142,30 +148,30 @@ def test_a_unit_bets_once_in_its_first_cohort(bench):
         labels = (rng.random(40) < p).astype(int)
         slices = {"site": ["A" if i < 20 else "B" for i in range(40)]}
         at_s = START_S + day * DAY_S
-        played.predict(at_s, confidences=p, labels=labels, units=units, ids=ids, slices=slices)
-        played.seal(day)
-    detector, told = played.detector(), played.told()
+        simulated.predict(at_s, confidences=p, labels=labels, units=units, ids=ids, slices=slices)
+        simulated.seal(day)
+    detector, result = simulated.detector(), simulated.result()
     assert detector.baseline.n_units == pytest.approx(40 + 25 + 25)
-    assert played.detector("score|site:A").baseline.n_units == pytest.approx(20 + 5 + 5)
-    assert told["units"] | {"detail": None} == {
+    assert simulated.detector("score|site:A").baseline.n_units == pytest.approx(20 + 5 + 5)
+    assert result["units"] | {"detail": None} == {
         "rule": "first_contacts_only", "n_left_out": 30, "claim": "1 per P10Y", "detail": None,
     }  # fmt: skip
     assert Detector.unpack(detector.pack()).n_left_out == 30
-    played.seal(2)
-    assert played.detector().n_left_out == 30
+    simulated.seal(2)
+    assert simulated.detector().n_left_out == 30
 
 
 @pytest.mark.parametrize("columns", [("units",), ("ids",), ()])
 def test_without_units_of_rows_no_rate_is_claimed(bench, columns):
-    played, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(24)
+    simulated, rng = Played(bench, replace(BINARY, pane_s=DAY_S)), np.random.default_rng(24)
     p = rng.beta(0.7, 2.2, 40)
     named = {
         name: [f"{name}{i // 2 if name == 'units' else i}" for i in range(40)] for name in columns
     }
-    played.predict(START_S, confidences=p, labels=(rng.random(40) < p).astype(int), **named)
-    played.seal(0)
-    told = played.told()["units"]
-    assert (told["rule"], told["n_left_out"], told["claim"]) == ("units_unknown", None, None)
+    simulated.predict(START_S, confidences=p, labels=(rng.random(40) < p).astype(int), **named)
+    simulated.seal(0)
+    result = simulated.result()["units"]
+    assert (result["rule"], result["n_left_out"], result["claim"]) == ("units_unknown", None, None)
 
 
 def test_the_oldest_units_are_forgotten_beyond_the_bound(monkeypatch):
@@ -178,18 +184,18 @@ def test_the_oldest_units_are_forgotten_beyond_the_bound(monkeypatch):
 def test_recurring_patients_do_not_alarm(bench):
     """The defect: patients whose outcome is fixed alarm in most years if each day counts them again."""
     config = replace(BINARY, pane_s=DAY_S)
-    played, rng = Played(bench, config), np.random.default_rng(25)
+    simulated, rng = Played(bench, config), np.random.default_rng(25)
     p, again = rng.beta(0.7, 2.2, 60), fresh(Tolerance.within(0.0))
     y = (rng.random(60) < p).astype(int)
     for day in range(40):
         ids = [f"{day}.{i}" for i in range(60)]
         units = [f"u{i}" for i in range(60)]
         at_s = START_S + day * DAY_S
-        played.predict(at_s, confidences=p, labels=y, units=units, ids=ids)
-        played.seal(day)
+        simulated.predict(at_s, confidences=p, labels=y, units=units, ids=ids)
+        simulated.seal(day)
         table = UnitTable.at_scores(p, np.ones(60), y.astype(float))
         again = advance(again, day, table, 3650.0)
     assert again.alarmed_at is not None
-    detector = played.detector()
+    detector = simulated.detector()
     assert not detector.in_alarm and detector.n_left_out == 39 * 60
     assert detector.state.log_plain_sr < np.log(3650.0)

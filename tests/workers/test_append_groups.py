@@ -11,7 +11,11 @@ from calibrant_server.service.engine import Connection
 from calibrant_server.service.settings import Settings
 from calibrant_server.workers.ingest import append_groups
 from calibrant_server.workers.ingest.append_groups import Append, AppendGroups
-from calibrant_server.workers.ingest.errors import BacklogFull, BatchConflict, ModelMismatch
+from calibrant_server.workers.ingest.errors import (
+    BacklogFullError,
+    BatchConflictError,
+    ModelMismatchError,
+)
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, delivery
@@ -85,9 +89,9 @@ def test_each_batch_of_a_group_is_accepted_or_rejected_alone(bench):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     repeated, other, new, gone, stale, last = bench.run(together())
-    assert repeated.duplicate and isinstance(other, BatchConflict)
+    assert repeated.duplicate and isinstance(other, BatchConflictError)
     assert not new.duplicate and not last.duplicate
-    assert isinstance(gone, ModelMismatch) and isinstance(stale, ModelMismatch)
+    assert isinstance(gone, ModelMismatchError) and isinstance(stale, ModelMismatchError)
     assert stale.current.generation == MODEL.generation
     assert bench.client.xlen(bench.store.keys.of_model(MODEL.key).stream) == 3
 
@@ -106,7 +110,7 @@ def test_the_bound_of_the_backlog_holds_inside_a_group(bench):
     found = bench.run(fill())
     n_accepted = sum(not isinstance(each, Exception) for each in found)
     assert n_accepted == 2000 // size
-    assert all(isinstance(each, BacklogFull) for each in found[n_accepted:])
+    assert all(isinstance(each, BacklogFullError) for each in found[n_accepted:])
 
 
 async def _sent(groups, n, n_bytes=10, group=(0, False)):

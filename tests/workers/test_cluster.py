@@ -17,7 +17,7 @@ from redis.crc import key_slot
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.properties import StoreMismatch
-from tests.clusters import StoreCluster
+from tests.clusters import StoreCluster, move_slot, name_of
 from tests.stores import StoreServer, replicas_have_everything
 from tests.workers.driving import MODEL, Bench, delivery, eventually
 from tests.workers.ledger import pane_of
@@ -79,7 +79,7 @@ def test_slots_move_while_batches_arrive(settings, server_binary, tmp_path):
 
             send()
             for _ in range(2):
-                mover = threading.Thread(target=move_slot, args=(cluster, keys.stream))
+                mover = threading.Thread(target=move_slot_of, args=(cluster, keys.stream))
                 mover.start()
                 while mover.is_alive():
                     send()
@@ -146,26 +146,12 @@ def model_on(bench, cluster, node):
     raise AssertionError
 
 
-def move_slot(cluster, key):
-    """Move the slot of a key, with all its keys, from the master that holds it to the other one."""
+def move_slot_of(cluster, key):
+    """Move the slot of a key from the master that holds it to the other one."""
     slot = key_slot(key.encode())
-    ids = {node.port: name(node) for node in cluster.nodes}
-    source = next(node for node in cluster.nodes if holds(node, slot, ids[node.port]))
+    source = next(node for node in cluster.nodes if holds(node, slot, name_of(node)))
     target = next(node for node in cluster.nodes if node is not source)
-    with source.client() as at_source, target.client() as at_target:
-        at_target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source.port])
-        at_source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target.port])
-        while found := at_source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 10):
-            at_source.execute_command(
-                "MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *found
-            )
-        for client in (at_target, at_source):
-            client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target.port])
-
-
-def name(node):
-    with node.client() as client:
-        return client.execute_command("CLUSTER", "MYID").decode()
+    move_slot(slot, source, target)
 
 
 def holds(node, slot, node_id):

@@ -130,13 +130,13 @@ def test_a_window_is_the_merge_of_its_panes(asked):
 
 
 def test_only_the_parts_that_an_answer_reads_are_read(asked):
-    told = json.loads(asked("only_sums").body)
-    assert (told["total"], told["cells"]) == (6, 0)
+    result = json.loads(asked("only_sums").body)
+    assert (result["total"], result["cells"]) == (6, 0)
     assert json.loads(asked("sums").body)["cells"] == 3
 
 
 def test_a_result_of_other_code_has_another_etag(asked, monkeypatch):
-    """During an upgrade a worker of another version may compute it: a client must not be told that it has not changed."""
+    """During an upgrade a worker of another version may compute it: its result must not confirm that nothing has changed."""
     reply = Compute.reply
     with monkeypatch.context() as patched:
         patched.setattr(
@@ -151,8 +151,8 @@ def test_a_result_of_other_code_has_another_etag(asked, monkeypatch):
 
 
 def test_panes_one_by_one(asked):
-    told = json.loads(asked("by_pane").body)
-    assert (told["starts"], told["totals"]) == ([0, 3600, 18000], [1, 2, 3])
+    result = json.loads(asked("by_pane").body)
+    assert (result["starts"], result["totals"]) == ([0, 3600, 18000], [1, 2, 3])
 
 
 def test_the_same_question_is_answered_once_a_state(bench, asked):
@@ -252,6 +252,38 @@ def test_the_age_of_a_query_is_by_the_clock_of_the_store(
     assert bench.client.delete("replies") == n_computed
 
 
+def test_of_threads_for_first_queries_one_at_a_time_serves_a_tenant(bench, monkeypatch):
+    """Several service processes may each have a first query of the same tenant: another tenant's waits for none of them."""
+    server = QueryServer(
+        Store(bench.settings), Compute(Store(bench.settings), bench.numerics, KINDS)
+    )
+    release, served = threading.Event(), []
+
+    def serve(request: QueryRequest) -> None:
+        served.append(request.digest)
+        release.wait(PATIENCE_S)
+
+    def first_of(tenant: str, digest: str) -> QueryRequest:
+        return QueryRequest(digest, "sums", {}, Side(f"{tenant}/m", "", (0, 1)), "replies", 5.0)
+
+    monkeypatch.setattr(server, "_quick", serve)
+    threads = [
+        threading.Thread(target=server._first, args=(first_of(tenant, tenant),), daemon=True)
+        for tenant in ("a", "b")
+    ]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(served) == 2)
+    server._first(first_of("a", "again"))
+    [further] = bench.client.zrange(server._keys.more_queries, 0, -1)
+    assert b'"digest":"again"' in further and b'"earlier":1' in further
+    release.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    server._first(first_of("a", "later"))
+    assert sorted(served) == ["a", "b", "later"]
+
+
 def test_quick_answers_do_not_wait_behind_slow_ones(bench, asked):
     slow_before = len(calls)
 
@@ -321,8 +353,8 @@ def test_merges_of_neighbours_are_used_again(bench, asked):
     bench.merged("many")
     panes = WindowPanes(Store(bench.settings), bench.numerics)
     read: list[int] = []
-    decode = panes._decode
-    panes._decode = lambda *given: read.append(1) or decode(*given)  # type: ignore[method-assign]
+    decode = panes._reader.decode
+    panes._reader.decode = lambda *given: read.append(1) or decode(*given)  # type: ignore[method-assign]
 
     def total(window=EVER) -> tuple[int, int]:
         read.clear()
@@ -405,12 +437,12 @@ def test_a_comparison_is_of_two_states(bench):
     bench.merged("b1")
     early = Other(Against("window", "PT2H"), MODEL, "", Window(0, 7200))
     found = bench.run(bench.inbox.ask(SumsQuery(), MODEL, Window(7200, 1 << 32), against=early))
-    told = json.loads(found.body)
-    assert (told["totals"], told["against"]) == ([3, 3], "window:PT2H")
+    result = json.loads(found.body)
+    assert (result["totals"], result["against"]) == ([3, 3], "window:PT2H")
     plain = bench.run(bench.inbox.ask(SumsQuery(), MODEL, Window(7200, 1 << 32)))
     assert (
         plain.etag != found.etag
-        and told["state_version"] == found.state_version != plain.state_version
+        and result["state_version"] == found.state_version != plain.state_version
     )
     with pytest.raises(CalibrationInputError, match="by_pane is not compared"):
         bench.run(bench.inbox.ask(ByPaneQuery(), MODEL, EVER, against=early))

@@ -14,7 +14,7 @@ from calibrant.core.hashing import hash_names
 from calibrant.core.sampled_rows import below
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import BASELINE, LABELS, PANE, REMOVAL
-from calibrant_server.workers.ingest.payloads import Update, pack_labels, pack_updates
+from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import CachedSample, SampleKey, day_of
 from calibrant_server.workers.ingest.sample_reading import SampleSource
@@ -26,6 +26,8 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.slice_names import baseline_slice, sealed_slice
+from calibrant_server.workers.store.windows import Window
+from tests.calibrant.panes import assert_same
 from tests.workers.driving import MODEL, SUMS, Bench
 from tests.workers.test_tails import (
     EVER,
@@ -105,6 +107,35 @@ def test_a_sample_is_complete_with_slices_and_panes(bench, loop):
     assert not bench.client.hexists(loop.keys.pane(PaneKey(*name_of(), "", START)), "sample")
 
 
+@pytest.mark.parametrize("every_s", [3600, 7200, 3 * 3600, 86400])
+def test_parts_of_a_series_are_the_merges_of_their_panes(bench, loop, every_s):
+    """Eight hours, of which some are sums and some are rows: each part is what a window of its length is, samples included."""
+    rng = np.random.default_rng(2)
+    folding = TailFolding(bench.client, loop.keys, loop._fencing, Numerics())
+    for hour in range(8):
+        columns = random_rows(rng, 5, hour)
+        bench.deliver(predictions(MODEL, f"b{hour}", columns))
+        drained(bench, loop)
+        if hour % 3 == 0:
+            folding.fold(MODEL, [START + 3600 * hour], lambda: None)
+            loop._cache.forget()
+    for slice_ in ("", "site:A"):
+        for wanted in (None, ("counts", "label_bins", "sample")):
+            panes = WindowPanes(bench.store, SUMS)
+            found = panes.parts(MODEL, slice_, EVER, wanted, every_s, lambda n: None)
+            each = panes.each(MODEL, slice_, EVER, wanted)
+            assert found.version == each.version
+            starts = [start // every_s for start, _ in each.spans]
+            assert [part.start_s // every_s for part in found.panes] == sorted(set(starts))
+            for part in found.panes:
+                ends = Window(part.start_s, part.start_s + part.length_s)
+                complete = WindowPanes(bench.store, SUMS).merged(MODEL, slice_, ends, wanted).merged
+                assert part.pane.counts == complete.counts
+                assert part.pane["sample"].pack() == complete["sample"].pack()
+                both = [SUMS.window(MODEL.spec()).merge_all([one]) for one in (part.pane, complete)]
+                assert_same(*both)
+
+
 def name_of(model=MODEL):
     return model.key, model.generation
 
@@ -174,7 +205,7 @@ def test_rows_that_are_not_sums_count_below_the_threshold_of_their_day(settings)
 
 
 def posted(bench, name, pane, slices=None):
-    update = Update(pane.pack(), event_time_us=START * 1_000_000, slices=slices)
+    update = PackedUpdate(pane.pack(), event_time_us=START * 1_000_000, slices=slices)
     bench.deliver(sent(MODEL, name, PANE, pack_updates([update])))
 
 
@@ -358,8 +389,8 @@ def test_pieces_are_few_and_hold_what_was_added(bench):
         rows.rows.ids, np.sort(np.concatenate([each.prediction_hash for each in left.values()]))
     )
     assert (rows.rows.counts == 1).all() and len(sample.pieces) <= 10
-    whole = rows.sample(MODEL.spec(), 0, WINDOW_BYTES)
-    assert whole.n == sum(batch.n for batch in left.values())
+    complete = rows.sample(MODEL.spec(), 0, WINDOW_BYTES)
+    assert complete.n == sum(batch.n for batch in left.values())
 
 
 def test_rows_restore_every_bit(bench):

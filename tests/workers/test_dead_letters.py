@@ -12,7 +12,7 @@ from calibrant_server.workers.ingest.dead_letters import (
     read_heads,
     replay,
 )
-from calibrant_server.workers.ingest.inbox import BatchConflict
+from calibrant_server.workers.ingest.inbox import BatchConflictError
 from calibrant_server.workers.store.registry import Registry
 from tests.workers.driving import MODEL, delivery
 from tests.workers.ledger import pane_of
@@ -99,7 +99,7 @@ def test_after_a_discard_the_id_has_its_outcome(bench, loop):
     assert ended.status == "dead_lettered" and ended.errors[-1]["rule"] == "discarded"
     record = loop.keys.record(MODEL.key, MODEL.generation, "b1")
     assert 86_000 < bench.client.ttl(record) <= 86_400
-    with pytest.raises(BatchConflict):
+    with pytest.raises(BatchConflictError):
         bench.deliver(delivery("b1", [7]))
 
 

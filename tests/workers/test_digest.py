@@ -11,7 +11,7 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, IngestBatch
-from calibrant_server.workers.ingest.payloads import Update, pack_labels, pack_updates
+from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from tests.calibrant.panes import a_histogram
 from tests.workers.driving import MODEL, stored_pane, totals
@@ -102,7 +102,7 @@ def test_running_totals_and_posted_panes(bench, loop) -> None:
     assert stored(bench).digest() == expected.digest()
     batch = Batch.from_columns(columns(rng, 9, "u", labels=rng.integers(0, 3, 9))).batch
     posted = filled(replace(batch, event_times=None))
-    update = Update(posted.pack(), event_time_us=int(batch.event_times[0]))
+    update = PackedUpdate(posted.pack(), event_time_us=int(batch.event_times[0]))
     send(bench, loop, "pane", PANE, pack_updates([update]), 1)
     assert stored(bench).digest() == expected.merge(posted).digest()
 
@@ -113,7 +113,9 @@ def test_a_posted_pane_without_a_digest_leaves_none(bench, loop) -> None:
     send(bench, loop, "b", PREDICTIONS, batch.pack(), batch.n)
     old = filled(batch).parts()
     del old["digest"]
-    update = Update(Pane.from_parts(SPEC, old).pack(), event_time_us=int(batch.event_times[0]))
+    update = PackedUpdate(
+        Pane.from_parts(SPEC, old).pack(), event_time_us=int(batch.event_times[0])
+    )
     send(bench, loop, "pane", PANE, pack_updates([update]), 1)
     assert stored(bench).digest() is None
     assert stored(bench).counts["n_predictions"] == 18

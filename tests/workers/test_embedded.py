@@ -44,9 +44,13 @@ def test_it_is_private_and_keeps_its_settings(server):
     url = server.start()
     client = client_of(url)
     client.set("a", "1")
-    told = client.config_get("*")
-    assert told["appendonly"] == "yes" and told["appendfsync"] == "everysec" and told["port"] == "0"
-    assert told["maxmemory-policy"] == "noeviction"
+    result = client.config_get("*")
+    assert (
+        result["appendonly"] == "yes"
+        and result["appendfsync"] == "everysec"
+        and result["port"] == "0"
+    )
+    assert result["maxmemory-policy"] == "noeviction"
     mode = stat.S_IMODE(server.directory.stat().st_mode)
     assert (
         mode == 0o700 and stat.S_IMODE((server.directory / "server.sock").stat().st_mode) == 0o700
@@ -129,6 +133,13 @@ def test_a_long_directory_gets_a_short_socket(tmp_path, server_binary):
     other.stop()
     server.stop()
     assert not Path(url.removeprefix("unix://")).parent.exists()
+
+
+def test_it_has_its_own_process_group_in_the_session_of_the_service(server):
+    with server as url:
+        pid = pid_of(url)
+        assert os.getpgid(pid) == pid, "an interrupt goes to the process group of the service"
+        assert os.getsid(pid) == os.getsid(0)
 
 
 def test_it_comes_back_when_it_dies(tmp_path, server_binary):

@@ -101,8 +101,8 @@ class TestDamagedCohorts:
         marks = bench.client.hmget(loop.keys.marks(MODEL.key, MODEL.generation), fields_of(""))
         return Watermarks.read(marks).sealed_to
 
-    def gathered(self, bench, loop):
-        return bench.client.hexists(loop.keys.gathered, f"{MODEL.key}|{MODEL.generation}")
+    def partial_cohort(self, bench, loop):
+        return bench.client.hexists(loop.keys.partial_cohorts, f"{MODEL.key}|{MODEL.generation}")
 
     def cohort_results(self, bench, loop):
         return bench.client.hkeys(loop.keys.detectors(MODEL.key, MODEL.generation))
@@ -111,10 +111,10 @@ class TestDamagedCohorts:
         name, intact = self.damage(bench, loop, 2)
         loop._housekeeping.seal()
         assert self.sealed_to(bench, loop) == START_S + 2 * HOUR_S
-        assert self.gathered(bench, loop) and not self.cohort_results(bench, loop)
+        assert self.partial_cohort(bench, loop) and not self.cohort_results(bench, loop)
         bench.client.hset(name, mapping=intact)
         loop._housekeeping.seal()
-        assert not self.gathered(bench, loop) and self.cohort_results(bench, loop)
+        assert not self.partial_cohort(bench, loop) and self.cohort_results(bench, loop)
 
     def test_a_damaged_record_of_one_model_leaves_its_cohort_unsealed_and_is_reported(
         self, bench, loop
@@ -177,7 +177,7 @@ def test_an_unexpected_error_about_a_lone_entry_parks_it(bench, where, monkeypat
         bench.run(Registry(bench.inbox.client, bench.inbox.keys).delete(MODEL))
         other = replace(MODEL, generation="g2", revision=2)
     else:
-        loop._ordered = broken
+        loop._sole._ordered = broken
         bench.client.xadd(
             loop.keys.stream, alarm_order(MODEL.key, MODEL.generation, {}).to_fields()
         )
@@ -204,7 +204,7 @@ def test_an_unexpected_error_in_the_danger_zone_parks_the_entry(bench):
     def broken(*args):
         raise AssertionError("daemonic processes are not allowed to have children")
 
-    loop._child.reduce = broken
+    loop._suspected._child.reduce = broken
     steps(loop, 40)
     assert not bench.client.xlen(loop.keys.stream) and bench.dead_letters() == []
     assert bench.cursor()["n"] == "1" and len(parked_entries(bench.store)) == 1
@@ -218,13 +218,13 @@ def test_a_damaged_record_keeps_no_other_from_expiring(bench):
     for name in ("i1", "i2"):
         bench.deliver(with_ids(f"b{name}", name, event_times=["2026-01-01T00:00:00Z"]))
         loop.step()
-    shard = loop.keys.facts_of(MODEL.key, MODEL.generation, "i1")
+    shard = loop.keys.record_hash(MODEL.key, MODEL.generation, "i1")
     bench.client.hset(shard, "i1", b"damaged")
     bench.put_model(replace(MODEL, retention_s=DAY_S))
     loop._housekeeping.drop_old_panes()
     for _ in loop._housekeeping.old_records():
         pass
-    left = loop.keys.facts_of(MODEL.key, MODEL.generation, "i2")
+    left = loop.keys.record_hash(MODEL.key, MODEL.generation, "i2")
     assert not bench.client.hexists(left, "i2") and bench.client.hexists(shard, "i1")
 
 
@@ -235,10 +235,10 @@ def test_the_child_ends_with_the_danger(bench):
     ((last, _),) = bench.client.xrange(loop.keys.stream)
     bench.client.hset(loop.keys.cursor, "chi", last)
     loop._fencing.reload()
-    reduce, used = loop._child.reduce, []
-    loop._child.reduce = lambda *args: used.append(1) or reduce(*args)
+    reduce, used = loop._suspected._child.reduce, []
+    loop._suspected._child.reduce = lambda *args: used.append(1) or reduce(*args)
     loop._step_or_reload()
-    assert used and loop._child._running is None
+    assert used and loop._suspected._child._running is None
     bench.deliver(delivery("b2", [5]))
     loop._step_or_reload()
     assert bench.pane().numbers == pane_of([4, 5]).numbers

@@ -12,7 +12,7 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.expected_delay import PREDICTED_CHANGES, expected_delay
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable
-from calibrant_server.workers.alarm.alarm_snapshot import read_view
+from calibrant_server.workers.alarm.alarm_snapshot import read_snapshot
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.alarm.typical_cohort import (
     band_of,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.one_server
 def asked(sealing, panes, config=None):
     """What the setting answers over days 0 to `len(panes)`."""
     config = config or sealing.config
-    view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 90 * DAY_S))
+    view = read_snapshot(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 90 * DAY_S))
     dated = [DatedPane(day * DAY_S, DAY_S, pane) for day, pane in enumerate(panes)]
     inputs = Inputs(config, Window(0, 90 * DAY_S), panes=dated, of_alarm=view)
     return compute(ExpectedDelayQuery(), inputs)["changes"], view
@@ -104,12 +104,12 @@ def test_each_class_that_is_bet_on_has_its_own(bench):
         rows.append(p)
     changes, _ = asked(sealing, panes)
     assert [each["scope"] for each in changes] == ["class:0", "class:0", "class:2", "class:2"]
-    for class_index, told in ((0, changes[:2]), (2, changes[2:])):
+    for class_index, result in ((0, changes[:2]), (2, changes[2:])):
         score = np.concatenate(rows)[:, class_index]
         place = np.maximum(np.ceil(score * 60).astype(int) - 1, 0)
         weight, sums = (np.bincount(place, w, 60) for w in (np.ones(1000), score))
         naive = UnitTable(weight, sums, 0 * sums, weight, weight)
-        for each, change in zip(told, PREDICTED_CHANGES, strict=True):
+        for each, change in zip(result, PREDICTED_CHANGES, strict=True):
             wanted = expected_delay(naive, 10, change, Tolerance.within(0.0), 3650.0)
             assert each["median"] == pytest.approx(wanted["median"], rel=0.2)
             assert each["units_per_cohort"] == pytest.approx(100.0)

@@ -15,6 +15,7 @@ from calibrant_server.workers.lifecycle.transfer import (
     TALLY,
     UNIT,
 )
+from calibrant_server.workers.lifecycle.transfer_jobs import JOB
 
 HOLDS = {"slice": None, "clock": "event", "window": [0, 3600], "created_ms": 1, "counts": {}}
 SUMMARY = {
@@ -33,6 +34,7 @@ GOOD = {
     "pane": {"slice": "", "start": 3600, "version": "a1", "packed": {}},
     "sample": {"day": 86_400, "halvings": 2},
     "baseline": {"name": "b", "holds": HOLDS},
+    "job": {"job": "j", "tasks": 9, "created_ms": 1, "packed": "AA=="},
     "record": {"id": "i", "packed": "AA=="},
     "unit": {"unit": "u", "ids": "i j"},
     "tallies": {"tallies": {"expired": 1}},
@@ -47,21 +49,22 @@ GOOD = {
     "alarm_map": {"holds": {"version": None, "fitted_to_s": None}},
 }
 SAMPLE_LINE = {"sealed": False, "packed": None}
-CASES = [(kind, name) for kind, members in GOOD.items() for name in members]
+# Members that may be null.
+MORE = {"sample": SAMPLE_LINE, "job": {"closed_ms": None, "expires_ms": 5}}
+CASES = [(kind, name) for kind, members in GOOD.items() for name in members]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_good_lines_are_left_as_they_are(kind):
-    line = {"type": kind, **GOOD[kind]} | ({} if kind != "sample" else SAMPLE_LINE)
+    line = {"type": kind, **GOOD[kind]} | MORE.get(kind, {})
     assert shaped(dict(line)) == line
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
 @pytest.mark.parametrize("value", [None, [], True, 1.5])
 def test_a_member_of_another_type_is_named(kind, name, value):
-    more = {} if kind != "sample" else SAMPLE_LINE
     with pytest.raises(EntryError, match=f"{name} of a {kind} line"):
-        shaped({"type": kind, **GOOD[kind]} | more | {name: value})
+        shaped({"type": kind, **GOOD[kind]} | MORE.get(kind, {}) | {name: value})
 
 
 @pytest.mark.parametrize("start", [-1, 10**30])
@@ -100,7 +103,7 @@ def test_sums_that_no_meter_can_show_are_rejected(bins):
 
 
 def test_every_kind_of_line_has_its_shape():
-    written = {*ALARM_KINDS, MARKS, PANE, SAMPLE, BASELINE, MAP, RECORD, UNIT, TALLY}
+    written = {*ALARM_KINDS, JOB, MARKS, PANE, SAMPLE, BASELINE, MAP, RECORD, UNIT, TALLY}
     assert written == set(_SHAPES)
 
 

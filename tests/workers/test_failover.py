@@ -11,7 +11,7 @@ import redis
 from redis.exceptions import ReadOnlyError
 
 from calibrant_server.workers.health import read_health
-from calibrant_server.workers.ingest.inbox import Inbox, StoreRejectedError, StoreUnavailable
+from calibrant_server.workers.ingest.inbox import Inbox, StoreRejectedError, StoreUnavailableError
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.store_state import StoreState
 from tests.stores import StoreServer, follow, replicas_have_everything
@@ -47,7 +47,7 @@ def reason(inbox):
     async def asked():
         try:
             await inbox.check_writable()
-        except StoreUnavailable as error:
+        except StoreUnavailableError as error:
             return str(error)
         return ""
 

@@ -18,7 +18,7 @@ import time
 import numpy as np
 import pytest
 
-from calibrant_server.workers.ingest.inbox import Inbox, Saturated, StoreUnavailable
+from calibrant_server.workers.ingest.inbox import Inbox, SaturatedError, StoreUnavailableError
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.store.embedded import EmbeddedServer
 from tests.waiting import PATIENCE_S
@@ -65,7 +65,7 @@ class Storm:
         while True:
             try:
                 return await inbox.enqueue(sent)
-            except (StoreUnavailable, Saturated):
+            except (StoreUnavailableError, SaturatedError):
                 await asyncio.sleep(0.02)
 
     async def _clients(self, seconds):
@@ -117,7 +117,7 @@ class Storm:
             worker.__exit__()
 
     def check(self, bench):
-        """Drain, then: nothing lost, nothing twice, nothing set aside."""
+        """Drain, then: nothing lost, nothing twice, nothing dead-lettered."""
         keys = bench.store.keys.of_model(MODEL.key)
         eventually(lambda: bench.client.ping() and bench.client.xlen(keys.stream) == 0)
 

@@ -4,7 +4,7 @@ import json
 
 from calibrant_server.workers.alarm.episodes import Episode, shown
 from calibrant_server.workers.store.former_recommendations import of_map
-from calibrant_server.workers.store.frozen_maps import CurrentMap
+from calibrant_server.workers.store.frozen_maps import PromotedMap
 
 STORED = {
     "id": "al_000_00000000000000000001", "tenant": "t", "model": "m", "generation": "g", "scope": "score", "slice": "",
@@ -57,5 +57,5 @@ def test_a_stored_map():
         "method": "platt",
         "recommendation": None,
     }
-    raw = CurrentMap("g", 1, json.dumps(kept).encode()).to_bytes()
-    assert json.loads(CurrentMap.from_bytes(raw).body) == found
+    raw = PromotedMap("g", 1, json.dumps(kept).encode()).to_bytes()
+    assert json.loads(PromotedMap.from_bytes(raw).body) == found

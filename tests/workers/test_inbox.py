@@ -9,13 +9,13 @@ import pytest
 
 from calibrant.core.errors import Violation
 from calibrant_server.workers.ingest.inbox import (
-    BacklogFull,
-    BatchConflict,
-    IdsFull,
+    BacklogFullError,
+    BatchConflictError,
+    IdsFullError,
     Inbox,
-    ModelMismatch,
-    StoreUnavailable,
-    UnknownBatch,
+    ModelMismatchError,
+    StoreUnavailableError,
+    UnknownBatchError,
 )
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.registry import Registry
@@ -58,7 +58,7 @@ def test_a_repeat_is_a_duplicate_before_and_after_the_merge(bench):
 def test_other_content_under_the_same_id_is_a_conflict(bench):
     bench.put_model()
     bench.deliver(delivery("b1", [7]))
-    with pytest.raises(BatchConflict):
+    with pytest.raises(BatchConflictError):
         bench.deliver(delivery("b1", [8]))
 
 
@@ -80,7 +80,10 @@ def test_of_two_contents_at_once_one_counts_and_the_other_conflicts(bench):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     results = bench.run(both())
-    assert sorted(type(result).__name__ for result in results) == ["BatchConflict", "Receipt"]
+    assert sorted(type(result).__name__ for result in results) == [
+        "BatchConflictError",
+        "BatchReceipt",
+    ]
     bench.engine()
     bench.merged("b1")
     kept = next(
@@ -100,14 +103,14 @@ def test_the_first_batches_make_the_model_once(bench):
 
 
 def test_a_model_that_is_not_there_or_is_another_one_is_reported(bench):
-    with pytest.raises(ModelMismatch) as none:
+    with pytest.raises(ModelMismatchError) as none:
         bench.deliver(delivery("b1"))
     assert none.value.current is None
     bench.put_model(replace(MODEL, generation="g2", n_classes=5))
-    with pytest.raises(ModelMismatch) as other:
+    with pytest.raises(ModelMismatchError) as other:
         bench.deliver(delivery("b1"))
     assert other.value.current.generation == "g2"
-    with pytest.raises(ModelMismatch):
+    with pytest.raises(ModelMismatchError):
         bench.deliver(delivery("b1", create=True))
 
 
@@ -120,7 +123,7 @@ def test_a_full_backlog_is_rejected_with_a_time_and_drains(bench):
         for i in range(100):
             await inbox.enqueue(delivery(f"b{i}", range(20)))
 
-    with pytest.raises(BacklogFull) as full:
+    with pytest.raises(BacklogFullError) as full:
         bench.run(fill())
     assert 1 <= full.value.retry_after_s <= 60
     bench.engine()
@@ -137,7 +140,7 @@ def test_ids_are_rejected_rather_than_forgotten(bench):
         for i in range(100):
             await inbox.enqueue(delivery(f"b{i}"))
 
-    with pytest.raises(IdsFull) as full:
+    with pytest.raises(IdsFullError) as full:
         bench.run(fill())
     # The id that was just recorded is the only one, and is remembered for a day.
     assert 86_400 <= full.value.retry_after_s <= 86_400 + 3_601
@@ -168,7 +171,7 @@ def test_nothing_is_handed_over_behind_the_deletion_of_its_model(bench, monkeypa
     bench.put_model()
     late = delivery("late")
     bench.run(Registry(bench.inbox.client, bench.inbox.keys).delete(MODEL))
-    with pytest.raises(ModelMismatch):
+    with pytest.raises(ModelMismatchError):
         bench.deliver(late)
     bench.loop().step()
     assert bench.keys_of() == []
@@ -178,7 +181,7 @@ def test_nothing_is_handed_over_behind_the_deletion_of_its_model(bench, monkeypa
 def test_an_id_that_no_user_knows(bench):
     bench.put_model()
     assert bench.run(bench.inbox.record(MODEL.key, "nobody")) is None
-    with pytest.raises(UnknownBatch):
+    with pytest.raises(UnknownBatchError):
         bench.merged("nobody", seconds=0.1)
 
 
@@ -193,7 +196,7 @@ def test_a_store_that_is_away_is_reported_within_the_deadline(tmp_path):
 
     async def enqueue():
         inbox = Inbox(settings, ingest_deadline_s=0.2)
-        with pytest.raises(StoreUnavailable) as away:
+        with pytest.raises(StoreUnavailableError) as away:
             await inbox.enqueue(delivery("b1"))
         await inbox.close()
         return away.value.retry_after_s

@@ -48,7 +48,7 @@ def rows_of(change, part=0):
     sides = ((-1, change.lost), (1, change.gained))
     return TailRows.together(
         [
-            TailRows.of_facts(facts, change.config.task, sign, part + (sign > 0))
+            TailRows.of_records(facts, change.config.task, sign, part + (sign > 0))
             for sign, facts in sides
             if facts
         ]
@@ -62,12 +62,12 @@ class Dictionary:
         self.packed: dict[str, bytes] = {}
         self.groups: dict[tuple[int, str], list[str]] = {}
 
-    def facts(self, config, names):
+    def records(self, config, names):
         return {
             name: RetainedRecord.unpack(self.packed[name]) for name in names if name in self.packed
         }
 
-    def members(self, config, groups):
+    def unit_members(self, config, groups):
         return {group: list(self.groups[group]) for group in groups if group in self.groups}
 
     def marks(self, config):
@@ -205,7 +205,7 @@ class JoinMachine(RuleBasedStateMachine):
             tail.append(rows_of(change, tail.next_part))
         for model in self.join.models.values():
             self.store.packed |= {name: facts.pack() for name, facts in model.changed().items()}
-            self.store.groups |= {group: list(names) for group, names in model.members.items()}
+            self.store.groups |= {group: list(names) for group, names in model.unit_members.items()}
         self.join = LabelJoin(self.store)
         self.uncommitted = []
 
@@ -283,7 +283,7 @@ class JoinMachine(RuleBasedStateMachine):
 
 
 TestJoin = JoinMachine.TestCase
-# A failure is told as it was found: to shrink it takes longer than a test may.
+# A failure is reported as it was found: to shrink it takes longer than a test may.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 TestJoin.settings = settings(max_examples=25, stateful_step_count=40, deadline=None, phases=PHASES)
 

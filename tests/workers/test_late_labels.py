@@ -103,12 +103,12 @@ def final_panes():
                     and (i % 3 == 0) == named
                 ]
                 if some:
-                    whole = {
+                    complete = {
                         name: [found[name][0] for found, _ in some]
                         for name in ("probabilities", "ids", *(("units",) if named else ()))
                     }
-                    whole["label_counts"] = [counts for _, counts in some]
-                    pane.fill_batch(Batch.from_columns(whole).batch)
+                    complete["label_counts"] = [counts for _, counts in some]
+                    pane.fill_batch(Batch.from_columns(complete).batch)
     return panes
 
 
@@ -271,7 +271,7 @@ def test_records_outlive_retention_no_longer_than_their_panes(bench):
     assert (tallies["records"], tallies["pending"]) == (1, 1)
     assert (tallies["expired"], tallies["expired_unlabelled"]) == (1, 1)
     keys = bench.store.keys.of_model(model.key)
-    assert len(bench.client.hkeys(keys.members(model.key, model.generation))) == 1
+    assert len(bench.client.hkeys(keys.unit_members(model.key, model.generation))) == 1
     assert int(bench.client.hget(keys.retained, "records")) == 1
     assert len(bench.starts()) == 1
 

@@ -17,11 +17,11 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import LABELS, PANE
-from calibrant_server.workers.ingest.payloads import Update, pack_labels, pack_updates
+from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.window_panes import WindowPanes
-from calibrant_server.workers.store.connection import StoreMismatch
 from calibrant_server.workers.store.keys import SCHEMA
+from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.windows import Window
 from tests.workers.driving import MODEL, SUMS
 from tests.workers.test_tails import predictions, rows_at, sent
@@ -47,7 +47,7 @@ def fill(bench):
         loop.step()
     posted = Pane(MODEL.spec())
     posted.fill_batch(Batch.from_columns({"probabilities": [[0.1, 0.2, 0.7]], "labels": [2]}).batch)
-    update = Update(posted.pack(), event_time_us=1_767_225_600_000_000)
+    update = PackedUpdate(posted.pack(), event_time_us=1_767_225_600_000_000)
     bench.deliver(sent(MODEL, "p", PANE, pack_updates([update])))
     loop.step()
     return loop

@@ -10,7 +10,7 @@ from calibrant_server.workers.health import live_workers, read_health
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import Leases
 from calibrant_server.workers.store.partition_state import PartitionState
-from tests.workers.driving import PATIENCE_S, delivery, eventually
+from tests.workers.driving import PATIENCE_S, delivery, eventually  # type: ignore[attr-defined]
 
 TWO_HOURS_MS = 7_200_000
 

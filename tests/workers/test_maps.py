@@ -11,10 +11,10 @@ from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.store.frozen_maps import (
     MAX_PROMOTIONS,
     MAX_VERSIONS,
-    CurrentMap,
     MapVersions,
     NoSuchMap,
     NoSuchModel,
+    PromotedMap,
     PromotionConflict,
     TooManyMaps,
 )
@@ -41,7 +41,7 @@ def frozen(bench, maps, model, *names):
 
 
 def promoted(maps, model, number, promotion):
-    new = CurrentMap(model.generation, promotion, b'{"version": %d}' % number)
+    new = PromotedMap(model.generation, promotion, b'{"version": %d}' % number)
     return maps.promote(model, number, new, b'{"version": %d}' % number)
 
 

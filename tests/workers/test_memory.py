@@ -20,13 +20,13 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 SETTLED = """
 import gc
-from calibrant_server.workers.memory import settle
-settle()
+from calibrant_server.workers.memory import prepare_process
+prepare_process()
 print(gc.get_freeze_count() > 1000, gc.get_threshold()[0])
 """
 
 
-def told(text: str) -> list[str]:
+def result(text: str) -> list[str]:
     return subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -34,9 +34,9 @@ def told(text: str) -> list[str]:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")
 def test_freed_memory_is_taken_again_without_page_faults() -> None:
-    assert told(FREED.format(on=True))[0] == "True"
-    assert 5 * int(told(FREED.format(on=True))[1]) < int(told(FREED.format(on=False))[1])
+    assert result(FREED.format(on=True))[0] == "True"
+    assert 5 * int(result(FREED.format(on=True))[1]) < int(result(FREED.format(on=False))[1])
 
 
 def test_what_a_process_starts_with_is_not_searched_for_garbage() -> None:
-    assert told(SETTLED) == ["True", "20000"]
+    assert result(SETTLED) == ["True", "20000"]

@@ -1,4 +1,4 @@
-"""Series of metrics: one result per part, at most so many values."""
+"""Series of metrics: one result per part."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant import Batch, Pane
-from calibrant.core.errors import CalibrationInputError
 from calibrant_server.workers.queries.kind import Inputs
 from calibrant_server.workers.queries.kinds.metrics_series import (
-    MAX_VALUES,
     MetricsSeriesQuery,
     compute,
 )
@@ -34,16 +32,6 @@ def inputs_of(n_hours):
 
 def series(n_hours, every_s=HOUR_S, metrics="accuracy,brier"):
     return compute(MetricsSeriesQuery(metrics=metrics, every_s=every_s), inputs_of(n_hours))
-
-
-def test_more_values_than_are_computed_at_once_are_rejected_before_work():
-    hours = MAX_VALUES // 2 + 1
-    with pytest.raises(CalibrationInputError) as error:
-        series(hours)
-    assert [(each.pointer, each.rule) for each in error.value.violations] == [
-        ("/every", "too_many_values")
-    ]
-    assert f"{hours} parts of 2 metrics" in str(error.value)
 
 
 @pytest.mark.parametrize(("every_s", "n_parts"), [(HOUR_S, 48), (24 * HOUR_S, 2)])

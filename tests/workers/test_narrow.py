@@ -10,9 +10,10 @@ import pytest
 
 from calibrant import Batch
 from calibrant.core.float32 import narrow_scores
-from calibrant_server.workers.ingest.retained_prediction import Prediction, scores_of
+from calibrant_server.workers.ingest.retained_prediction import scores_of
 from calibrant_server.workers.ingest.retained_record import Rating, RecordError, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import row_digests, rows_of
+from tests.workers.one_prediction import prediction_of, scores_of_one
 
 
 def softmax(n, k, dtype=np.float32):
@@ -45,12 +46,12 @@ def test_what_was_sent_is_found_and_divides_into_what_was_filled(k):
     divides = np.abs(sent.astype(np.float64).sum(axis=1) - 1) > 1e-9
     assert divides.sum() > 200
     assert is_divided(batch.scores) == divides.tolist()
-    assert [facts.prediction.is_divided for facts in records(batch)] == divides.tolist()
-    for i, facts in enumerate(records(batch)):
-        packed = facts.pack()
-        assert len(packed) == facts.n_bytes < 44 + 4 * k
+    assert [record.prediction.is_divided for record in records(batch)] == divides.tolist()
+    for i, record in enumerate(records(batch)):
+        packed = record.pack()
+        assert len(packed) == record.n_bytes < 44 + 4 * k
         again = RetainedRecord.unpack(packed)
-        assert again.prediction.scores.tobytes() == batch.scores[i].tobytes()
+        assert scores_of_one(again.prediction).tobytes() == batch.scores[i].tobytes()
         assert again.pack() == packed
 
 
@@ -64,18 +65,18 @@ def test_other_numbers_are_kept_as_they_are(k):
     ]
     for probabilities in several:
         batch = batch_of(probabilities)
-        for i, facts in enumerate(records(batch)):
-            again = RetainedRecord.unpack(facts.pack()).prediction
-            assert again.scores.tobytes() == batch.scores[i].tobytes()
+        for i, record in enumerate(records(batch)):
+            again = RetainedRecord.unpack(record.pack()).prediction
+            assert scores_of_one(again).tobytes() == batch.scores[i].tobytes()
     assert not any(is_divided(batch_of(several[0]).scores))
     assert not any(is_divided(np.eye(k)))
 
 
 def test_a_sum_that_is_none_is_no_record():
-    facts = records(batch_of(softmax(1, 3)))[0]
-    packed = facts.pack()
-    assert facts.prediction.is_divided
-    total = facts.prediction.packed[-8:]
+    record = records(batch_of(softmax(1, 3)))[0]
+    packed = record.pack()
+    assert record.prediction.is_divided
+    total = record.prediction.packed[-8:]
     assert packed.count(total) == 1
     for wrong in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(RecordError):
@@ -84,8 +85,8 @@ def test_a_sum_that_is_none_is_no_record():
 
 def test_a_record_of_logits_is_narrow_as_it_was():
     batch = Batch.from_columns({"logits": softmax(5, 10), "ids": list("abcde")}).batch
-    for facts in records(batch):
-        assert not facts.prediction.is_divided and len(facts.pack()) < 80
+    for record in records(batch):
+        assert not record.prediction.is_divided and len(record.pack()) < 80
 
 
 def some_predictions():
@@ -100,7 +101,7 @@ def some_predictions():
         {"case": "c"},
     ]
     return [
-        Prediction.of(scores, scores.sum() < 0, 7, b"12345678", **other)
+        prediction_of(scores, scores.sum() < 0, 7, b"12345678", **other)
         for scores in rows
         for other in others
     ]
@@ -111,17 +112,17 @@ def test_rows_of_every_form_are_decoded_together_as_one_by_one():
     together = scores_of(predictions)
     assert len({(each.flags, each.is_divided) for each in predictions}) >= 12
     for i, each in enumerate(predictions):
-        assert each.scores.tobytes() == together[i].tobytes()
-        facts = RetainedRecord(9, each, {2: 3, 1: 0}, {"ann": Rating(1, 0, 5)}, delay=4)
-        again = RetainedRecord.unpack(facts.pack())
-        assert facts.n_bytes == len(facts.pack()) == again.n_bytes
-        assert again.pack() == facts.pack()
+        assert scores_of_one(each).tobytes() == together[i].tobytes()
+        record = RetainedRecord(9, each, {2: 3, 1: 0}, {"ann": Rating(1, 0, 5)}, delay=4)
+        again = RetainedRecord.unpack(record.pack())
+        assert record.n_bytes == len(record.pack()) == again.n_bytes
+        assert again.pack() == record.pack()
         for name in ("packed", "flags", "event_us", "sent", "weight", "unit", "case", "slices"):
             assert getattr(again.prediction, name) == getattr(each, name)
 
 
 def test_rows_of_other_numbers_of_classes_are_not_decoded_together():
-    two = Prediction.of(np.array([0.5, 0.5]), False, 0, b"12345678")
+    two = prediction_of(np.array([0.5, 0.5]), False, 0, b"12345678")
     with pytest.raises(ValueError, match="2 and 3 scores"):
         scores_of([some_predictions()[0], two])
 

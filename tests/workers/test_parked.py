@@ -16,7 +16,7 @@ from calibrant_server.workers.ingest import parked, tries
 from calibrant_server.workers.ingest.commit_group import CommitGroup
 from calibrant_server.workers.ingest.dead_letters import PARKED, replay
 from calibrant_server.workers.ingest.entries import LABELS
-from calibrant_server.workers.ingest.inbox import BatchConflict, IngestBatch
+from calibrant_server.workers.ingest.inbox import BatchConflictError, IngestBatch
 from calibrant_server.workers.ingest.parked import all_letters
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -105,7 +105,7 @@ def test_after_ten_tries_alone_it_is_parked_and_the_rest_continues(bench, error)
     assert bench.client.ttl(loop.keys.record(MODEL.key, MODEL.generation, "b1")) == -1
     [receipt] = bench.deliver(delivery("b1", [2]))
     assert receipt.duplicate and not receipt.is_final
-    with pytest.raises(BatchConflict):
+    with pytest.raises(BatchConflictError):
         bench.deliver(delivery("b1", [9]))
     steps(loop, 3)
     assert bench.pane().numbers == pane_of([1, 3]).numbers
@@ -258,9 +258,9 @@ def test_replayed_labels_do_not_overrule_later_ones(bench):
     loop._commit = commit
     assert replay_all(bench) == [True]
     steps(loop, 3)
-    [fact] = loop._retained.facts(MODEL, ["i1"]).values()
+    [record] = loop._retained.records(MODEL, ["i1"]).values()
     assert bench.merged("b1").status == "merged" and [
-        each.class_index for each in fact.ratings.values()
+        each.class_index for each in record.ratings.values()
     ] == [1]
 
 

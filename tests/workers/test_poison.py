@@ -1,4 +1,4 @@
-"""Entries that kill whoever reads them: exactly those are set aside, after a child has died of each twice."""
+"""Entries that kill their reader: exactly those are dead-lettered, after a child has died of each twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from calibrant_server.workers.ingest import partition_loop
+from calibrant_server.workers.ingest import suspected_entries
 from calibrant_server.workers.ingest.entries import PREDICTIONS, IngestEntry
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
 from calibrant_server.workers.store import leases
@@ -18,7 +18,7 @@ from tests.workers.processes import WorkerProcess
 
 MEMORY = 1 << 30
 # Long enough for innocent entries on a busy machine, short enough to wait for.
-STUCK = [(leases, "STUCK_S", 2.0), (partition_loop, "CHILD_TIMEOUT_S", 2.0)]
+STUCK = [(leases, "STUCK_S", 2.0), (suspected_entries, "CHILD_TIMEOUT_S", 2.0)]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_running_totals_pass_through_the_danger_zone(bench):
     for _ in range(3):
         loop.step()
     assert bench.pane("", 0).numbers[:2] == (6, 70)
-    loop._child.close()
+    loop._suspected._child.close()
 
 
 @pytest.mark.one_server
@@ -93,7 +93,7 @@ def test_exactly_the_poison_is_set_aside(bench, trick, n_bad):
         )
     assert bench.pane().numbers == pane_of(set(range(60)) - bad).numbers
     whys = [letter[b"why"].decode() for letter in bench.dead_letters()]
-    assert len(whys) == n_bad and all("died of it twice" in why for why in whys)
+    assert len(whys) == n_bad and all("died twice" in why for why in whys)
     assert {bench.merged(f"b{i}").status for i in bad} == {"dead_lettered"}
     assert 1 <= deaths <= 2 * n_bad
 

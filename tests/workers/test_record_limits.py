@@ -16,7 +16,7 @@ from calibrant_server.workers.ingest.entries import (
     PREDICTIONS,
     REMOVAL,
 )
-from calibrant_server.workers.ingest.inbox import IngestBatch, Receipt, RecordsFull
+from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch, RecordsFullError
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import (
@@ -54,21 +54,21 @@ def labels(*rows, batch_id="l"):
 
 
 def test_a_record_takes_so_many_raters_and_no_more():
-    facts = RetainedRecord(0)
+    record = RetainedRecord(0)
     for i in range(MAX_NAMED):
-        facts, result = facts.rated(f"r{i}", i % 3, None, 1)
+        record, result = record.rated(f"r{i}", i % 3, None, 1)
         assert result == NEW
-    assert facts.rated("one-more", 0, None, 2) == (facts, FULL)
-    revised, result = facts.rated("r0", WITHDRAWN, None, 2)
+    assert record.rated("one-more", 0, None, 2) == (record, FULL)
+    revised, result = record.rated("r0", WITHDRAWN, None, 2)
     assert result == NEW and RetainedRecord.unpack(revised.pack()) is not None
-    assert facts.removed()[0].rated("one-more", 0, None, 3)[1] == GONE
+    assert record.removed()[0].rated("one-more", 0, None, 3)[1] == GONE
 
 
 def test_a_record_takes_so_many_ratings_and_no_more():
-    facts, result = RetainedRecord(0).with_unnamed({1: MAX_RATINGS_OF_CLASS})
+    record, result = RetainedRecord(0).with_unnamed({1: MAX_RATINGS_OF_CLASS})
     assert result == NEW
-    assert facts.with_unnamed({1: 1}) == (facts, FULL)
-    more, result = facts.with_unnamed({0: 1})
+    assert record.with_unnamed({1: 1}) == (record, FULL)
+    more, result = record.with_unnamed({0: 1})
     assert result == NEW and RetainedRecord.unpack(more.pack()).unnamed == {
         0: 1,
         1: MAX_RATINGS_OF_CLASS,
@@ -100,10 +100,10 @@ def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monke
     bench.put_model()
     pack = RetainedRecord.pack
 
-    def failing(facts):
-        if "poison" in facts.ratings:
+    def failing(record):
+        if "poison" in record.ratings:
             raise ArithmeticError("it does not fit")
-        return pack(facts)
+        return pack(record)
 
     monkeypatch.setattr(RetainedRecord, "pack", failing)
     bench.engine(numerics=Numerics())
@@ -148,20 +148,24 @@ def retained(bench):
 def test_what_is_on_its_way_counts(bounded):
     """Nothing is merged yet, and all of it comes at once: as much is taken as there is room for."""
     found = full(bounded, *(predictions(*(f"{k}-{i}" for i in range(10))) for k in range(9)))
-    assert sorted(each.__name__ for each in found) == ["Receipt"] * 2 + ["RecordsFull"] * 7
+    assert (
+        sorted(each.__name__ for each in found) == ["BatchReceipt"] * 2 + ["RecordsFullError"] * 7
+    )
     bounded.engine(numerics=Numerics())
     eventually(lambda: retained(bounded).get("records") == 20)
     assert (retained(bounded)["coming"], retained(bounded)["coming_bytes"]) == (0, 0)
-    assert full(bounded, predictions("a", "b", "c", "d", "e")) == [Receipt]
-    assert full(bounded, predictions("f")) == [RecordsFull]
+    assert full(bounded, predictions("a", "b", "c", "d", "e")) == [BatchReceipt]
+    assert full(bounded, predictions("f")) == [RecordsFullError]
 
 
 @bounds(retained_bytes=4000)
 def test_bytes_on_their_way_count(bounded):
     found = full(bounded, *(predictions(*(f"{k}-{i}" for i in range(10))) for k in range(9)))
-    assert 3 <= found.count(Receipt) <= 5 and found.count(RecordsFull) == 9 - found.count(Receipt)
+    assert 3 <= found.count(BatchReceipt) <= 5 and found.count(RecordsFullError) == 9 - found.count(
+        BatchReceipt
+    )
     bounded.engine(numerics=Numerics())
-    eventually(lambda: retained(bounded).get("records") == 10 * found.count(Receipt))
+    eventually(lambda: retained(bounded).get("records") == 10 * found.count(BatchReceipt))
     assert retained(bounded)["coming_bytes"] == 0 and retained(bounded)["bytes"] < 5000
 
 
@@ -193,5 +197,5 @@ def test_where_there_is_no_room_only_what_is_there_is_taken_out(bounded):
             MODEL, f"r-{name}", REMOVAL, payload, payload[-16:], 1, retains=True, ids=(name,)
         )
 
-    assert full(bounded, removal("c"), removal("a")) == [RecordsFull, Receipt]
+    assert full(bounded, removal("c"), removal("a")) == [RecordsFullError, BatchReceipt]
     assert bounded.merged("r-a").accepted == 1

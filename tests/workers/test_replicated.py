@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from calibrant_server.workers.ingest.inbox import Inbox, StoreUnavailable
+from calibrant_server.workers.ingest.inbox import Inbox, StoreUnavailableError
 from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.properties import StoreMismatch
 from tests.stores import StoreServer, follow
@@ -64,10 +64,10 @@ def test_a_batch_waits_for_the_replica_and_counts_once(settings, pair):
         assert not receipt(bench, delivery("b1", [1])).duplicate
         os.kill(second.pid, signal.SIGSTOP)
         try:
-            with pytest.raises(StoreUnavailable, match="replica"):
+            with pytest.raises(StoreUnavailableError, match="replica"):
                 receipt(bench, delivery("b2", [2]))
             # Its record is there, and the master alone has it: not acknowledged either.
-            with pytest.raises(StoreUnavailable, match="replica"):
+            with pytest.raises(StoreUnavailableError, match="replica"):
                 receipt(bench, delivery("b2", [2]))
         finally:
             os.kill(second.pid, signal.SIGCONT)

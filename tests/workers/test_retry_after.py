@@ -14,8 +14,8 @@ from calibrant_server.workers.store.batch_records import (
 MB = 1 << 20
 
 
-def told(samples, n_bytes):
-    """What is told after samples of (second, bytes consumed, backlog)."""
+def result(samples, n_bytes):
+    """What is reported after samples of (second, bytes consumed, backlog)."""
     rates = DrainRates()
     for at_s, consumed, backlog in samples:
         rates.note(0, int(consumed), int(backlog), now=at_s)
@@ -25,20 +25,20 @@ def told(samples, n_bytes):
 def test_a_constant_rate_gives_the_true_time():
     samples = [(at / 2, at / 2 * MB, 50 * MB - at / 2 * MB) for at in range(20)]
     for seconds in (1, 7, 40):
-        assert told(samples, seconds * MB) in (seconds, seconds + 1)
+        assert result(samples, seconds * MB) in (seconds, seconds + 1)
 
 
 def test_work_that_came_back_counts_from_its_return():
-    """A worker was away for eight seconds, then consumes 10 MB/s: 58 was told for a backlog that drained in 2 s."""
+    """A worker was away for eight seconds, then consumes 10 MB/s: 58 was reported for a backlog that drained in 2 s."""
     away = [(at / 2, 0.1 * MB, 60 * MB) for at in range(16)]
     back = [(8 + at / 2, 0.1 * MB + at * 5 * MB, 60 * MB - at * 5 * MB) for at in range(4)]
-    assert told(away + back, 20 * MB) in (2, 3)
+    assert result(away + back, 20 * MB) in (2, 3)
 
 
 def test_steps_of_large_commits_are_averaged():
     """Commits of 8 MB every second, sampled ten times a second."""
     samples = [(at / 10, at // 10 * 8 * MB, 99 * MB) for at in range(60)]
-    assert told(samples, 40 * MB) in range(4, 9)
+    assert result(samples, 40 * MB) in range(4, 9)
 
 
 @pytest.mark.parametrize("samples", [
@@ -50,7 +50,7 @@ def test_steps_of_large_commits_are_averaged():
     [(0.0, 9 * MB, 60 * MB), (0.5, 0, 60 * MB)],  # another store
 ])  # fmt: skip
 def test_without_a_rate_a_short_time_is_told(samples):
-    assert told(samples, 20 * MB) == 5
+    assert result(samples, 20 * MB) == 5
 
 
 def test_ids_have_room_when_enough_of_them_have_expired():

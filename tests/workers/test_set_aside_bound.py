@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from calibrant_server.workers.ingest.dead_letters import dead_letters, discard, replay
 from calibrant_server.workers.ingest.entries import delete_model
-from calibrant_server.workers.ingest.inbox import BacklogFull
+from calibrant_server.workers.ingest.inbox import BacklogFullError
 from calibrant_server.workers.ingest.tries import MAX_TRIES
 from tests.workers.driving import delivery
 from tests.workers.test_parked import failing, steps
@@ -42,7 +42,7 @@ def test_dead_letters_of_a_tenant_are_bounded_and_none_is_lost(bench, tenants):
     while not rejection:
         try:
             bench.deliver(dead(f"d{accepted}", mine))
-        except BacklogFull as full:
+        except BacklogFullError as full:
             rejection = str(full)
         else:
             accepted += 1

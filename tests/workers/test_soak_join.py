@@ -15,7 +15,7 @@ import pytest
 from calibrant import Batch, Pane
 from calibrant.input.labels import WITHDRAWN, LabelRow
 from calibrant_server.workers.ingest.entries import LABELS, PREDICTIONS, REMOVAL
-from calibrant_server.workers.ingest.inbox import BacklogFull, IngestBatch
+from calibrant_server.workers.ingest.inbox import BacklogFullError, IngestBatch
 from calibrant_server.workers.ingest.payloads import pack_labels
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from tests.workers.driving import MODEL, stored_pane
@@ -181,7 +181,7 @@ def test_a_million_events(bench):
                 try:
                     bench.deliver(delivery, *([delivery] if chance.random() < 0.02 else []))
                     break
-                except BacklogFull:
+                except BacklogFullError:
                     time.sleep(0.5)
             if chance.random() < 0.01:
                 worker.kill_and_start()

@@ -14,7 +14,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.health import Health, read_health
-from calibrant_server.workers.ingest.inbox import StoreRejectedError, StoreUnavailable
+from calibrant_server.workers.ingest.inbox import StoreRejectedError, StoreUnavailableError
 from calibrant_server.workers.store.connection import Store
 from tests.stores import StoreServer
 from tests.waiting import PATIENCE_S, eventually
@@ -49,12 +49,12 @@ class Sent:
         while True:
             try:
                 return self.bench.deliver(sent)
-            except StoreUnavailable:
+            except StoreUnavailableError:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
 
     def check(self):
-        """Everything is merged once, nothing is set aside."""
+        """Everything is merged once, nothing is dead-lettered."""
         for model in MODELS:
             for number in self.numbers:
                 assert self.bench.merged(f"b{number}", model).status == "merged"
@@ -238,12 +238,12 @@ def test_the_store_loads_its_file_for_long(settings, server_binary, tmp_path):
             def reason():
                 try:
                     bench.run(bench.inbox.check_writable())
-                except StoreUnavailable as error:
+                except StoreUnavailableError as error:
                     return str(error)
                 return ""
 
             eventually(lambda: "LOADING" in reason(), pause_s=0.001)
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(StoreUnavailableError):
                 bench.deliver(delivery("early", [9], model=MODELS[0]))
             assert not is_green(settings)
             sent.send(3, 4)

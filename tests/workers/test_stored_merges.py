@@ -35,13 +35,13 @@ class Reader:
     def __init__(self, bench):
         self.panes = WindowPanes(Store(bench.settings), bench.numerics)
         self.n_read = 0
-        decode = self.panes._decode
+        decode = self.panes._reader.decode
 
         def counting(*given):
             self.n_read += 1
             return decode(*given)
 
-        self.panes._decode = counting
+        self.panes._reader.decode = counting
 
     def total(self, window=EVER):
         return self.panes.merged(MODEL, "", window, WANTED).merged.total
@@ -80,8 +80,8 @@ def test_a_window_that_begins_within_a_day_has_merges_of_its_own(filled):
     assert Reader(filled).total(window) == Reader(filled).total(window) == 90
     reader = Reader(filled)
     assert (reader.total(window), reader.n_read) == (90, 1)
-    whole = Reader(filled)
-    assert (whole.total(), whole.n_read) == (100, 1)
+    complete = Reader(filled)
+    assert (complete.total(), complete.n_read) == (100, 1)
 
 
 def test_a_late_writer_cannot_make_a_result_wrong(filled):

@@ -108,9 +108,9 @@ def test_rows_and_their_removal_cancel(spec, options):
 def test_rows_whose_unit_differs_do_not_cancel():
     """The share of a row depends on the other rows of its unit."""
     columns = {"probabilities": [[0.2, 0.8], [0.6, 0.4]], "labels": [1, 0], "units": ["u", "u"]}
-    whole = Batch.from_columns(columns).batch
-    added = TailRows.of_batch(whole, 0)
-    part = removed(TailRows.of_batch(whole.take(np.array([0])), 0), 1)
+    complete = Batch.from_columns(columns).batch
+    added = TailRows.of_batch(complete, 0)
+    part = removed(TailRows.of_batch(complete.take(np.array([0])), 0), 1)
     assert len(TailRows.together([added, part]).net) == 3
     assert len(TailRows.together([added, removed(added, 1)]).net) == 0
 

@@ -15,7 +15,7 @@ from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest import pane_cache
 from calibrant_server.workers.ingest.entries import LABELS, PANE, PREDICTIONS, REMOVAL
 from calibrant_server.workers.ingest.inbox import IngestBatch
-from calibrant_server.workers.ingest.payloads import Update, pack_labels, pack_updates
+from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.tail_cache import (
     MAX_TAIL_BYTES,
@@ -24,7 +24,7 @@ from calibrant_server.workers.ingest.tail_cache import (
 )
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
-from calibrant_server.workers.queries import window_panes
+from calibrant_server.workers.queries import pane_reader, window_merges
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.windows import Window
@@ -109,8 +109,8 @@ def drained(bench, loop):
         loop.step()
 
 
-@pytest.fixture
-def loop(bench):
+def loop_of_rows(bench):
+    """A loop that keeps rows and never cleans up."""
     bench.numerics = Numerics()
     bench.put_model()
     loop = bench.loop()
@@ -118,12 +118,18 @@ def loop(bench):
     return loop
 
 
+@pytest.fixture
+def loop(bench):
+    return loop_of_rows(bench)
+
+
 @pytest.mark.one_server
 @pytest.mark.parametrize("together", [8000, 20, 1])
 @pytest.mark.parametrize("wanted", [None, ("counts", "cells", "label_bins")])
 def test_rows_of_several_panes_fill_a_window_as_pane_by_pane(bench, wanted, together, monkeypatch):
     """Two days of hours; units have rows in several hours, and some rows were taken away by labels and a deletion."""
-    monkeypatch.setattr(window_panes, "ROWS_TOGETHER", together)
+    for module in (pane_reader, window_merges):
+        monkeypatch.setattr(module, "ROWS_TOGETHER", together)
     rng = np.random.default_rng(5)
     both = ((MODEL, Numerics(pane_bytes=lambda spec, n: 1 << 30)), (OTHER, SUMS))
     n = 120
@@ -299,7 +305,7 @@ def test_posted_panes_are_sums_beside_rows(bench, loop):
     posted = Pane(MODEL.spec())
     batch = Batch.from_columns({"probabilities": [[0.1, 0.2, 0.7]], "labels": [2]}).batch
     posted.fill_batch(batch)
-    update = Update(posted.pack(), event_time_us=START * 1_000_000)
+    update = PackedUpdate(posted.pack(), event_time_us=START * 1_000_000)
     bench.deliver(
         predictions(MODEL, "b0", rows_at()), sent(MODEL, "p", PANE, pack_updates([update]))
     )
@@ -343,8 +349,8 @@ def test_windows_read_the_rows_of_the_accumulators_they_want(bench, loop):
         found = dated.pane
         assert set(found.names) == set(wanted)
         for name in wanted:
-            whole = stored_pane(bench, "site:A", START)
-            assert found[name].pack() == whole[name].pack()
+            complete = stored_pane(bench, "site:A", START)
+            assert found[name].pack() == complete[name].pack()
 
 
 def test_small_models_take_little_memory(bench):
@@ -387,24 +393,45 @@ def test_pieces_are_few_and_keep_the_order_of_rows():
         every.append(rows)
         tail.append(rows)
         assert tail.next_part == i + 1
-    whole = TailRows.together(every)
-    assert tail.all_rows().scores.tobytes() == whole.scores.tobytes()
-    assert tail.n_by_slice({"": 1}) == {"": len(whole) + 1}
+    complete = TailRows.together(every)
+    assert tail.all_rows().scores.tobytes() == complete.scores.tobytes()
+    assert tail.n_by_slice({"": 1}) == {"": len(complete) + 1}
     assert len(tail.pieces) <= 10
     read = CachedTail.read(
         TailRows, {str(k).encode(): piece.data for k, piece in tail.pieces.items()}
     )
-    assert read.all_rows().part.tolist() == whole.part.tolist() and read.next_part == 300
+    assert read.all_rows().part.tolist() == complete.part.tolist() and read.next_part == 300
 
 
 def test_no_tail_exceeds_four_mebibytes():
     assert MAX_TAIL_BYTES == 4 << 20
-    assert pane_cache.MAX_TAIL_BYTES is MAX_TAIL_BYTES
+    assert pane_cache.MAX_TAIL_BYTES is MAX_TAIL_BYTES  # type: ignore[attr-defined]
 
 
 def test_one_read_of_a_window_takes_a_bounded_number_of_bytes():
     """Rows are up to twenty times as large as one pane of sums; a reader and the store have a run of them in memory."""
-    assert window_panes._PANES_A_RUN * 2 * MAX_TAIL_BYTES <= 128 << 20
+    assert pane_reader.PANES_A_RUN * 2 * MAX_TAIL_BYTES <= 128 << 20
+
+
+def test_rows_are_unpacked_once_for_all_slices_and_accumulators(bench, loop, monkeypatch):
+    for i in range(3):
+        sites = {"site": ["A", "B", "A"]}
+        bench.deliver(predictions(MODEL, f"b{i}", rows_at(slices=sites, units=["u", "u", "v"])))
+    drained(bench, loop)
+    unpacked, unpack = [], TailRows.unpack
+    monkeypatch.setattr(TailRows, "unpack", lambda data: unpacked.append(data) or unpack(data))
+    panes = WindowPanes(bench.store, bench.numerics)
+    found = [
+        panes.merged(MODEL, slice_, EVER, wanted).merged
+        for wanted in (("counts",), ("cells", "sample"), None)
+        for slice_ in SLICES
+    ]
+    assert len(unpacked) == bench.client.hlen(tail_key(loop))
+    again = [
+        WindowPanes(bench.store, bench.numerics).merged(MODEL, slice_, EVER, None).merged
+        for slice_ in SLICES
+    ]
+    assert [each.parts() for each in found[-3:]] == [each.parts() for each in again]
 
 
 def test_a_worker_that_stops_between_fold_and_reply_counts_once(bench, loop):

@@ -16,12 +16,12 @@ from calibrant_server.workers.alarm.webhook_sender import (
     in_turn,
 )
 from calibrant_server.workers.ingest import append
-from calibrant_server.workers.ingest.inbox import BacklogFull, IdsFull, RecordsFull
+from calibrant_server.workers.ingest.inbox import BacklogFullError, IdsFullError, RecordsFullError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.queries.ask import QueryRequest, ResultTimeoutError, Side
 from calibrant_server.workers.store.rate_leases import LEASE_S, RateLeases
-from calibrant_server.workers.store.webhook_tests import MAX_OF_TENANT
+from calibrant_server.workers.store.webhook_test_limit import MAX_OF_TENANT
 from tests.workers.driving import MODEL, Bench, delivery
 from tests.workers.test_record_limits import predictions
 
@@ -74,9 +74,9 @@ def test_the_backlog_of_one_tenant_leaves_room_for_the_other(bench, tenants):
     a, b = tenants
     weight = shared("x", a).n_bytes
     small(bench, backlog_bytes=weight * 20)
-    n = accepted_until(bench, BacklogFull, (shared(f"a{i}", a) for i in range(100)))
+    n = accepted_until(bench, BacklogFullError, (shared(f"a{i}", a) for i in range(100)))
     assert n in (9, 10), "half of twenty"
-    assert n == accepted_until(bench, BacklogFull, (shared(f"b{i}", b) for i in range(100)))
+    assert n == accepted_until(bench, BacklogFullError, (shared(f"b{i}", b) for i in range(100)))
     assert usage(bench, "a").backlog_bytes <= weight * 20 * SHARE
     loop = bench.loop(model=a)
     while bench.client.xlen(loop.keys.stream):
@@ -89,7 +89,7 @@ def test_a_first_batch_larger_than_the_share_is_accepted(bench, tenants):
     a, _ = tenants
     small(bench, backlog_bytes=shared("x", a).n_bytes)
     bench.deliver(shared("a1", a))
-    with pytest.raises(BacklogFull):
+    with pytest.raises(BacklogFullError):
         bench.deliver(shared("a2", a))
 
 
@@ -112,32 +112,32 @@ def test_the_retained_records_of_one_tenant_leave_room_for_the_other(bench, tena
             model=model.key, config=model, share=SHARE,
         )  # fmt: skip
 
-    assert accepted_until(bench, RecordsFull, (of(a, i) for i in range(100))) == 5
+    assert accepted_until(bench, RecordsFullError, (of(a, i) for i in range(100))) == 5
     loop = bench.loop(model=a)
     while bench.client.xlen(loop.keys.stream):
         loop.step()
     found = usage(bench, "a")
     assert found.records == 10 and found.record_bytes > 0
-    with pytest.raises(RecordsFull):
+    with pytest.raises(RecordsFullError):
         bench.deliver(of(a, 77))
-    assert accepted_until(bench, RecordsFull, (of(b, i) for i in range(100))) == 5
+    assert accepted_until(bench, RecordsFullError, (of(b, i) for i in range(100))) == 5
 
 
 def test_the_batch_ids_of_one_tenant_leave_room_for_the_other(bench, tenants):
     a, b = tenants
     small(bench, idempotency_bytes=20_000)
-    n = accepted_until(bench, IdsFull, (shared(f"a{i}", a, 1) for i in range(1000)))
+    n = accepted_until(bench, IdsFullError, (shared(f"a{i}", a, 1) for i in range(1000)))
     assert n > 5
-    m = accepted_until(bench, IdsFull, (shared(f"b{i}", b, 1) for i in range(1000)))
+    m = accepted_until(bench, IdsFullError, (shared(f"b{i}", b, 1) for i in range(1000)))
     assert abs(n - m) <= 1
 
 
 def test_batch_ids_of_a_tenant_that_are_over_make_room(bench, tenants, monkeypatch):
     a, _ = tenants
     small(bench, idempotency_bytes=20_000)
-    accepted_until(bench, IdsFull, (shared(f"a{i}", a, 1) for i in range(1000)))
+    accepted_until(bench, IdsFullError, (shared(f"a{i}", a, 1) for i in range(1000)))
     now = time.time()
-    monkeypatch.setattr(append.time, "time", lambda: now + 2 * 86_400)
+    monkeypatch.setattr(append.time, "time", lambda: now + 2 * 86_400)  # type: ignore[attr-defined]
     bench.deliver(shared("later", a, 1))
 
 
@@ -167,13 +167,30 @@ class TestRates:
         level = float(bench.client.hget(bench.store.keys.rate("t:a"), "level"))
         assert level == pytest.approx(rate - 5, abs=1)
 
+    @pytest.mark.parametrize("spent", [60, 100])
+    def test_who_spends_at_most_the_rate_is_granted_the_rate(self, bench, spent):
+        mine, bucket = self.leases(bench), bench.store.keys.rate("t:a")
+        assert bench.run(mine.renew("t:a", 100, 0)).tokens == 100
+        for _ in range(3):
+            bench.client.hincrbyfloat(bucket, "at", -LEASE_S)  # the last report was a lease ago
+            assert bench.run(mine.renew("t:a", 100, spent)).tokens == pytest.approx(100, abs=1e-3)
+
+    def test_who_spends_more_than_the_rate_is_granted_less(self, bench):
+        rate = 0.01
+        mine, bucket = self.leases(bench), bench.store.keys.rate("t:a")
+        bench.run(mine.renew("t:a", rate, 0))
+        bench.client.hincrbyfloat(bucket, "at", -LEASE_S)
+        assert bench.run(mine.renew("t:a", rate, 1.5 * rate)).tokens == pytest.approx(
+            rate / 2, rel=0.1
+        )
+
     def test_buckets_do_not_stay(self, bench):
         bench.run(self.leases(bench).renew("t:a", 1, 0))
         assert 0 < bench.client.ttl(bench.store.keys.rate("t:a")) <= 60
 
 
 def test_webhook_tests_are_one_per_model_and_ten_per_tenant(bench):
-    turns = bench.inbox.webhook_tests
+    turns = bench.inbox.webhook_test_limit
     assert bench.run(turns.wait_s("a/m0")) == 0
     assert 0 < bench.run(turns.wait_s("a/m0")) <= 60
     waits = [bench.run(turns.wait_s(f"a/m{i}")) for i in range(1, MAX_OF_TENANT + 2)]

@@ -136,7 +136,7 @@ class TestWhichErrorsAreTransient:
     redis.TimeoutError("Timeout reading from socket"), redis.ConnectionError("gone"), OSError(5, "input/output"),
     ResponseError("MISCONF Errors writing to the AOF file"), MemoryError(), ResponseError("WRONGTYPE once"),
 ])  # fmt: skip
-@pytest.mark.parametrize("method", ["facts", "members", "marks"])
+@pytest.mark.parametrize("method", ["records", "unit_members", "marks"])
 def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, error):
     bench.numerics = Numerics()
     bench.put_model()
@@ -206,7 +206,7 @@ class TestTheChild:
         bench.client.hset(loop.keys.cursor, "chi", "9999999999999-0")
         loop._fencing.reload()
         yield loop
-        loop._child.close()
+        loop._suspected._child.close()
 
     def test_it_cannot_be_started(self, bench, in_danger, monkeypatch):
         monkeypatch.setattr(
@@ -218,19 +218,19 @@ class TestTheChild:
         assert bench.pane().numbers == pane_of([4]).numbers
 
     def test_it_ends_while_it_starts(self, bench, in_danger):
-        path, numerics = in_danger._numerics.path, in_danger._child._numerics
-        in_danger._child._numerics = replace(
+        path, numerics = in_danger._numerics.path, in_danger._suspected._child._numerics
+        in_danger._suspected._child._numerics = replace(
             numerics, path="tests.workers.ledger:nothing_of_the_name"
         )
         for _ in range(3):
             in_danger._step_or_reload()
         assert no_letters(bench)
-        in_danger._child._numerics = replace(numerics, path=path)
+        in_danger._suspected._child._numerics = replace(numerics, path=path)
         in_danger._step_or_reload()
         assert bench.pane().numbers == pane_of([4]).numbers
 
     def test_one_that_ended_between_two_entries_proves_nothing(self, bench, in_danger, monkeypatch):
-        process, _ = in_danger._child.child()
+        process, _ = in_danger._suspected._child.child()
         process.kill()
         process.join()
         started, start = [], SpawnProcess.start
@@ -246,7 +246,8 @@ class TestTheChild:
     def test_one_that_stops_in_the_middle_of_its_reply_has_died(self, monkeypatch):
         """Waiting for the rest has the same limit as waiting for the first byte."""
         ours, theirs = multiprocessing.Pipe()
-        theirs._send(b"\0\0\0\x7f...")  # a length, and less than that
+        # A length, and less than that.
+        theirs._send(b"\0\0\0\x7f...")  # type: ignore[attr-defined]
 
         class Stopped:
             exitcode = None
@@ -282,7 +283,7 @@ class TestTheChild:
             raise OSError(24, "too many open files")
 
         monkeypatch.setattr(child, "reduce_entry", rejected)
-        entry = child.IngestEntry(
+        entry = child.IngestEntry(  # type: ignore[attr-defined]
             model=MODEL.key,
             generation=MODEL.generation,
             batch_id="b",
@@ -433,7 +434,7 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
     """Stop a real server for longer than the socket time-out, each time just as an entry is filled, while clients post."""
     server = EmbeddedServer(directory, "everysec", binary=server_binary)
     quick = settings.replace(redis_url=server.start(), socket_timeout_s=stop_s / 2)
-    facts, calls, timers = RetainedStore.facts, [], []
+    records, calls, timers = RetainedStore.records, [], []
 
     def stopping(*args):
         calls.append(1)
@@ -442,9 +443,9 @@ def pause_storm(settings, server_binary, directory, monkeypatch, n_stops, stop_s
             os.kill(pid, signal.SIGSTOP)
             timers.append(threading.Timer(stop_s, os.kill, (pid, signal.SIGCONT)))
             timers[-1].start()
-        return facts(*args)
+        return records(*args)
 
-    monkeypatch.setattr(RetainedStore, "facts", stopping)
+    monkeypatch.setattr(RetainedStore, "records", stopping)
     try:
         with Bench(
             quick.replace(socket_timeout_s=stop_s + 10), ingest_deadline_s=4 * stop_s + 20

@@ -56,8 +56,8 @@ def joined(order, removed=()):
         [change] = join.changes().values()
         rows_of(change).fill_into(pane, "", lambda: Pane(MODEL.spec()))
         for model in join.models.values():
-            store.packed |= {name: facts.pack() for name, facts in model.changed().items()}
-            store.groups |= {group: list(names) for group, names in model.members.items()}
+            store.packed |= {name: record.pack() for name, record in model.changed().items()}
+            store.groups |= {group: list(names) for group, names in model.unit_members.items()}
     return pane
 
 

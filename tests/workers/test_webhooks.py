@@ -1,4 +1,4 @@
-"""Messages: where they may go, when they are tried again, and that a courier delivers each at least once."""
+"""Messages: where they may go, when they are tried again, and that a sender delivers each at least once."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def test_a_secret_signs_id_time_and_body():
 
 
 class ResponseWriter(BaseHTTPRequestHandler):
-    """Answers what its server was told to, and keeps the ids."""
+    """Responds as its server is set to, and keeps the ids."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
-        self.server.ids.append(self.headers["webhook-id"])
-        self.send_response(self.server.status)
-        if self.server.status == 302:
+        self.server.ids.append(self.headers["webhook-id"])  # type: ignore[attr-defined]
+        self.send_response(self.server.status)  # type: ignore[attr-defined]
+        if self.server.status == 302:  # type: ignore[attr-defined]
             self.send_header("Location", "/elsewhere")
         self.end_headers()
 
@@ -158,7 +158,7 @@ class ResponseWriter(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with HTTPServer(("127.0.0.1", 0), ResponseWriter) as server:
-        server.ids, server.status = [], 204
+        server.ids, server.status = [], 204  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -296,7 +296,7 @@ def test_receivers_of_the_standard_take_our_signature():
 def test_a_webhook_sender_delivers_and_leaves_the_outcome_to_the_partition(
     bench, server, monkeypatch
 ):
-    """Nothing but the stream is written; a second courier, as after a kill, sends the same id again."""
+    """Nothing but the stream is written; a second sender, as after a kill, sends the same id again."""
     url = f"http://127.0.0.1:{server.server_port}/x"
     hook = {"url": url, "secret": new_secret()}
     config = ModelConfig(
@@ -314,8 +314,8 @@ def test_a_webhook_sender_delivers_and_leaves_the_outcome_to_the_partition(
         store.client.hset(keys.deliveries, each.id, each.to_json())
     for n in (1, 2):
         stop = threading.Event()
-        courier = WebhookSender(store, lambda: [keys.partition])
-        thread = threading.Thread(target=courier.run, args=(stop,))
+        sender = WebhookSender(store, lambda: [keys.partition])
+        thread = threading.Thread(target=sender.run, args=(stop,))
         thread.start()
         eventually(lambda n=n: store.client.xlen(keys.stream) >= 2 * n)
         time.sleep(1.2)

@@ -15,7 +15,6 @@ from calibrant.input.labels import WITHDRAWN, named_raters
 from calibrant.metrics import METRICS
 from calibrant.report import pane_query_of, raters_compared
 from calibrant_server.workers.alarm.rows import CohortRows
-from calibrant_server.workers.ingest.retained_prediction import Prediction
 from calibrant_server.workers.ingest.retained_record import Rating, RetainedRecord
 from calibrant_server.workers.ingest.retained_rows import rows_of
 from calibrant_server.workers.queries import window_records
@@ -28,6 +27,7 @@ from calibrant_server.workers.store.watermarks import DAY_S, KEPT_FROM, Watermar
 from calibrant_server.workers.store.windows import Window
 from tests.near import Near
 from tests.workers.driving import MODEL, delivery
+from tests.workers.one_prediction import prediction_of
 
 pytestmark = pytest.mark.one_server
 
@@ -47,7 +47,7 @@ def computed_of(records, **fields):
 
 def prediction(hour, **changes):
     scores = np.array([0.5, 0.25, 0.25])
-    return Prediction.of(scores, False, hour * HOUR_S * 1_000_000, b"12345678", **changes)
+    return prediction_of(scores, False, hour * HOUR_S * 1_000_000, b"12345678", **changes)
 
 
 def rated(hour, class_index=0, raters=("ann",), **changes):
@@ -64,7 +64,7 @@ def held(bench):
 
     def write(facts, window=Window(0, 1 << 32), slice_="", marks=Watermarks()):  # noqa: B008
         for name, each in facts.items():
-            node.hset(keys.facts_of(MODEL.key, MODEL.generation, name), name, each.pack())
+            node.hset(keys.record_hash(MODEL.key, MODEL.generation, name), name, each.pack())
         node.hset(keys.tallies(MODEL.key, MODEL.generation), "records", len(facts))
         return WindowRecords(node, keys, MODEL, slice_, window, marks)
 
@@ -72,7 +72,7 @@ def held(bench):
 
 
 def names(records):
-    return [name for name, _ in records.read().facts]
+    return [name for name, _ in records.read().records]
 
 
 def test_records_are_found_by_their_time_slice_and_label(held):
@@ -181,11 +181,11 @@ def test_a_day_that_goes_by_the_hour_is_news_of_its_records_alone(bench, compute
         )
 
     mark(daily_to(""), DAY_S)
-    whole = names()
-    assert whole[0] == whole[1] == computed()["state_version"]
+    complete = names()
+    assert complete[0] == complete[1] == computed()["state_version"]
     mark(KEPT_FROM, 6 * HOUR_S)
     later = names()
-    assert later[0] != whole[0] and later[1] == whole[1]
+    assert later[0] != complete[0] and later[1] == complete[1]
     assert later[0] == computed()["state_version"]
 
 
@@ -193,10 +193,10 @@ class Read:
     """Records at hand."""
 
     def __init__(self, facts):
-        self.facts = facts
+        self.records = facts
 
     def read(self):
-        return CohortRows(sorted(self.facts.items()), True)
+        return CohortRows(sorted(self.records.items()), True)
 
 
 @pytest.mark.parametrize("columns", [(), ("units", "weights"), ("cases",)])
@@ -212,9 +212,9 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
     given = {name: given[name] for name in columns}
     ids = [f"i{i:02d}" for i in range(n)]
     batch = Batch.from_columns({"probabilities": p, "labels": labels, "ids": ids, **given}).batch
-    whole = Pane(PaneSpec("multiclass", 3))
-    whole.fill_batch(batch)
-    view = View(whole, pane_query_of({"bins": 5}), batch)
+    complete = Pane(PaneSpec("multiclass", 3))
+    complete.fill_batch(batch)
+    view = View(complete, pane_query_of({"bins": 5}), batch)
     expected = raters_compared(view, sorted(METRICS), named_raters(labels, who, 3))
     facts = {}
     for i, (name, row) in enumerate(zip(batch.ids, rows_of(batch, 0)[0], strict=True)):
@@ -223,12 +223,12 @@ def test_every_metric_is_the_librarys_whatever_rows_share(columns):
             for rater, class_index in zip(who[i], labels[i], strict=True)
         }
         facts[name] = RetainedRecord(0, row, ratings=ratings)
-    told = []
+    result = []
     for slug, of_library in expected["metrics"].items():
         found = computed_of(Read(facts), metric=slug, bins=5)
         assert {name: found["by_rater"][name] for name in of_library["by_rater"]} == Near(
             of_library["by_rater"]
         ), slug
         assert found["policies"] == Near(of_library["policies"]), slug
-        told.append(found["mean_of_raters"] is not None)
-    assert sum(told) >= (41 if "cases" in columns else 37)
+        result.append(found["mean_of_raters"] is not None)
+    assert sum(result) >= (41 if "cases" in columns else 37)

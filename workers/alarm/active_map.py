@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from calibrant_server.workers.store.keys import MAP_IN_FORCE, PartitionKeys
+from calibrant_server.workers.store.keys import ACTIVE_MAP, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 
 
 @dataclass(frozen=True)
-class InForce:
+class ActiveMap:
     """A promoted version.
 
     Attributes
@@ -48,25 +48,30 @@ class InForce:
         return json.dumps({"version": self.version, "fitted_to_s": self.fitted_to_s}).encode()
 
 
+NO_MAP = ActiveMap()
+
+
 def promoted_map(
     node: Any, keys: PartitionKeys, config: ModelConfig, version: str | None
-) -> InForce:
+) -> ActiveMap:
     """Create from a version at its promotion."""
     if version is None:
-        return InForce()
+        return ActiveMap()
     text = node.hget(keys.map_versions(config.key, config.generation), f"v{version}")
     if text is None:
-        return InForce(version)
+        return ActiveMap(version)
     body = json.loads(text)
     ends = (body.get("window") or {}).get("to")
     fitted_to_s = None if ends is None else int(datetime.fromisoformat(ends).timestamp())
     named = {name: body.get(name) for name in ("method", "scope", "class", "parameters")}
-    return InForce(version, fitted_to_s, named)
+    return ActiveMap(version, fitted_to_s, named)
 
 
-def read_in_force(node: Any, keys: PartitionKeys, config: ModelConfig) -> InForce:
+def read_active_map(node: Any, keys: PartitionKeys, config: ModelConfig) -> ActiveMap:
     """Return the map that the model's detectors use."""
-    text = node.hget(keys.detectors(config.key, config.generation), MAP_IN_FORCE)
+    text = node.hget(keys.detectors(config.key, config.generation), ACTIVE_MAP)
     return (
-        InForce() if text is None else promoted_map(node, keys, config, json.loads(text)["version"])
+        ActiveMap()
+        if text is None
+        else promoted_map(node, keys, config, json.loads(text)["version"])
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_history import CohortResult, lost_cohort_results
 from calibrant_server.workers.alarm.cohorts import detector_name, rater_in
@@ -24,14 +24,14 @@ from calibrant_server.workers.alarm.episodes import (
 from calibrant_server.workers.alarm.events import event_id, events_of, notification
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import LAST_CHANGE, MAP_IN_FORCE
+from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE
 from calibrant_server.workers.store.registry import ModelConfig
 
 MAX_LOG = 1e6
 
 
 @dataclass(frozen=True)
-class Writing:
+class AlarmCommit:
     """A commit that changes a model's alarm, with its token and the clock."""
 
     commit: Commit
@@ -56,7 +56,7 @@ class Writing:
     def episode(self, episode: Episode, kind: str) -> None:
         """Write a change of an episode and notify all receivers."""
         self.store(episode)
-        self.tell(kind, f"{episode.id}|{episode.number}", shown(episode))
+        self.notify(kind, f"{episode.id}|{episode.number}", shown(episode))
 
     def store(self, episode: Episode) -> None:
         """Write a change of an episode."""
@@ -71,11 +71,11 @@ class Writing:
             alarms = [replace(each, event=name) for each in event]
             for each in alarms:
                 self.store(each)
-            self.tell(RAISED, f"{name}|{alarms[0].number}", notification(alarms))
+            self.notify(RAISED, f"{name}|{alarms[0].number}", notification(alarms))
             written += alarms
         return written
 
-    def tell(self, kind: str, about: str, data: Mapping[str, Any]) -> list[str]:
+    def notify(self, kind: str, about: str, data: Mapping[str, Any]) -> list[str]:
         """Enqueue a message to each receiver; return the ids."""
         made = [
             delivery_of(
@@ -119,11 +119,11 @@ class Writing:
             key = self.commit.keys.cohort_results(self.config.key, self.config.generation, name)
             self.commit.drop_fields(key, [str(start) for start in lost])
 
-    def in_force(self, promoted: InForce) -> None:
+    def set_active_map(self, promoted: ActiveMap) -> None:
         """Write the active calibration map."""
         key = self.commit.keys.detectors(self.config.key, self.config.generation)
-        self.commit.set_fields(key, {MAP_IN_FORCE: promoted.to_json()})
-        self.alarm_state.in_force = promoted
+        self.commit.set_fields(key, {ACTIVE_MAP: promoted.to_json()})
+        self.alarm_state.active_map = promoted
 
 
 def summary_of(

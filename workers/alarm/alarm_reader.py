@@ -26,7 +26,7 @@ from calibrant_server.workers.store.windows import Window
 StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
-class AlarmBook:
+class AlarmReader:
     """Reads for the event loop; `store_retries` repeats a read after transient errors."""
 
     def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):

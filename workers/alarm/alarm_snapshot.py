@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calibrant.core.pane import Pane
-from calibrant_server.workers.alarm.active_map import InForce, read_in_force
+from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
 from calibrant_server.workers.alarm.alarm_state import read_cohort_results, read_detectors
 from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult, end_of_selected
@@ -24,7 +24,7 @@ DUPLICATES = "duplicates"
 
 
 @dataclass(frozen=True)
-class AlarmView:
+class AlarmSnapshot:
     """The stored state of a model's alarm and of the requested detector.
 
     Attributes
@@ -33,7 +33,7 @@ class AlarmView:
     name : name of the requested detector
     cohort_results : cohort results of that detector, oldest first
     window : the requested window
-    in_force : the active calibration map
+    active_map : the active calibration map
     rater_results : raters by cohort
     n_duplicates : repeated predictions and labels that were dropped
     episode : the requested detector's open alarm, or None
@@ -46,7 +46,7 @@ class AlarmView:
     name: str
     cohort_results: list[CohortResult]
     window: Window
-    in_force: InForce = field(default_factory=InForce)
+    active_map: ActiveMap = field(default_factory=ActiveMap)
     rater_results: dict[int, RaterResult] = field(default_factory=dict)
     n_duplicates: int = 0
     episode: Episode | None = None
@@ -91,14 +91,14 @@ class AlarmView:
         return self.detectors.get(self.name)
 
 
-def read_view(
+def read_snapshot(
     node: Any,
     keys: PartitionKeys,
     config: ModelConfig,
     slice_: str,
     window: Window,
     scope: str | None = None,
-) -> AlarmView:
+) -> AlarmSnapshot:
     """Read the alarm of a model; `scope` names a class if classes are watched."""
     name = detector_name(scope or AlarmSettings.of(config).scopes[0], plain_slice(slice_))
     reads = ReadTogether()
@@ -108,13 +108,13 @@ def read_view(
     reads.hget(keys.tallies(config.key, config.generation), DUPLICATES)
     found, cohort_results, raters, duplicates = reads.run(node)
     detectors = read_detectors(found)
-    return AlarmView(
+    return AlarmSnapshot(
         alarm_version(found.get(LAST_CHANGE.encode()), duplicates),
         detectors,
         name,
         read_cohort_results(cohort_results),
         window,
-        read_in_force(node, keys, config),
+        read_active_map(node, keys, config),
         {int(start): RaterResult.from_json(text) for start, text in raters.items()},
         int(duplicates or 0),
         _episode(node, keys, detectors.get(name)),

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.alarm.active_map import InForce, read_in_force
+from calibrant_server.workers.alarm.active_map import ActiveMap, read_active_map
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
@@ -39,9 +39,9 @@ class AlarmState:
         return read_detectors(self._node.hgetall(key))
 
     @cached_property
-    def in_force(self) -> InForce:
+    def active_map(self) -> ActiveMap:
         """The active calibration map."""
-        return read_in_force(self._node, self._keys, self.config)
+        return read_active_map(self._node, self._keys, self.config)
 
     @cached_property
     def is_rated(self) -> bool:
@@ -54,9 +54,11 @@ class AlarmState:
         return read_rows(self._node, self._keys, self.config, contents)
 
     @cached_property
-    def gathered(self) -> PartialCohort | None:
+    def partial_cohort(self) -> PartialCohort | None:
         """The cohort that is only partly sealed."""
-        data = self._node.hget(self._keys.gathered, f"{self.config.key}|{self.config.generation}")
+        data = self._node.hget(
+            self._keys.partial_cohorts, f"{self.config.key}|{self.config.generation}"
+        )
         return None if data is None else PartialCohort.unpack(data)
 
     @cached_property

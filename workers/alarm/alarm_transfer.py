@@ -13,17 +13,17 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import PartialCohort
 from calibrant_server.workers.alarm.detectors import Detector
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER, Episode, partition_in
 from calibrant_server.workers.store.commit import Commit
-from calibrant_server.workers.store.keys import LAST_CHANGE, MAP_IN_FORCE, PartitionKeys, model_key
+from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE, PartitionKeys, model_key
 from calibrant_server.workers.store.registry import ModelConfig
 
-DETECTOR, COHORT_RESULTS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP = (
+DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP = (
     *(
         "detector",
         "looks",
@@ -35,7 +35,7 @@ DETECTOR, COHORT_RESULTS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP = (
         "alarm_map",
     ),
 )
-KINDS = frozenset({DETECTOR, COHORT_RESULTS, RATERS, GATHERED, EPISODE, SUMMARY, CHANGE, MAP})
+KINDS = frozenset({DETECTOR, COHORT_RESULTS, RATERS, PARTIAL_COHORT, EPISODE, SUMMARY, CHANGE, MAP})
 
 
 async def alarm_lines(
@@ -48,7 +48,7 @@ async def alarm_lines(
         if field == LAST_CHANGE.encode():
             yield {"type": CHANGE, "version": packed.decode()}
             continue
-        if field == MAP_IN_FORCE.encode():
+        if field == ACTIVE_MAP.encode():
             yield {"type": MAP, "holds": json.loads(packed)}
             continue
         detector = field.decode()
@@ -69,11 +69,12 @@ async def alarm_lines(
     if raters:
         in_order = {at.decode(): json.loads(raters[at]) for at in sorted(raters, key=int)}
         yield {"type": RATERS, "looks": in_order}
-    gathered = await client.hget(keys.gathered, "|".join(name))
-    if gathered is not None:
-        yield {"type": GATHERED, "packed": b64encode(gathered).decode()}
+    partial_cohort = await client.hget(keys.partial_cohorts, "|".join(name))
+    if partial_cohort is not None:
+        yield {"type": PARTIAL_COHORT, "packed": b64encode(partial_cohort).decode()}
     for text in await episodes_of(client, keys, config):
-        yield {"type": EPISODE, "holds": json.loads(text)}
+        # Who is the first of two people is known here only.
+        yield {"type": EPISODE, "holds": json.loads(text) | {"pending": None}}
     summary = await client.hget(keys.summaries, config.key)
     if summary is not None and json.loads(summary)["generation"] == config.generation:
         yield {"type": SUMMARY, "holds": json.loads(summary)}
@@ -128,14 +129,14 @@ class AlarmLines:
             commit.set_fields(keys.rater_results(*self._name), raters)
         elif kind == MAP:
             holds = line["holds"]
-            in_force = InForce(
+            active_map = ActiveMap(
                 None if holds["version"] is None else str(holds["version"]), holds["fitted_to_s"]
             )
-            commit.set_fields(keys.detectors(*self._name), {MAP_IN_FORCE: in_force.to_json()})
-        elif kind == GATHERED:
+            commit.set_fields(keys.detectors(*self._name), {ACTIVE_MAP: active_map.to_json()})
+        elif kind == PARTIAL_COHORT:
             packed = b64decode(line["packed"], validate=True)
             PartialCohort.unpack(packed)
-            commit.set_fields(keys.gathered, {"|".join(self._name): packed})
+            commit.set_fields(keys.partial_cohorts, {"|".join(self._name): packed})
         elif kind == EPISODE:
             self._episode(line["holds"], commit)
         elif kind == SUMMARY:

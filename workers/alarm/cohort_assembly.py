@@ -16,7 +16,7 @@ from typing import Any
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.alarm_commit import Writing
+from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import evidence_of
 from calibrant_server.workers.alarm.cohorts import CohortContents, PartialCohort, detector_name
@@ -45,22 +45,24 @@ def take_sealed(
     settings, alarm_state = writing.settings, writing.alarm_state
     length_s = settings.bucket_s
     bucket = start_s // length_s * length_s
-    gathered = alarm_state.gathered
-    if gathered is not None and gathered.start_s != bucket:
-        _advance(writing, node, gathered)
-        gathered = None
-    found = tables_of(settings, bucket, panes, alarm_state.in_force)
+    partial_cohort = alarm_state.partial_cohort
+    if partial_cohort is not None and partial_cohort.start_s != bucket:
+        _advance(writing, node, partial_cohort)
+        partial_cohort = None
+    found = tables_of(settings, bucket, panes, alarm_state.active_map)
     contents = CohortContents.of(panes.get(ALL_ROWS), range(start_s, end_s, config.pane_s))
-    made_of = f"{settings.made_of}|{alarm_state.in_force.version if settings.is_mapped else None}"
-    begun = gathered or PartialCohort(bucket, bucket + length_s, {}, made_of)
+    made_of = f"{settings.made_of}|{alarm_state.active_map.version if settings.is_mapped else None}"
+    begun = partial_cohort or PartialCohort(bucket, bucket + length_s, {}, made_of)
     cohort = begun.joined(found, contents, made_of)
     if end_s >= cohort.end_s:
         _advance(writing, node, cohort)
     else:
-        commit.set_fields(keys.gathered, {f"{config.key}|{config.generation}": cohort.pack()})
+        commit.set_fields(
+            keys.partial_cohorts, {f"{config.key}|{config.generation}": cohort.pack()}
+        )
 
 
-def close_gathered(
+def close_partial_cohort(
     node: Any, keys: PartitionKeys, config: ModelConfig, sealed_until_s: float
 ) -> Commit | None:
     """Return the commit that advances detectors by a collected cohort that can no longer grow, or None."""
@@ -68,25 +70,25 @@ def close_gathered(
         return None
     commit = Commit(keys)
     writing = _writing(commit, keys, node, config)
-    gathered = writing.alarm_state.gathered
-    if gathered is None or gathered.end_s > sealed_until_s:
+    partial_cohort = writing.alarm_state.partial_cohort
+    if partial_cohort is None or partial_cohort.end_s > sealed_until_s:
         return None
-    _advance(writing, node, gathered)
+    _advance(writing, node, partial_cohort)
     return commit
 
 
-def _advance(writing: Writing, node: Any, cohort: PartialCohort) -> None:
+def _advance(writing: AlarmCommit, node: Any, cohort: PartialCohort) -> None:
     """Advance detectors by a cohort and drop its collected parts."""
     config, commit = writing.config, writing.commit
     evidence = evidence_of(writing.alarm_state, writing.settings, cohort)
     advance_cohort(writing, cohort.start_s, evidence)
     if any(each.pending is not None for each in evidence.cohorts.values()):
         _compare_labels(writing, node, cohort.start_s)
-    commit.drop_fields(commit.keys.gathered, [f"{config.key}|{config.generation}"])
+    commit.drop_fields(commit.keys.partial_cohorts, [f"{config.key}|{config.generation}"])
     forget(commit, commit.keys, config, cohort.contents.starts)
 
 
-def _compare_labels(writing: Writing, node: Any, start_s: int) -> None:
+def _compare_labels(writing: AlarmCommit, node: Any, start_s: int) -> None:
     """Compare the labels at sealing of the cohort one label horizon earlier with those that it has now."""
     config, settings = writing.config, writing.settings
     name = detector_name(settings.scopes[0], ALL_ROWS)
@@ -104,6 +106,6 @@ def _compare_labels(writing: Writing, node: Any, start_s: int) -> None:
     writing.detectors({name: replace(main, label_run_in=compared)})
 
 
-def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> Writing:
+def _writing(commit: Commit, keys: PartitionKeys, node: Any, config: ModelConfig) -> AlarmCommit:
     token = token_hex(8).encode()
-    return Writing(commit, config, AlarmState(node, keys, config), token, time.time())
+    return AlarmCommit(commit, config, AlarmState(node, keys, config), token, time.time())

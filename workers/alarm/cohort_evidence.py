@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohorts import (
     CohortContents,
@@ -32,10 +32,10 @@ WHY_PASSED = {
     MAP_LOST: "the active calibration map cannot be read",
     ONE_RATER: "labels of one rater are known of predictions with ids only",
     COMPLETE_ROWS: "the active calibration map requires complete rows, which are stored for predictions with ids only",
-    SHARED_UNITS: "several predictions share a unit: then classes, and scores under a map that falls somewhere, are read "
-    "from predictions with ids only (up to 200,000 a cohort)",
-    HISTOGRAMS: "plain histograms count where they are of what is bet on and weigh every unit as one: their counts add up "
-    "to n_units (divide each unit's weight by its contributions, or send predictions or panes)",
+    SHARED_UNITS: "several predictions share a unit: classes, and scores under a map that decreases somewhere, are then "
+    "evaluated only for predictions with ids (up to 200,000 per cohort)",
+    HISTOGRAMS: "plain histograms are evidence only if they describe the score of the bets and give every unit weight one: the sum of "
+    "count must be at most n_units (divide each unit's weight by its contributions, or send predictions or panes)",
 }
 
 
@@ -87,49 +87,56 @@ class CohortEvidence:
 
 
 def evidence_of(
-    alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort
+    alarm_state: AlarmState, settings: AlarmSettings, partial_cohort: PartialCohort
 ) -> CohortEvidence:
     """Return the complete evidence of a cohort for its detectors."""
-    in_force, cohorts, raters = alarm_state.in_force, dict(gathered.cohorts), None
+    active_map, cohorts, raters = alarm_state.active_map, dict(partial_cohort.cohorts), None
     rows, units = None, None
-    if _takes_rows(alarm_state, settings, gathered):
-        rows = alarm_state.rows(gathered.contents)
+    if _takes_rows(alarm_state, settings, partial_cohort):
+        rows = alarm_state.rows(partial_cohort.contents)
         batch = batch_of(rows, alarm_state.config.task)
         if batch is not None:
-            if rows.are_all and gathered.contents.has_units:
-                rows, batch, units = alarm_state.seen_units.without(rows, batch, gathered.start_s)
+            if rows.are_all and partial_cohort.contents.has_units:
+                rows, batch, units = alarm_state.seen_units.without(
+                    rows, batch, partial_cohort.start_s
+                )
             if (
-                rows.are_all and not gathered.contents.has_histograms
+                rows.are_all and not partial_cohort.contents.has_histograms
             ) or settings.rater is not None:
-                cohorts = row_cohorts(rows, batch, settings, in_force, gathered.start_s)
+                cohorts = row_cohorts(rows, batch, settings, active_map, partial_cohort.start_s)
             counted = rows.raters
             own = watched_raters(alarm_state.detectors, counted, settings)
-            cohorts |= rater_cohorts(rows, batch, own, settings, in_force, gathered.start_s)
+            cohorts |= rater_cohorts(rows, batch, own, settings, active_map, partial_cohort.start_s)
             reported = agreement_of(batch)
             if counted or reported["n"]:
                 shown = {name: counted[name] for name in own if name in counted}
                 raters = RaterResult(shown, len(counted), len(counted) - len(shown), **reported)
-    contents = gathered.contents
+    contents = partial_cohort.contents
     if rows is not None and rows.may_gain and not _labels_complete(alarm_state, settings):
         cohorts = {name: each.waiting() for name, each in cohorts.items()}
     missing = [] if not contents.n and not contents.has_histograms else [
         name for scope in settings.scopes if (name := detector_name(scope, ALL_ROWS)) not in cohorts
     ]  # fmt: skip
     return CohortEvidence(
-        cohorts, dict.fromkeys(missing, _why(settings, in_force, contents)), raters, units
+        cohorts, dict.fromkeys(missing, _why(settings, active_map, contents)), raters, units
     )
 
 
-def _takes_rows(alarm_state: AlarmState, settings: AlarmSettings, gathered: PartialCohort) -> bool:
-    contents = gathered.contents
+def _takes_rows(
+    alarm_state: AlarmState, settings: AlarmSettings, partial_cohort: PartialCohort
+) -> bool:
+    contents = partial_cohort.contents
     return bool(
         settings.rater is not None
-        or any(detector_name(scope, ALL_ROWS) not in gathered.cohorts for scope in settings.scopes)
-        or (settings.is_mapped and alarm_state.in_force.version is not None)
+        or any(
+            detector_name(scope, ALL_ROWS) not in partial_cohort.cohorts
+            for scope in settings.scopes
+        )
+        or (settings.is_mapped and alarm_state.active_map.version is not None)
         or contents.has_units
         or contents.has_ratings
         or alarm_state.is_rated
-        or any(each.waiting().pending is not None for each in gathered.cohorts.values())
+        or any(each.waiting().pending is not None for each in partial_cohort.cohorts.values())
     )
 
 
@@ -139,12 +146,12 @@ def _labels_complete(alarm_state: AlarmState, settings: AlarmSettings) -> bool:
     return main is not None and main.label_run_in.is_complete
 
 
-def _why(settings: AlarmSettings, in_force: InForce, contents: CohortContents) -> str:
-    if settings.is_mapped and in_force.is_lost:
+def _why(settings: AlarmSettings, active_map: ActiveMap, contents: CohortContents) -> str:
+    if settings.is_mapped and active_map.is_lost:
         return MAP_LOST
     if settings.rater is not None:
         return ONE_RATER
-    fitted: Mapping[str, Any] = (settings.is_mapped and in_force.fitted) or {}
+    fitted: Mapping[str, Any] = (settings.is_mapped and active_map.fitted) or {}
     if fitted.get("scope") == "full":
         return COMPLETE_ROWS
     return SHARED_UNITS if contents.n else HISTOGRAMS

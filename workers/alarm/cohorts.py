@@ -1,4 +1,4 @@
-"""Cohorts: the contents of a sealed time slice for each detector, collected if it is longer than a pane.
+"""Cohorts as values: the table of one detector, what all rows contain, the packed part of one longer than a pane; names of detectors.
 
 A detector is named `scope|slice`. The scope names the subject of its bets: `score`, `class:INDEX`, or `rater:NAME` for the
 labels of one rater alone.

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from calibrant.drift.detector import acknowledge
-from calibrant_server.workers.alarm.active_map import InForce
-from calibrant_server.workers.alarm.alarm_commit import Writing
+from calibrant_server.workers.alarm.active_map import ActiveMap
+from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import (
     TEST,
@@ -17,45 +17,67 @@ from calibrant_server.workers.alarm.deliveries import (
     WebhookDelivery,
 )
 from calibrant_server.workers.alarm.detectors import promoted
-from calibrant_server.workers.alarm.episodes import OPEN
+from calibrant_server.workers.alarm.episodes import OPEN, Episode
 
 MAX_DELIVERIES = 200
 
 
 def acknowledge_alarm(
-    writing: Writing, alarm_id: str, by: str, note: str | None, role: str | None = None
+    writing: AlarmCommit,
+    alarm_id: str,
+    by: str,
+    note: str | None,
+    role: str | None = None,
+    first_person: dict[str, Any] | None = None,
 ) -> None:
     """Acknowledge an alarm: its detector's change statistic is reset. An alarm that is not open does not change."""
-    episode = writing.alarm_state.episode(alarm_id)
-    if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
+    episode = _open_episode(writing, alarm_id)
+    if episode is None:
         return
     name = detector_name(episode.scope, episode.slice)
     detector = writing.alarm_state.detectors.get(name)
     if detector is not None and detector.state is not None and detector.episode == alarm_id:
         writing.detectors({name: replace(detector, state=acknowledge(detector.state))})
     number = writing.alarm_state.next_number()
-    writing.episode(episode.acknowledged(by, note, writing.now_s, number, role), WAS_ACKNOWLEDGED)
+    acknowledged = episode.acknowledged(by, note, writing.now_s, number, role, first_person)
+    writing.episode(acknowledged, WAS_ACKNOWLEDGED)
 
 
-def promote_detectors(writing: Writing, in_force: InForce) -> None:
+def request_acknowledgement(writing: AlarmCommit, alarm_id: str, pending: dict[str, Any]) -> None:
+    """Store a first person's request with the alarm. An alarm that is not open does not change."""
+    episode = _open_episode(writing, alarm_id)
+    if episode is not None:
+        number = writing.alarm_state.next_number()
+        writing.store(episode.requested(pending, writing.now_s, number))
+
+
+def _open_episode(writing: AlarmCommit, alarm_id: str) -> Episode | None:
+    """Return the alarm, if it is open and not acknowledged."""
+    episode = writing.alarm_state.episode(alarm_id)
+    if episode is None or episode.status != OPEN or episode.generation != writing.config.generation:
+        return None
+    return episode
+
+
+def promote_detectors(writing: AlarmCommit, active_map: ActiveMap) -> None:
     """Reset detectors of mapped scores under another calibration map and close their episodes."""
     settings, changed = writing.settings, {}
-    writing.in_force(in_force)
+    writing.set_active_map(active_map)
     for name, detector in writing.alarm_state.detectors.items() if settings.is_mapped else ():
         if detector.episode is not None:
             writing.close(detector.episode, "another calibration map is active")
-        changed[name] = promoted(detector, settings, in_force)
+        changed[name] = promoted(detector, settings, active_map)
         writing.drop_cohort_results(name, detector.last, changed[name].last)
     writing.detectors(changed)
 
 
-def try_webhooks(writing: Writing, about: str) -> None:
+def try_webhooks(writing: AlarmCommit, about: str) -> None:
     """Send a test message to each receiver."""
-    writing.tell(TEST, about, {"model": writing.config.model})
+    writing.notify(TEST, about, {"model": writing.config.model})
 
 
 def note_attempt(
-    writing: Writing,
+    writing: AlarmCommit,
     delivery: WebhookDelivery | None,
     attempt: Mapping[str, Any],
     log: Mapping[str, float],

@@ -1,21 +1,24 @@
-"""Commands about a model's alarm, as entries of its partition's stream: acknowledge, promote, test, attempted.
+"""Commands about a model's alarm: their form in its partition's stream, and the call of their effects when a worker reads them.
 
-Each change therefore goes through the fencing token. A repeated command changes nothing.
+They acknowledge an alarm or store a request for this, restart under another calibration map, send a test, or record a delivery attempt.
+Because they are entries of the stream, each change goes through the fencing token. A repeated command changes nothing.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from calibrant_server.workers.alarm.active_map import promoted_map
-from calibrant_server.workers.alarm.alarm_commit import Writing
+from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.command_effects import (
     acknowledge_alarm,
     note_attempt,
     promote_detectors,
+    request_acknowledgement,
     try_webhooks,
 )
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
@@ -25,7 +28,7 @@ from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.registry import read_configs
 
 
-class Acknowledgement(TypedDict):
+class AcknowledgeCommand(TypedDict):
     """Command to acknowledge an alarm; entries of older versions have no role."""
 
     op: Literal["acknowledge"]
@@ -33,9 +36,18 @@ class Acknowledgement(TypedDict):
     by: str
     note: str | None
     role: NotRequired[str | None]
+    first_person: NotRequired[dict[str, Any] | None]
 
 
-class Promotion(TypedDict):
+class AcknowledgementRequest(TypedDict):
+    """Command to store a first person's request to acknowledge an alarm; another person acknowledges it."""
+
+    op: Literal["request_acknowledgement"]
+    alarm: str
+    pending: dict[str, Any]
+
+
+class PromoteCommand(TypedDict):
     """Command to restart under another calibration map."""
 
     op: Literal["promote"]
@@ -49,7 +61,7 @@ class Trial(TypedDict):
     about: str
 
 
-class Attempt(TypedDict):
+class DeliveryAttempt(TypedDict):
     """Outcome of one delivery attempt."""
 
     n: int
@@ -63,20 +75,36 @@ class Attempted(TypedDict):
 
     op: Literal["attempted"]
     delivery: str
-    attempt: Attempt
+    attempt: DeliveryAttempt
 
 
-Command = Acknowledgement | Promotion | Trial | Attempted
+Command = AcknowledgeCommand | AcknowledgementRequest | PromoteCommand | Trial | Attempted
 
 
 def acknowledgement(
-    alarm_id: str, by: str, note: str | None, role: str | None = None
-) -> Acknowledgement:
-    """Return the command to acknowledge an alarm."""
-    return {"op": "acknowledge", "alarm": alarm_id, "by": by, "note": note, "role": role}
+    alarm_id: str,
+    by: str,
+    note: str | None,
+    role: str | None = None,
+    first_person: Mapping[str, Any] | None = None,
+) -> AcknowledgeCommand:
+    """Return the command to acknowledge an alarm; `first_person` requested it, where two people are required."""
+    return {
+        "op": "acknowledge",
+        "alarm": alarm_id,
+        "by": by,
+        "note": note,
+        "role": role,
+        "first_person": None if first_person is None else dict(first_person),
+    }
 
 
-def promotion(map_version: str | None) -> Promotion:
+def acknowledgement_request(alarm_id: str, pending: Mapping[str, Any]) -> AcknowledgementRequest:
+    """Return the command to store a first person's request to acknowledge an alarm."""
+    return {"op": "request_acknowledgement", "alarm": alarm_id, "pending": dict(pending)}
+
+
+def promotion(map_version: str | None) -> PromoteCommand:
     """Return the command to restart under another calibration map."""
     return {"op": "promote", "map_version": map_version}
 
@@ -90,7 +118,7 @@ def attempt(
     delivery: WebhookDelivery, at_s: float, status: int | None, error: str | None
 ) -> Attempted:
     """Return the command to record the outcome of a delivery attempt."""
-    reported: Attempt = {
+    reported: DeliveryAttempt = {
         "n": len(delivery.attempts),
         "at_s": at_s,
         "status": status,
@@ -108,11 +136,18 @@ def write_order(
         config = read_configs(node, keys.models, [entry.model]).get(entry.model)
         if config is None or config.generation != entry.generation:
             return
-        writing = Writing(commit, config, AlarmState(node, keys, config), token, time.time())
+        writing = AlarmCommit(commit, config, AlarmState(node, keys, config), token, time.time())
         if command["op"] == "acknowledge":
             acknowledge_alarm(
-                writing, command["alarm"], command["by"], command["note"], command.get("role")
+                writing,
+                command["alarm"],
+                command["by"],
+                command["note"],
+                command.get("role"),
+                command.get("first_person"),
             )
+        elif command["op"] == "request_acknowledgement":
+            request_acknowledgement(writing, command["alarm"], command["pending"])
         elif command["op"] == "promote":
             promote_detectors(writing, promoted_map(node, keys, config, command["map_version"]))
         elif command["op"] == "test":
@@ -125,7 +160,7 @@ def write_order(
         raise EntryError(f"the command cannot be read: {error}") from error
 
 
-def _attempted(node: Any, writing: Writing, command: Attempted) -> None:
+def _attempted(node: Any, writing: AlarmCommit, command: Attempted) -> None:
     keys, config = writing.commit.keys, writing.config
     text = node.hget(keys.deliveries, command["delivery"])
     done = node.hgetall(keys.delivery_log(config.key, config.generation))

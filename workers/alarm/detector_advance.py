@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from calibrant.core.actions import next_request
+from calibrant.core.actions import Advice, next_request
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.effect import effect, worst_bins
 from calibrant.drift.recommendation import MIN_UNITS, at_alarm, of_raters
 from calibrant.drift.unit_tables import UnitTable, merged
-from calibrant.drift.verdict import leans, rater_or_model
-from calibrant_server.workers.alarm.alarm_commit import Writing
+from calibrant.drift.verdict import rater_or_model, tends_towards
+from calibrant_server.workers.alarm.alarm_commit import AlarmCommit
 from calibrant_server.workers.alarm.alarm_state import AlarmState
 from calibrant_server.workers.alarm.cohort_evidence import CohortEvidence, RaterResult, evidence_of
 from calibrant_server.workers.alarm.cohort_history import (
@@ -36,8 +35,8 @@ from calibrant_server.workers.alarm.cohorts import (
 from calibrant_server.workers.alarm.detectors import (
     Detector,
     advanced,
-    passed_over,
     renewed,
+    skipped,
     watched,
 )
 from calibrant_server.workers.alarm.episodes import OPEN, Episode, episode_id, log10_of
@@ -76,20 +75,20 @@ def advance_detectors(
     -------
     Episodes of the alarms that were raised.
     """
-    writing = Writing(commit, config, detector_states, token, now_s)
-    tables = tables_of(writing.settings, cohort, panes_by_slice, detector_states.in_force)
+    writing = AlarmCommit(commit, config, detector_states, token, now_s)
+    tables = tables_of(writing.settings, cohort, panes_by_slice, detector_states.active_map)
     contents = CohortContents.of(panes_by_slice.get(ALL_ROWS), [cohort])
     complete = PartialCohort(cohort, cohort + writing.settings.bucket_s, tables, contents=contents)
     return advance_cohort(writing, cohort, evidence_of(detector_states, writing.settings, complete))
 
 
-def advance_cohort(writing: Writing, start_s: int, evidence: CohortEvidence) -> list[Episode]:
+def advance_cohort(writing: AlarmCommit, start_s: int, evidence: CohortEvidence) -> list[Episode]:
     """Like `advance_detectors`, from the evidence of each detector."""
     settings, alarm_state = writing.settings, writing.alarm_state
     names = watched(alarm_state.detectors, [*evidence.cohorts, *evidence.passed], settings)
     threshold = settings.threshold(max(1, len(names)))
     before = {
-        name: alarm_state.detectors.get(name) or Detector.begin(settings, alarm_state.in_force)
+        name: alarm_state.detectors.get(name) or Detector.begin(settings, alarm_state.active_map)
         for name in names
     }
     after: dict[str, Detector] = {}
@@ -99,15 +98,15 @@ def advance_cohort(writing: Writing, start_s: int, evidence: CohortEvidence) -> 
             continue
         if name in evidence.cohorts:
             after[name] = advanced(
-                each, evidence.cohorts[name], settings, threshold, alarm_state.in_force
+                each, evidence.cohorts[name], settings, threshold, alarm_state.active_map
             )
             if after[name].last == start_s:
                 cohort_results[name] = cohort_result_of(
                     after[name], evidence.cohorts[name], threshold
                 )
         elif name in evidence.passed:
-            again = renewed(each, settings, alarm_state.in_force)
-            after[name] = passed_over(again, start_s, evidence.passed[name])
+            again = renewed(each, settings, alarm_state.active_map)
+            after[name] = skipped(again, start_s, evidence.passed[name])
     if not after:
         return []
     raised = _episodes(writing, start_s, before, after, cohort_results, threshold)
@@ -126,7 +125,7 @@ def advance_cohort(writing: Writing, start_s: int, evidence: CohortEvidence) -> 
 
 
 def _episodes(
-    writing: Writing,
+    writing: AlarmCommit,
     start_s: int,
     before: Mapping[str, Detector],
     after: dict[str, Detector],
@@ -142,7 +141,7 @@ def _episodes(
         if each.state is None or each.state.alarmed_at != start_s:
             continue
         if each.episode is not None:
-            writing.close(each.episode, "the alarm went off again")
+            writing.close(each.episode, "the detector raised another alarm")
         history = [*writing.alarm_state.cohort_results(name), cohort_results[name]]
         episode = _raised(writing, name, each, history, threshold, reported)
         after[name] = replace(each, episode=episode.id)
@@ -162,7 +161,7 @@ def who_alarms(detectors: Mapping[str, Detector]) -> dict[str, object] | None:
     found = {
         rater: {
             "status": _status(each, least),
-            "leans": each.state is not None and leans(each.state, states),
+            "leans": each.state is not None and tends_towards(each.state, states),
         }
         for rater, each in own.items()
     }
@@ -181,7 +180,7 @@ def title_of(name: str, reported: Mapping[str, object] | None) -> str:
     return "calibration drift" if rater is None else f"calibration drift in the labels of {rater}"
 
 
-def advised(advice: dict[str, Any], reported: Mapping[str, object] | None) -> dict[str, Any]:
+def advised(advice: Advice, reported: Mapping[str, object] | None) -> Advice:
     """Recommend an action on an alarm; ask the raters first if only their labels changed."""
     if reported is None or reported["title"] != RATER_SHIFT:
         return advice
@@ -197,7 +196,7 @@ def _status(detector: Detector, least: float) -> str:
 
 
 def _note_units(
-    writing: Writing, start_s: int, evidence: CohortEvidence, after: dict[str, Detector]
+    writing: AlarmCommit, start_s: int, evidence: CohortEvidence, after: dict[str, Detector]
 ) -> None:
     """Write the units that were new in a cohort, and how many were left out."""
     name = detector_name(writing.settings.scopes[0], ALL_ROWS)
@@ -218,7 +217,9 @@ def _note_units(
         writing.commit.drop_fields(key, [str(start) for start in lost])
 
 
-def _write_raters(writing: Writing, start_s: int, last: int, cohort_result: RaterResult) -> None:
+def _write_raters(
+    writing: AlarmCommit, start_s: int, last: int, cohort_result: RaterResult
+) -> None:
     config = writing.config
     key = writing.commit.keys.rater_results(config.key, config.generation)
     writing.commit.set_fields(key, {str(start_s): cohort_result.to_json()})
@@ -228,7 +229,7 @@ def _write_raters(writing: Writing, start_s: int, last: int, cohort_result: Rate
 
 
 def _raised(
-    writing: Writing,
+    writing: AlarmCommit,
     name: str,
     detector: Detector,
     cohort_results: list[CohortResult],
@@ -264,7 +265,7 @@ def _raised(
     )
 
 
-def _recommendation(reported: Mapping[str, object] | None, config: ModelConfig) -> dict[str, Any]:
+def _recommendation(reported: Mapping[str, object] | None, config: ModelConfig) -> Advice:
     """Return what to do about an alarm that was just raised, with the request that does it."""
     advice = advised(at_alarm(), reported)
     return {**advice, "next": next_request(advice["action"], config.model, config.task == "binary")}

@@ -20,15 +20,15 @@ from calibrant.drift.multiple_testing import flagged
 from calibrant.drift.packed_state import pack_state, unpack_state
 from calibrant.drift.score_shift import (
     MIN_REFERENCE,
-    OccupancyState,
+    ScoreShiftState,
+    advance_watch,
+    begin_watch,
     pack_watch,
-    see,
     unpack_watch,
-    watch,
 )
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged
-from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, parts_of, rater_in
 from calibrant_server.workers.alarm.label_run_in import LabelRunIn
 from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
@@ -38,7 +38,6 @@ Ints = NDArray[np.int64]
 FORMAT = 1
 # Further slices of a model are not watched, and the verdict reports it: each reduces the sensitivity of all others.
 MAX_DETECTORS = 256
-NOTHING = InForce()
 _MAX_BYTES = 1 << 19
 
 
@@ -70,7 +69,7 @@ class Detector:
     baseline: UnitTable = field(default_factory=UnitTable.empty)
     coverage: Ints = field(default_factory=lambda: np.zeros((2, DRIFT_BINS), np.int64))
     reference: UnitTable = field(default_factory=UnitTable.empty)
-    watch: OccupancyState | None = None
+    watch: ScoreShiftState | None = None
     total: UnitTable = field(default_factory=UnitTable.empty)
     last: int | None = None
     episode: str | None = None
@@ -83,12 +82,12 @@ class Detector:
 
     @classmethod
     def begin(
-        cls, settings: AlarmSettings, in_force: InForce = NOTHING, last: int | None = None
+        cls, settings: AlarmSettings, active_map: ActiveMap = NO_MAP, last: int | None = None
     ) -> Detector:
         """Create a detector without evidence; cohorts up to `last`, and those the map was fitted to, are closed to it."""
         if settings.is_mapped:
-            last = in_force.closed_to(settings.bucket_s, last)
-        version, state = in_force.version if settings.is_mapped else None, None
+            last = active_map.closed_to(settings.bucket_s, last)
+        version, state = active_map.version if settings.is_mapped else None, None
         if settings.against != AGAINST_REFERENCE:
             state = fresh(Tolerance.within(settings.tolerance), version, last)
         return cls(settings.made_of, state=state, last=last, map_version=version)
@@ -204,7 +203,7 @@ def watched_raters(
     return [*known, *new][: settings.rater_detectors]
 
 
-def passed_over(detector: Detector, start_s: int, why: str) -> Detector:
+def skipped(detector: Detector, start_s: int, why: str) -> Detector:
     """Return a detector after a skipped cohort; one at or below its last changes nothing."""
     if not detector.is_open(start_s):
         return detector
@@ -223,12 +222,12 @@ def advanced(
     cohort: DetectorCohort,
     settings: AlarmSettings,
     threshold: float,
-    in_force: InForce = NOTHING,
+    active_map: ActiveMap = NO_MAP,
 ) -> Detector:
     """Return a detector after one more cohort; one at or below its last changes nothing."""
     if not detector.is_open(cohort.start_s):
         return detector
-    detector = renewed(detector, settings, in_force)
+    detector = renewed(detector, settings, active_map)
     if not detector.is_open(cohort.start_s):
         return detector
     table = cohort.table
@@ -257,22 +256,28 @@ def advanced(
     )
 
 
-def renewed(detector: Detector, settings: AlarmSettings, in_force: InForce = NOTHING) -> Detector:
+def renewed(
+    detector: Detector, settings: AlarmSettings, active_map: ActiveMap = NO_MAP
+) -> Detector:
     """Return the detector, or a reset one if its evidence depends on other settings."""
     return (
-        detector if detector.made_of == settings.made_of else promoted(detector, settings, in_force)
+        detector
+        if detector.made_of == settings.made_of
+        else promoted(detector, settings, active_map)
     )
 
 
 def _over_scores(detector: Detector, cohort: DetectorCohort, is_reference: bool) -> Detector:
     """Extend the reference, or pass the cohort's scores to the watch."""
     if detector.watch is not None:
-        return replace(detector, watch=see(detector.watch, cohort.start_s, cohort.table.occupancy))
+        return replace(
+            detector, watch=advance_watch(detector.watch, cohort.start_s, cohort.table.occupancy)
+        )
     reference = detector.reference
     if is_reference or reference.occupancy.sum() < MIN_REFERENCE:
         return replace(detector, reference=merged([reference, cohort.table]))
-    begun = watch(reference.occupancy)
-    return replace(detector, watch=see(begun, cohort.start_s, cohort.table.occupancy))
+    begun = begin_watch(reference.occupancy)
+    return replace(detector, watch=advance_watch(begun, cohort.start_s, cohort.table.occupancy))
 
 
 def _against_reference(detector: Detector, settings: AlarmSettings) -> Detector:
@@ -292,10 +297,10 @@ def flagged_names(detectors: Mapping[str, Detector], settings: AlarmSettings) ->
     return flagged(evidence, settings.false_flags) if evidence else []
 
 
-def promoted(detector: Detector, settings: AlarmSettings, in_force: InForce) -> Detector:
+def promoted(detector: Detector, settings: AlarmSettings, active_map: ActiveMap) -> Detector:
     """Return a reset detector; processed cohorts stay closed."""
     begun = replace(
-        Detector.begin(settings, in_force, detector.last),
+        Detector.begin(settings, active_map, detector.last),
         total=detector.total,
         label_run_in=detector.label_run_in,
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from calibrant.core.documents import Result, Row
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.description import description
 from calibrant.drift.effect import bin_rows
@@ -14,7 +15,7 @@ from calibrant.drift.summary import summary
 from calibrant.drift.unit_tables import merged
 from calibrant.drift.verdict import verdict
 from calibrant.raters.label_coverage import coverage, coverage_of
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohort_evidence import WHY_PASSED
 from calibrant_server.workers.alarm.cohort_history import CohortResult
 from calibrant_server.workers.alarm.cohorts import detector_name, parts_of, rater_in
@@ -32,8 +33,8 @@ from calibrant_server.workers.alarm.settings import AlarmSettings
 _SHOWN_AGREEMENT = 30
 _SHOWN_COHORTS = 120
 NO_CLAIM = (
-    "No false-alarm rate is claimed: a unit that is in several cohorts counts in each, because units are known only where predictions "
-    "name their units and have ids (at most 200,000 a cohort)."
+    "No false-alarm rate is claimed: a unit that is in several cohorts counts in each. To count it once, send predictions with ids "
+    "that name their units (at most 200,000 per cohort)."
 )
 _LN10 = math.log(10.0)
 
@@ -41,10 +42,10 @@ _LN10 = math.log(10.0)
 def report_of(
     detector: Detector,
     settings: AlarmSettings,
-    alarm: AlarmView,
+    alarm: AlarmSnapshot,
     seed: int,
     recommendation: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """Return the verdict of a detector that has a state, as JSON values; `recommendation` is that of an alarm."""
     state = detector.state
     assert state is not None
@@ -73,7 +74,7 @@ def report_of(
     found["alarmed_at"] = alarmed_at
     for name in ("alarmed_at", "acknowledged_at", "last_cohort"):
         found[name] = interval_of(found[name], settings)
-    passed = passed_over(detector)
+    passed = skipped_cohorts(detector)
     if found["status"] == "insufficient_data" and passed["n"]:
         found["reason"] += f"; {passed['n']} were skipped: {passed['detail']}"
     who = who_alarms({name: alarm.detectors[name] for name in requested(alarm.detectors, settings)})
@@ -89,7 +90,7 @@ def report_of(
         "title": _title(detector, alarm, who),
         "summary": summary(found),
         "scores": settings.scores,
-        "map_version": alarm.in_force.version,
+        "map_version": alarm.active_map.version,
         "cohorts_passed_over": passed,
         "labels": _labels(settings, alarm),
         "units": _units(settings, alarm),
@@ -97,14 +98,16 @@ def report_of(
     }
 
 
-def _title(detector: Detector, alarm: AlarmView, who: Mapping[str, object] | None) -> str | None:
+def _title(
+    detector: Detector, alarm: AlarmSnapshot, who: Mapping[str, object] | None
+) -> str | None:
     """Return the current subject of the alarm or, once it is acknowledged, its former subject."""
     if detector.in_alarm:
         return title_of(alarm.name, who)
     return None if alarm.episode is None else alarm.episode.title
 
 
-def _recent(cohort_result: CohortResult) -> dict[str, Any]:
+def _recent(cohort_result: CohortResult) -> Result:
     """Return a recent cohort as a point of the curve."""
     return {
         "from": at(cohort_result.cohort),
@@ -114,7 +117,7 @@ def _recent(cohort_result: CohortResult) -> dict[str, Any]:
     }
 
 
-def _since(row: dict[str, Any]) -> dict[str, Any]:
+def _since(row: Row) -> Result:
     """Return a bin since the change. Its start was chosen from the same data, so no confidence sequence holds."""
     return {
         name: row[name]
@@ -127,7 +130,7 @@ def interval_of(cohort: int | None, settings: AlarmSettings) -> dict[str, str] |
     return None if cohort is None else interval(cohort, settings.bucket_s)
 
 
-def passed_over(detector: Detector) -> dict[str, Any]:
+def skipped_cohorts(detector: Detector) -> Result:
     """Return the cohorts that a detector skipped, with reasons."""
     why = detector.why_passed
     return {
@@ -137,7 +140,7 @@ def passed_over(detector: Detector) -> dict[str, Any]:
     }
 
 
-def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]:
+def others_of(alarm: AlarmSnapshot, settings: AlarmSettings) -> list[Row]:
     """Return each other detector of a slice or class in one entry, flagged ones first."""
     marked = flagged_names(alarm.detectors, settings)
     others = [
@@ -157,7 +160,7 @@ def others_of(alarm: AlarmView, settings: AlarmSettings) -> list[dict[str, Any]]
     return rows
 
 
-def _line(detector: Detector, alarm: AlarmView, settings: AlarmSettings) -> dict[str, Any]:
+def _line(detector: Detector, alarm: AlarmSnapshot, settings: AlarmSettings) -> Result:
     state = detector.evidence
     return {
         "in_alarm": detector.in_alarm,
@@ -169,7 +172,7 @@ def _line(detector: Detector, alarm: AlarmView, settings: AlarmSettings) -> dict
     }
 
 
-def _coverage(detector: Detector, alarm: AlarmView) -> dict[str, Any]:
+def _coverage(detector: Detector, alarm: AlarmSnapshot) -> Result:
     """Return label coverage and delays as sealed."""
     reported = coverage_of(detector.coverage)
     if alarm.sealed is None or rater_in(alarm.name) is not None:
@@ -181,7 +184,7 @@ def _coverage(detector: Detector, alarm: AlarmView) -> dict[str, Any]:
     }
 
 
-def _units(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
+def _units(settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
     """Return how units that recur are counted, and the false-alarm rate that is claimed: none if units are not known."""
     main = alarm.detectors.get(detector_name(settings.scopes[0], ALL_ROWS))
     rule = UNKNOWN if main is None or main.units is None else main.units
@@ -194,7 +197,7 @@ def _units(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
     }
 
 
-def _labels(settings: AlarmSettings, alarm: AlarmView) -> dict[str, Any]:
+def _labels(settings: AlarmSettings, alarm: AlarmSnapshot) -> Result:
     """Return raters' own detectors, their number and agreement, and what was not counted."""
     last = max(alarm.rater_results, default=None)
     cohort_result = None if last is None else alarm.rater_results[last]

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
+from calibrant.core.actions import Advice
 from calibrant_server.workers.store.former_recommendations import of_alarm
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -38,6 +39,8 @@ class Episode:
     changed_s : time of its last change, seconds since the epoch
     acknowledged_s : time of its acknowledgement; None if there is none, or if it was not stored
     event : id shared by the alarms that one notification listed; None of older versions
+    pending : request of a first person to acknowledge it, until a second person does
+    first_person : who requested the acknowledgement, when and why; None if one person was enough
     """
 
     id: str
@@ -55,7 +58,7 @@ class Episode:
     sr_log10: float | None
     threshold: float
     effect: dict[str, Any]
-    recommendation: dict[str, Any]
+    recommendation: Advice
     map_version: str | None
     raised_s: float
     changed_s: float
@@ -66,6 +69,8 @@ class Episode:
     acknowledged_s: float | None = None
     event: str | None = None
     acknowledged_role: str | None = None
+    pending: dict[str, Any] | None = None
+    first_person: dict[str, Any] | None = None
 
     @property
     def state(self) -> str:
@@ -92,8 +97,18 @@ class Episode:
         fields: dict[str, Any] = {name: stored.get(name) for name in cls.__dataclass_fields__}
         return cls(**fields)
 
+    def requested(self, pending: dict[str, Any], now_s: float, number: int) -> Episode:
+        """Return the episode that waits for a second person."""
+        return replace(self, pending=pending, changed_s=now_s, number=number)
+
     def acknowledged(
-        self, by: str, note: str | None, now_s: float, number: int, role: str | None = None
+        self,
+        by: str,
+        note: str | None,
+        now_s: float,
+        number: int,
+        role: str | None = None,
+        first_person: dict[str, Any] | None = None,
     ) -> Episode:
         """Return the acknowledged episode."""
         return replace(
@@ -105,11 +120,20 @@ class Episode:
             changed_s=now_s,
             acknowledged_s=now_s,
             number=number,
+            pending=None,
+            first_person=first_person,
         )
 
     def closed(self, because: str, now_s: float, number: int) -> Episode:
         """Return the closed episode."""
-        return replace(self, status=CLOSED, closed_because=because, changed_s=now_s, number=number)
+        return replace(
+            self,
+            status=CLOSED,
+            closed_because=because,
+            changed_s=now_s,
+            number=number,
+            pending=None,
+        )
 
 
 def shown(episode: Episode) -> dict[str, Any]:
@@ -138,6 +162,7 @@ def shown(episode: Episode) -> dict[str, Any]:
         "acknowledged_role": episode.acknowledged_role,
         "note": episode.note,
         "closed_because": episode.closed_because,
+        **(episode.first_person or {}),
     }
 
 

@@ -35,7 +35,7 @@ def remove_alarm(
     if summary is not None and json.loads(summary)["generation"] == generation:
         commit.drop_fields(keys.summaries, [model])
     commit.drop_fields(keys.statuses, [model])  # an entry of a later generation is computed again
-    commit.drop_fields(keys.gathered, [f"{model}|{generation}"])
+    commit.drop_fields(keys.partial_cohorts, [f"{model}|{generation}"])
     fencing.send(commit, fencing.new_token())
     detectors = keys.detectors(model, generation)
     names = [name.decode() for name in node.hkeys(detectors) if b"|" in name]

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from calibrant.core.batch import Batch, Ratings
+from calibrant.core.documents import Result
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.agreement import krippendorff_alpha
 from calibrant.drift.row_tables import row_table
 from calibrant.input.labels import WITHDRAWN
-from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.cohorts import (
     RATER,
     CohortContents,
@@ -26,7 +27,12 @@ from calibrant_server.workers.alarm.cohorts import (
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
-from calibrant_server.workers.ingest.retained_rows import as_probabilities, batches_of, filled_rows
+from calibrant_server.workers.ingest.retained_rows import (
+    FilledRow,
+    as_probabilities,
+    batches_of,
+    filled_rows,
+)
 from calibrant_server.workers.ingest.retained_store import RetainedStore
 from calibrant_server.workers.ingest.unsealed import ids_in
 from calibrant_server.workers.store.keys import PartitionKeys
@@ -43,12 +49,12 @@ class CohortRows:
 
     Attributes
     ----------
-    facts : id and record of each
+    records : id and record of each
     are_all : whether they are all rows of the cohort
     may_gain : whether labels of some row may still arrive: rows without ids never get one
     """
 
-    facts: list[tuple[str, RetainedRecord]]
+    records: list[tuple[str, RetainedRecord]]
     are_all: bool
     may_gain: bool = True
 
@@ -56,7 +62,7 @@ class CohortRows:
     def raters(self) -> dict[str, int]:
         """Named raters with the number of rows that each rated, by name."""
         found: dict[str, int] = {}
-        for _, each in self.facts:
+        for _, each in self.records:
             for rater, rating in each.ratings.items():
                 if rating.class_index != WITHDRAWN:
                     found[rater] = found.get(rater, 0) + 1
@@ -70,8 +76,8 @@ def read_rows(
     names = ids_in(node, keys, config, contents.starts) if contents.n <= MAX_ROWS else []
     records, found = RetainedStore(node, keys), []
     for first in range(0, len(names), _A_READ):
-        read = records.facts(config, names[first : first + _A_READ])
-        found += [(name, facts) for name, facts in read.items() if facts.counts]
+        read = records.records(config, names[first : first + _A_READ])
+        found += [(name, record) for name, record in read.items() if record.counts]
     are_all = bool(names) and len(names) >= contents.n
     may_gain = bool(names) or contents.n > MAX_ROWS
     return CohortRows(sorted(found, key=lambda each: each[0]), are_all, may_gain)
@@ -82,7 +88,7 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
 
     Each row counts once and has no case. With `as_sent`, it has its weight, and its case if all rows have one.
     """
-    sent = filled_rows(rows.facts)
+    sent = filled_rows(rows.records)
     if not sent:
         return None
     shared = any(row.group is not None for row in sent)
@@ -91,10 +97,13 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
     alike = [as_probabilities(row) if mixed and row.is_logits else row for row in sent]
     [batch] = batches_of(
         [
-            replace(
-                row,
-                unit=(row.group or f"i{row.name}") if shared else None,
+            FilledRow(
+                row.name,
+                row.record,
+                row.scores,
+                row.is_logits,
                 weight=row.weight if as_sent else None,
+                unit=(row.group or f"i{row.name}") if shared else None,
                 case=row.case if in_cases else None,
             )
             for row in alike
@@ -105,12 +114,12 @@ def batch_of(rows: CohortRows, task: str, as_sent: bool = False) -> Batch | None
 
 
 def row_cohorts(
-    rows: CohortRows, batch: Batch, settings: AlarmSettings, in_force: InForce, start_s: int
+    rows: CohortRows, batch: Batch, settings: AlarmSettings, active_map: ActiveMap, start_s: int
 ) -> dict[str, DetectorCohort]:
     """Return the cohort of each detector except the raters' own."""
-    if settings.is_mapped and in_force.is_lost:
+    if settings.is_mapped and active_map.is_lost:
         return {}
-    fitted, raters = in_force.fitted if settings.is_mapped else None, settings.raters
+    fitted, raters = active_map.fitted if settings.is_mapped else None, settings.raters
     if settings.rater is not None:
         batch, raters = rated_by(rows, batch, settings.rater), "mean"
     found: dict[str, DetectorCohort] = {}
@@ -127,13 +136,13 @@ def rater_cohorts(
     batch: Batch,
     names: Iterable[str],
     settings: AlarmSettings,
-    in_force: InForce,
+    active_map: ActiveMap,
     start_s: int,
 ) -> dict[str, DetectorCohort]:
     """Return the cohort of each named rater's own detector: all rows, labelled by that rater alone."""
-    if settings.is_mapped and in_force.is_lost:
+    if settings.is_mapped and active_map.is_lost:
         return {}
-    fitted = in_force.fitted if settings.is_mapped else None
+    fitted = active_map.fitted if settings.is_mapped else None
     found: dict[str, DetectorCohort] = {}
     for rater in names:
         table, coverage = row_table(
@@ -146,9 +155,9 @@ def rater_cohorts(
 def rated_by(rows: CohortRows, batch: Batch, rater: str) -> Batch:
     """Return the batch of the rows with one rater's labels only."""
     entries = [
-        (place, facts.ratings[rater].class_index)
-        for place, (_, facts) in enumerate(rows.facts)
-        if rater in facts.ratings and facts.ratings[rater].class_index != WITHDRAWN
+        (place, record.ratings[rater].class_index)
+        for place, (_, record) in enumerate(rows.records)
+        if rater in record.ratings and record.ratings[rater].class_index != WITHDRAWN
     ]
     row, class_index = np.array(entries, np.int64).reshape(-1, 2).T
     return replace(
@@ -156,7 +165,7 @@ def rated_by(rows: CohortRows, batch: Batch, rater: str) -> Batch:
     )
 
 
-def agreement_of(batch: Batch) -> dict[str, Any]:
+def agreement_of(batch: Batch) -> Result:
     """Return Krippendorff's alpha of a cohort and the number of its predictions."""
     several = batch.row_total >= 2
     return {"alpha": krippendorff_alpha(batch.label_counts[several]), "n": int(several.sum())}
@@ -164,9 +173,9 @@ def agreement_of(batch: Batch) -> dict[str, Any]:
 
 def _slices(rows: CohortRows) -> Mapping[str, np.ndarray]:
     places: dict[str, list[int]] = {}
-    for place, (_, facts) in enumerate(rows.facts):
-        assert facts.prediction is not None
-        for key, value in facts.prediction.slices:
+    for place, (_, record) in enumerate(rows.records):
+        assert record.prediction is not None
+        for key, value in record.prediction.slices:
             places.setdefault(f"{key}:{value}", []).append(place)
-    every_row = {ALL_ROWS: np.arange(len(rows.facts))}
+    every_row = {ALL_ROWS: np.arange(len(rows.records))}
     return every_row | {name: np.array(found, np.int64) for name, found in sorted(places.items())}

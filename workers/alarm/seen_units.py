@@ -1,4 +1,4 @@
-"""Units that were evidence before: a unit bets once, in its first cohort, because its later outcomes depend on its first.
+"""Units that earlier cohorts counted: a unit is evidence once, in its first cohort, because its later outcomes depend on its first.
 
 The hashes of a model's named units are stored by cohort, up to a bound. Beyond it the oldest cohorts are forgotten: a unit that
 returns after that counts as new. The memory is not exported with a model.
@@ -41,7 +41,7 @@ class SeenUnits:
         named = np.array(
             [
                 each.prediction is not None and each.prediction.group is not None
-                for _, each in rows.facts
+                for _, each in rows.records
             ]
         )
         hashes = np.unique(batch.unit_hash[named])
@@ -52,7 +52,7 @@ class SeenUnits:
         if not out.any():
             return rows, batch, found
         index = np.flatnonzero(~out)
-        remaining = CohortRows([rows.facts[i] for i in index], rows.are_all, rows.may_gain)
+        remaining = CohortRows([rows.records[i] for i in index], rows.are_all, rows.may_gain)
         return remaining, batch.take(index), found
 
     def forgotten(self, n_new: int) -> list[int]:

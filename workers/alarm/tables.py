@@ -17,32 +17,32 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.units import UNIT_BINS
 from calibrant.core.cells import Cells
+from calibrant.core.documents import FittedMap
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant.drift.histogram_tables import has_histograms, posted_table
-from calibrant.drift.mapped_scores import OWN_SCORE, Fitted, scalar
+from calibrant.drift.mapped_scores import OWN_SCORE, scalar
 from calibrant.drift.score_bounds import bounded_table
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, unit_table
 from calibrant.raters.label_coverage import label_counts
-from calibrant_server.workers.alarm.active_map import InForce
+from calibrant_server.workers.alarm.active_map import NO_MAP, ActiveMap
 from calibrant_server.workers.alarm.cohorts import DetectorCohort, detector_name
 from calibrant_server.workers.alarm.settings import AlarmSettings
 
 Floats = NDArray[np.float64]
-NOTHING = InForce()
 
 
 def tables_of(
-    settings: AlarmSettings, start_s: int, panes: Mapping[str, Pane], in_force: InForce = NOTHING
+    settings: AlarmSettings, start_s: int, panes: Mapping[str, Pane], active_map: ActiveMap = NO_MAP
 ) -> dict[str, DetectorCohort]:
     """Return the cohort of each detector from the panes of its slice; omit what a pane does not contain."""
     found: dict[str, DetectorCohort] = {}
-    if settings.rater is not None or (settings.is_mapped and in_force.is_lost):
+    if settings.rater is not None or (settings.is_mapped and active_map.is_lost):
         return found
-    fitted = in_force.fitted if settings.is_mapped else None
+    fitted = active_map.fitted if settings.is_mapped else None
     for slice_ in sorted(panes):
         for scope in settings.scopes:
             cohort = _cohort_of(panes[slice_], scope, settings.raters, fitted, start_s)
@@ -52,7 +52,7 @@ def tables_of(
 
 
 def _cohort_of(
-    pane: Pane, scope: str, raters: str, fitted: Fitted | None, start_s: int
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None, start_s: int
 ) -> DetectorCohort | None:
     """Return the table of a pane's predictions and plain histograms; None if it cannot be computed."""
     parts, n = [], pane.counts["n_predictions"]
@@ -68,7 +68,7 @@ def _cohort_of(
 
 
 def _table_of(
-    pane: Pane, scope: str, raters: str, fitted: Fitted | None
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None
 ) -> tuple[UnitTable, Floats | None] | None:
     """Return a table, and the error bound of its scores if the pane has only sums of several units."""
     if scope == OWN_SCORE and fitted is None:
@@ -84,14 +84,14 @@ def _table_of(
     )
 
 
-def _mapped(fitted: Fitted, task: str, score: Floats) -> Floats:
+def _mapped(fitted: FittedMap, task: str, score: Floats) -> Floats:
     mapped = scalar(fitted, OWN_SCORE, task, score)
     assert mapped is not None
     return mapped
 
 
 def cell_table(
-    pane: Pane, scope: str, raters: str, fitted: Fitted | None = None
+    pane: Pane, scope: str, raters: str, fitted: FittedMap | None = None
 ) -> UnitTable | None:
     """Return units by bin of a probability, mapped cell by cell; None if the pane does not contain them.
 

@@ -11,20 +11,21 @@ from collections.abc import Iterable
 import numpy as np
 
 from calibrant.accumulators.units import UNIT_BINS
+from calibrant.core.documents import FittedMap
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant.drift.histogram_tables import posted_table
-from calibrant.drift.mapped_scores import OWN_SCORE, Fitted, scalar, table_at
+from calibrant.drift.mapped_scores import OWN_SCORE, scalar, table_at
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import DRIFT_BINS, UnitTable, merged, unit_table
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.settings import AGAINST_REFERENCE, AlarmSettings
 from calibrant_server.workers.alarm.tables import cells_of
 
 
 def typical_table(
-    panes: Iterable[Pane], scope: str, raters: str, task: str, fitted: Fitted | None
+    panes: Iterable[Pane], scope: str, raters: str, task: str, fitted: FittedMap | None
 ) -> UnitTable:
     """Return the labelled units of panes by 60 bins of the scope.
 
@@ -58,7 +59,7 @@ def scaled(table: UnitTable, factor: float) -> UnitTable:
     return UnitTable(*(factor * table.columns))
 
 
-def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
+def sealed_rate(alarm: AlarmSnapshot, settings: AlarmSettings) -> float | None:
     """Return labelled units per second in the sealed cohorts of the window; None if there are none."""
     in_window = [
         cohort_result
@@ -75,7 +76,7 @@ def sealed_rate(alarm: AlarmView, settings: AlarmSettings) -> float | None:
 
 
 def band_of(
-    alarm: AlarmView, settings: AlarmSettings, scope: str, a_cohort: UnitTable
+    alarm: AlarmSnapshot, settings: AlarmSettings, scope: str, a_cohort: UnitTable
 ) -> Tolerance:
     """Return the tolerance of a detector, or its expected tolerance once the reference is collected.
 

@@ -15,18 +15,21 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from calibrant_server.workers.ingest.append_groups import Append, AppendGroups, GroupKey
-from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch
+from calibrant_server.workers.ingest.entries import RESTORE, IngestBatch, JobTask, SourceOffsets
 from calibrant_server.workers.ingest.errors import (
-    BacklogFull,
-    BatchConflict,
-    IdsFull,
-    ModelMismatch,
-    OffsetMismatch,
-    RecordsFull,
-    SourcesFull,
+    BacklogFullError,
+    BatchConflictError,
+    IdsFullError,
+    JobClosedError,
+    ModelMismatchError,
+    OffsetMismatchError,
+    RecordsFullError,
+    SourcesFullError,
+    TaskRangeError,
+    UnknownJobError,
 )
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store import batch_records
+from calibrant_server.workers.store import batch_records, jobs
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
@@ -36,6 +39,9 @@ from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 _KNOWN, _OTHER, _FULL, _TENANT_FULL = 0, 2, 3, 4
 _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS = 5, 6, 7, 8
 _BEFORE_WATERMARK, _OVERLAP, _GAP, _SOURCES = 9, 10, 11, 12
+_NO_JOB, _TASK_ACCEPTED, _JOB_CLOSED, _NO_TASK = 13, 14, 15, 16
+# Why a batch with a new id is a repeat.
+OFFSETS_ACCEPTED, TASK_ACCEPTED = "offsets_accepted", "task_accepted"
 # A partition of a topic each, or a site. Each costs a field of the model's marks for ever.
 MAX_SOURCES = 1000
 _SOURCES_RETRY_S = 60
@@ -61,11 +67,11 @@ class NoRoom(RuntimeError):
 
 
 class AcceptedBefore(RuntimeError):
-    """All messages of a batch were accepted before, under this or another batch id."""
+    """The messages or the task of a batch were accepted before, under this or another batch id."""
 
-    def __init__(self, watermark: int):
-        super().__init__(f"the watermark of the source is {watermark}")
-        self.watermark = watermark
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason
 
 
 class BatchAppender:
@@ -89,9 +95,10 @@ class BatchAppender:
 
         Raises
         ------
-        BatchConflict, BacklogFull, IdsFull, RecordsFull, ModelMismatch, HalfImported, OffsetMismatch, SourcesFull
+        BatchConflictError, BacklogFullError, IdsFullError, RecordsFullError, ModelMismatchError, HalfImported
+        OffsetMismatchError, SourcesFullError, UnknownJobError, TaskRangeError, JobClosedError
         AcceptedBefore
-            All messages of the batch are before the watermark of its source.
+            All messages of the batch are before the watermark of its source, or its task is accepted.
         """
         if batch.config.importing is not None and batch.kind != RESTORE:
             raise HalfImported(batch.config.model)
@@ -107,7 +114,7 @@ class BatchAppender:
         )
         found = await self._append_to_model(batch, record) or record
         if found.digest != batch.digest.hex():
-            raise BatchConflict(batch.batch_id)
+            raise BatchConflictError(batch.batch_id)
         # A record with our own nonce is ours: the first attempt succeeded and its reply was lost.
         return found, found.nonce != nonce
 
@@ -115,7 +122,7 @@ class BatchAppender:
         """Append a batch; of several requests that make the same model one does, and the others take it."""
         try:
             return await self._append_in_room(batch, record)
-        except ModelMismatch as mismatch:
+        except ModelMismatchError as mismatch:
             current = mismatch.current
             if current is not None and current.importing is not None and batch.kind != RESTORE:
                 raise HalfImported(current.model) from mismatch
@@ -147,21 +154,22 @@ class BatchAppender:
         ------
         NoRoom
             `batch.n_records` further records would exceed the bounds on retained records.
-        ModelMismatch
+        ModelMismatchError
             The model is another one, or was deleted.
-        BacklogFull, IdsFull
+        BacklogFullError, IdsFullError
         """
         group = keys.partition, batch.frees_memory
         kind, *reply = await self._groups.append(group, self._append_of(keys, batch, record))
         if kind == _KNOWN:
             return BatchRecord.from_json(reply[0])
         if kind == _OTHER:
-            raise ModelMismatch(ModelConfig.from_json(reply[0]) if reply else None)
+            raise ModelMismatchError(ModelConfig.from_json(reply[0]) if reply else None)
         if kind in (_FULL, _TENANT_FULL):
             share = 1.0 if kind == _FULL else batch.share
             raise NoRoom(int(reply[0]), int(reply[1]), share)
         self._reject_full(kind, keys, batch, reply)
         self._reject_offsets(kind, batch, reply)
+        self._reject_task(kind, batch, reply)
         return None
 
     def _reject_full(
@@ -173,37 +181,52 @@ class BatchAppender:
         if kind == _BACKLOG:
             excess = int(reply[0]) - int(settings.backlog_bytes * 0.9)
             seconds = self._rates.seconds_to_drain(keys.partition, excess)
-            raise BacklogFull("too much waits to be merged", seconds)
+            raise BacklogFullError("the backlog is full", seconds)
         if kind == _IDS:
             buckets = dict(zip(reply[0][::2], reply[0][1::2], strict=True))
             limit = settings.idempotency_bytes
             room_in_s = batch_records.seconds_to_room(buckets, now_s, ttl_s, limit)
-            raise IdsFull("no room to remember another batch id", room_in_s)
+            raise IdsFullError("the memory for batch ids is full", room_in_s)
         if kind == _TENANT_BACKLOG:
             excess = int(reply[0]) - int(settings.backlog_bytes * batch.share * 0.9)
             seconds = self._rates.seconds_to_drain(keys.partition, max(excess, 1))
-            detail = "too much of the tenant waits to be merged, dead letters and parked batches included"
-            raise BacklogFull(detail, seconds)
+            detail = "the tenant's share of the backlog is full, dead letters and parked batches included"
+            raise BacklogFullError(detail, seconds)
         if kind == _TENANT_IDS:
             length_s = batch_records.expiry_bucket_s(ttl_s)
             wait_s = int(length_s - now_s % length_s) + 1
-            raise IdsFull("no room to remember another batch id of the tenant", wait_s)
+            raise IdsFullError("the tenant's share of the memory for batch ids is full", wait_s)
 
     def _reject_offsets(self, kind: int, batch: IngestBatch, reply: Sequence[Any]) -> None:
         """Raise if the batch does not begin at the watermark of its source."""
         if kind == _BEFORE_WATERMARK:
-            raise AcceptedBefore(int(reply[0]))
-        if kind in (_OVERLAP, _GAP) and batch.offsets is not None:
-            raise OffsetMismatch(batch.offsets, int(reply[0]), is_gap=kind == _GAP)
+            raise AcceptedBefore(OFFSETS_ACCEPTED)
+        if kind in (_OVERLAP, _GAP) and isinstance(batch.origin, SourceOffsets):
+            raise OffsetMismatchError(batch.origin, int(reply[0]), is_gap=kind == _GAP)
         if kind == _SOURCES:
-            raise SourcesFull(f"the model has {MAX_SOURCES} sources", _SOURCES_RETRY_S)
+            raise SourcesFullError(f"the model has {MAX_SOURCES} sources", _SOURCES_RETRY_S)
+
+    def _reject_task(self, kind: int, batch: IngestBatch, reply: Sequence[Any]) -> None:
+        """Raise if the job does not take the task."""
+        if kind == _TASK_ACCEPTED:
+            raise AcceptedBefore(TASK_ACCEPTED)
+        if not isinstance(batch.origin, JobTask):
+            return
+        if kind == _NO_JOB:
+            raise UnknownJobError(batch.origin.job)
+        if kind == _JOB_CLOSED:
+            raise JobClosedError(batch.origin)
+        if kind == _NO_TASK:
+            raise TaskRangeError(batch.origin, int(reply[0]))
 
     def _append_of(self, keys: PartitionKeys, batch: IngestBatch, record: BatchRecord) -> Append:
         """Return what the script needs to append a batch."""
         settings, tenant = self._settings, tenant_of(batch.model)
         name, text = keys.record(batch.model, batch.generation, batch.batch_id), record.to_json()
         fields = [part for pair in batch.to_fields().items() for part in pair]
-        checked, offsets = batch.checked_revision, batch.offsets
+        checked = batch.checked_revision
+        offsets = batch.origin if isinstance(batch.origin, SourceOffsets) else None
+        task = batch.origin if isinstance(batch.origin, JobTask) else None
         arguments = (
             text,
             len(name) + len(text) + batch_records.RECORD_OVERHEAD_BYTES,
@@ -221,11 +244,16 @@ class BatchAppender:
             int(settings.idempotency_bytes * batch.share),
             *(("", 0, 0) if offsets is None else (offsets.source, offsets.first, offsets.end)),
             MAX_SOURCES,
+            *(("", 0) if task is None else (task.job, task.task)),
+            int(jobs.RETENTION_S * 1000),
             len(fields),
             *fields,
         )
-        marks = keys.marks(batch.model, batch.generation)
-        return Append((name, keys.record_bytes_of(tenant), marks), arguments, len(batch.payload))
+        of = (batch.model, batch.generation)
+        names = [name, keys.record_bytes_of(tenant), keys.marks(*of)]
+        if task is not None:
+            names += [keys.jobs(*of), keys.job(*of, task.job), keys.job_tasks(*of, task.job)]
+        return Append(names, arguments, len(batch.payload))
 
     async def _send(self, group: GroupKey, appends: list[Append]) -> Sequence[Any]:
         """Run the script of a group; return one reply of each batch."""
@@ -267,21 +295,21 @@ class BatchAppender:
         found: Sequence[Any] = replies
         return found
 
-    def _full(self, batch: IngestBatch, full: NoRoom) -> RecordsFull:
+    def _full(self, batch: IngestBatch, full: NoRoom) -> RecordsFullError:
         settings = self._settings
         n_records = int(settings.retained_records * full.share)
         n_bytes = int(settings.retained_bytes * full.share)
         detail = (
             f"{full.n_records} records of {full.n_bytes} bytes are retained by id, or wait, in the partition of this model, "
-            f"with a limit of {n_records} records and {n_bytes} bytes. None is dropped before its retention, so there is no room "
-            f"for {batch.n_accepted} new ones. Labels of stored predictions are still accepted."
+            f"with a limit of {n_records} records and {n_bytes} bytes. Records are never dropped before their retention, so "
+            f"{batch.n_accepted} new ones do not fit. Labels of stored predictions are still accepted."
         )
-        return RecordsFull(detail, int(settings.housekeeping_s) + 1)
+        return RecordsFullError(detail, int(settings.housekeeping_s) + 1)
 
     async def _all_retained(self, keys: PartitionKeys, batch: IngestBatch) -> bool:
         async with self._client.pipeline(transaction=False) as pipe:
             for name in dict.fromkeys(batch.ids):
-                pipe.hexists(keys.facts_of(batch.model, batch.generation, name), name)
+                pipe.hexists(keys.record_hash(batch.model, batch.generation, name), name)
             return all(await pipe.execute())
 
 

@@ -60,7 +60,7 @@ class BaselineSamples:
             stays = ~np.isin(sample.rows.ids, hashes)
             if not stays.all():
                 self.changed[key] = Sample.of_rows(
-                    sample.spec, sample.rows.take(np.flatnonzero(stays)), sample.halvings, sample.most_bytes
+                    sample.spec, sample.rows.take(np.flatnonzero(stays)), sample.halvings, sample.max_bytes
                 )  # fmt: skip
 
     def _read(self, config: ModelConfig, key: PaneKey) -> Sample | None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from sys import getsizeof
 from typing import TYPE_CHECKING
 
+from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
-from calibrant_server.workers.ingest.payloads import Update
+from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.ingest.payloads import PackedUpdate
+from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
 from calibrant_server.workers.store.windows import Window, rfc3339
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
 _TOTALS = struct.Struct("<q16s")
+_CONFLICT = "a running total of this source, epoch and sequence arrived before with other content; the first is stored"
 
 
 class UnreadablePane(RuntimeError):
@@ -39,6 +44,20 @@ class CachedPane:
     sources: dict[str, bytes] = field(default_factory=dict)
     changed_sources: set[str] = field(default_factory=set)
 
+    @classmethod
+    def read(
+        cls, key: PaneKey, fields: dict[bytes, bytes], spec: PaneSpec, numerics: Numerics
+    ) -> CachedPane:
+        """Return the pane of stored fields; raise UnreadablePane."""
+        named = {name.decode(): value for name, value in fields.items()}
+        sources = {name: value for name, value in named.items() if name.startswith(SOURCE_FIELD)}
+        parts = {name: value for name, value in named.items() if name not in sources}
+        try:
+            pane = numerics.of_parts(spec, parts)
+        except PackingError as error:
+            raise UnreadablePane(key, error) from error
+        return cls(pane, parts, sources)
+
     @property
     def memory_bytes(self) -> int:
         """Bytes in memory: the pane, its parts as packed, and the running totals."""
@@ -47,7 +66,7 @@ class CachedPane:
             getsizeof(name) + getsizeof(value) for name, value in packed
         )
 
-    def replace_total(self, name: str, update: Update, numerics: Numerics) -> str:
+    def replace_total(self, name: str, update: PackedUpdate, numerics: Numerics) -> str:
         """Replace the earlier running total of a source by a newer one; return the outcome.
 
         The new totals are added before the old ones are subtracted, so that no cell passes through a count of zero,
@@ -69,6 +88,15 @@ class CachedPane:
         self.sources[name] = _TOTALS.pack(sequence, digest) + update.packed
         self.changed_sources.add(name)
         return REPLACED
+
+
+def conflict_errors(claims: Iterable[tuple[str, str]]) -> list[RowError]:
+    """Return a violation per running total whose sequence came before with other content."""
+    pointers = dict.fromkeys(at for at, result in claims if result == CONFLICT)
+    return [
+        {"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT}
+        for at in pointers
+    ]
 
 
 def total_field(name: str, start_s: int | None = None) -> str:

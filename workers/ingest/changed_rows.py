@@ -16,7 +16,7 @@ NamedRecord = tuple[str, RetainedRecord]
 
 
 @dataclass
-class Change:
+class ChangedRows:
     """Rows that a time slice loses and gains: all rows of each unit that changed."""
 
     config: ModelConfig
@@ -26,29 +26,29 @@ class Change:
 
     def touched(self) -> set[PaneKey]:
         """Return the panes that change."""
-        return panes_of_facts(self.config, [facts for _, facts in (*self.lost, *self.gained)])
+        return panes_of_records(self.config, [record for _, record in (*self.lost, *self.gained)])
 
     def try_fill(self, rows: type[TailRows], make: Callable[[ModelConfig], Pane]) -> None:
         """Fill the new rows once, so that an error is found before they are stored."""
         if self.gained:
-            self._gained_rows = rows.of_facts(self.gained, self.config.task, 1, 0)
+            self._gained_rows = rows.of_records(self.gained, self.config.task, 1, 0)
             self._gained_rows.fill_into(make(self.config), ALL_ROWS, lambda: make(self.config))
 
     def rows(self, rows: type[TailRows], part: int) -> list[TailRows]:
         """Return the rows that it takes away and adds, as batches of the tail numbered from `part`."""
         found = []
         if self.lost:
-            found.append(rows.of_facts(self.lost, self.config.task, -1, part))
+            found.append(rows.of_records(self.lost, self.config.task, -1, part))
         if self.gained:
             if self._gained_rows is None:
-                self._gained_rows = rows.of_facts(self.gained, self.config.task, 1, part)
+                self._gained_rows = rows.of_records(self.gained, self.config.task, 1, part)
             found.append(self._gained_rows.of_part(part + len(found)))
         return found
 
 
-def panes_of_facts(config: ModelConfig, facts: Iterable[RetainedRecord]) -> set[PaneKey]:
+def panes_of_records(config: ModelConfig, records: Iterable[RetainedRecord]) -> set[PaneKey]:
     """Return the panes that predictions contribute to: all rows of their time, and one per slice value."""
-    predictions = [each.prediction for each in facts if each.prediction is not None]
+    predictions = [each.prediction for each in records if each.prediction is not None]
     places = {(pane_start(one.event_us, config.pane_s), one.slices) for one in predictions}
     return {
         PaneKey(config.key, config.generation, name, start)

@@ -8,18 +8,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from calibrant_server.workers.ingest.cached_pane import CONFLICT, DUPLICATE, STALE, UnreadablePane
-from calibrant_server.workers.ingest.changed_rows import Change
+from calibrant_server.workers.ingest.cached_pane import (
+    DUPLICATE,
+    STALE,
+    UnreadablePane,
+    conflict_errors,
+)
 from calibrant_server.workers.ingest.entries import (
     EntryError,
     IngestEntry,
-    coming,
+    backlog_share,
     fields_bytes,
-    queued,
+    reserved_records,
 )
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.reduce import Numerics, Reduction, StoreReads, reduce_entry
-from calibrant_server.workers.ingest.retained_store import write_facts
+from calibrant_server.workers.ingest.retained_store import write_records
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
 from calibrant_server.workers.store import batch_records as records
 from calibrant_server.workers.store.batch_records import BatchRecord, RowError
@@ -30,7 +34,6 @@ from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
 log = logging.getLogger(__name__)
 MAX_ROW_ERRORS = 100
-_CONFLICT = "a running total of this source, epoch and sequence came before with other content; the first is kept"
 
 
 @dataclass
@@ -40,12 +43,12 @@ class Item:
     Attributes
     ----------
     status : its outcome; None for an entry that is dropped because its id is known
-    coming : records and bytes that were reserved for it while it was in the stream, also for its tenant
+    reserved : records and bytes that were reserved for it while it was in the stream, also for its tenant
     """
 
     id: str
     n_bytes: int
-    coming: dict[str, int] = field(default_factory=dict)
+    reserved: dict[str, int] = field(default_factory=dict)
     entry: IngestEntry | None = None
     record: BatchRecord | None = None
     config: ModelConfig | None = None
@@ -58,10 +61,15 @@ class Item:
     rows: RowOutcomes | None = None
     other: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def n_records(self) -> int:
+        """Largest number of retained records that it may write."""
+        return 0 if self.entry is None else self.entry.n_records
+
     @classmethod
     def read(cls, entry_id: str, fields: Mapping[bytes, bytes]) -> Item:
         """Read an entry of the stream; an unreadable one is dead-lettered."""
-        item = cls(entry_id, fields_bytes(fields), coming(fields) | queued(fields))
+        item = cls(entry_id, fields_bytes(fields), reserved_records(fields) | backlog_share(fields))
         try:
             item.entry = IngestEntry.from_fields(entry_id, fields)
         except EntryError as error:
@@ -103,11 +111,7 @@ class Item:
 
     def conflicting(self) -> list[RowError]:
         """Return a violation per running total whose sequence came before with other content."""
-        pointers = dict.fromkeys(at for at, result in self.claims if result == CONFLICT)
-        return [
-            {"pointer": f"{at}/sequence", "rule": "sequence_conflict", "detail": _CONFLICT}
-            for at in pointers
-        ]
+        return conflict_errors(self.claims) if self.claims else []
 
     def outcome(self) -> BatchRecord:
         """Return the batch record that the commit writes."""
@@ -132,11 +136,7 @@ class Item:
             changes["rejected"] = record.rejected + len(conflicts)
             self.errors = self.errors + conflicts[:MAX_ROW_ERRORS]
         if self.rows is not None:
-            changes["duplicate_rows"] = self.rows.duplicates
-            changes["stale_rows"] = self.rows.stale
-            changes["conflicts"] = len(self.rows.errors)
-            changes["accepted"] = max(record.accepted - len(self.rows.errors), 0)
-            changes["rejected"] = record.rejected + len(self.rows.errors)
+            changes |= self.rows.counts_after(record)
             self.errors = self.errors + self.rows.errors[:MAX_ROW_ERRORS]
         return record.ended(records.MERGED, errors=record.errors + self.errors, **changes)
 
@@ -160,6 +160,11 @@ class CommitGroup:
     @property
     def n_bytes(self) -> int:
         return sum(item.n_bytes for item in self.items)
+
+    @property
+    def n_records(self) -> int:
+        """Largest number of records that the entries may write."""
+        return sum(item.n_records for item in self.items)
 
     @property
     def last_id(self) -> str:
@@ -237,12 +242,9 @@ class CommitGroup:
             self.refill()
 
     def _try_apply(self, cache: PaneCache) -> bool:
-        configs = {
-            (item.config.key, item.config.generation): item.config
-            for item in self.items
-            if item.config
-        }
-        changes = self._changes()
+        known = [item.config for item in self.items if item.config]
+        configs = {(config.key, config.generation): config for config in known}
+        changes = self.reduction.changes(self._numerics)
         claimed = {claim.pane for _, claim in self.reduction.claims}
         try:
             cache.fetch(
@@ -252,7 +254,7 @@ class CommitGroup:
                 cache.add_rows(key, configs, self.reduction.rows.get(key), changes.get(key))
             for lifted in self.reduction.lifted:
                 cache.lift(lifted)
-            for key, (names, config) in self._erased().items():
+            for key, (names, config) in self.reduction.erased().items():
                 cache.erase(key, config, names)
         except UnreadablePane as error:
             self._park_touching(error, cache)
@@ -272,29 +274,11 @@ class CommitGroup:
         # One at a time: rejecting an earlier item may remove a conflict of a later one.
         return not any(_reject_conflicting(item) for item in self.items)
 
-    def _erased(self) -> dict[PaneKey, tuple[list[str], ModelConfig]]:
-        """Return the ids that were deleted, by the pane of all rows of their time slice."""
-        join = self.reduction.reads.opened_join
-        return {} if join is None else join.erased()
-
-    def _changes(self) -> dict[PaneKey, Change]:
-        """Return what time slices lose and gain by joined labels, after filling it once."""
-        changes = self.reduction.changes()
-        for change in changes.values():
-            change.try_fill(
-                self._numerics.rows, lambda of: self._numerics.empty(self._numerics.spec(of))
-            )
-            self.reduction.touched |= change.touched()
-        return changes
-
     def _park_touching(self, error: UnreadablePane, cache: PaneCache) -> None:
         if not self._careful:
             self.refill()
-        affected = [
-            item
-            for item in self.items
-            if item.is_merged and error.key in set(map(cache.place, item.touched))
-        ]
+        merged = [item for item in self.items if item.is_merged]
+        affected = [item for item in merged if error.key in set(map(cache.place, item.touched))]
         if not affected:
             raise error
         for item in affected:
@@ -303,14 +287,14 @@ class CommitGroup:
     def write(self, commit: Commit, keys: PartitionKeys, ttl_s: int) -> None:
         """Write batch records and dead letters into a commit, and release the reservations."""
         for item in self.items:
-            release_reserved(item, commit, keys)
+            release_reserved(item, commit)
             dead_letter(item, commit)
             if item.entry is not None and item.status is not None:
                 entry = item.entry
                 key = keys.record(entry.model, entry.generation, entry.batch_id)
                 commit.record(key, item.outcome().to_json(), item.record_ttl_s(ttl_s))
 
-    def write_facts(self, commit: Commit, keys: PartitionKeys) -> None:
+    def write_records(self, commit: Commit, keys: PartitionKeys) -> None:
         """Write changed records, members of units and counts into a commit."""
         join = self.reduction.reads.opened_join
         if join is None:
@@ -320,7 +304,7 @@ class CommitGroup:
             for item in self.items
             if item.is_merged and item.rows and item.config
         ]
-        write_facts(join, noted, commit, keys)
+        write_records(join, noted, commit, keys)
 
     @property
     def parked_bytes(self) -> int:
@@ -342,20 +326,15 @@ def dead_letter(item: Item, commit: Commit) -> None:
         commit.park(item.id, item.why, int(time.time() * 1000))
 
 
-def release_reserved(item: Item, commit: Commit, keys: PartitionKeys) -> None:
+def release_reserved(item: Item, commit: Commit) -> None:
     """Release, in a commit, the records and bytes reserved for an entry.
 
-    One that is set aside stays in the backlog of its tenant until it is replayed or discarded.
+    A dead-lettered or parked one stays in the backlog of its tenant until it is replayed or discarded.
     """
-    reserved = item.coming
+    reserved = item.reserved
     if item.status in (records.DEAD_LETTERED, records.PARKED):
         reserved = {name: n for name, n in reserved.items() if not name.startswith("backlog:")}
-    release(reserved, commit, keys)
-
-
-def release(reserved: Mapping[str, int], commit: Commit, keys: PartitionKeys) -> None:
-    """Release, in a commit, a reservation of records and bytes."""
-    commit.add_numbers(keys.retained, {name: -n for name, n in reserved.items()})
+    commit.release(reserved)
 
 
 def _reject_conflicting(item: Item) -> bool:

@@ -94,6 +94,18 @@ class SourceOffsets:
     end: int
 
 
+@dataclass(frozen=True)
+class JobTask:
+    """The task of a bulk job that a batch holds."""
+
+    job: str
+    task: int
+
+
+# What a batch holds, for a check that does not depend on its id: messages of a source, or the task of a job.
+Origin = SourceOffsets | JobTask
+
+
 @dataclass(frozen=True, kw_only=True)
 class IngestEntry:
     """One entry of a stream: a batch, or an order about a model.
@@ -196,7 +208,7 @@ class IngestBatch(IngestEntry):
     ids : predictions that the batch labels or removes; those with a record need no further room
     share : part of each bound of the partition that the model's tenant may use
     checked_revision : revision of the configuration that must still be the current one; None: any
-    offsets : the messages of a source that the batch holds; messages before the source's watermark are not taken again
+    origin : the messages of a source, or the task of a job, that the batch holds; what was accepted before is not taken again
     """
 
     config: ModelConfig
@@ -206,7 +218,7 @@ class IngestBatch(IngestEntry):
     ids: tuple[str, ...] = ()
     share: float = 1.0
     checked_revision: int | None = None
-    offsets: SourceOffsets | None = None
+    origin: Origin | None = None
 
     @classmethod
     def of(
@@ -225,7 +237,7 @@ class IngestBatch(IngestEntry):
         create: bool = False,
         violations: Sequence[Violation] = (),
         ids: tuple[str, ...] = (),
-        offsets: SourceOffsets | None = None,
+        origin: Origin | None = None,
     ) -> IngestBatch:
         """Return a batch for a model. With `retains`, every accepted row needs a retained record."""
         received_at = received_at or datetime.now(UTC)
@@ -245,7 +257,7 @@ class IngestBatch(IngestEntry):
             create=create,
             violations=violations,
             ids=ids,
-            offsets=offsets,
+            origin=origin,
         )
 
 
@@ -254,7 +266,7 @@ def fields_bytes(fields: Mapping[bytes, bytes]) -> int:
     return sum(len(name) + len(value) for name, value in fields.items())
 
 
-def coming(fields: Mapping[bytes, bytes]) -> dict[str, int]:
+def reserved_records(fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return an entry's share in the count of retained records until it is consumed, readable or not."""
     return reservation(fields, len(fields.get(b"b", b"")))
 
@@ -267,7 +279,7 @@ def reservation(fields: Mapping[bytes, bytes], payload_bytes: int) -> dict[str, 
     return with_tenant(fields.get(b"m", b"").decode(errors="replace"), reserved)
 
 
-def queued(fields: Mapping[bytes, bytes], n_bytes: int | None = None) -> dict[str, int]:
+def backlog_share(fields: Mapping[bytes, bytes], n_bytes: int | None = None) -> dict[str, int]:
     """Return an entry's bytes in the backlog of its tenant until it is consumed; orders have none.
 
     Parameters

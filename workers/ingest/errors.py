@@ -14,11 +14,11 @@ from calibrant_server.workers.store.transient_errors import (
 )
 
 if TYPE_CHECKING:
-    from calibrant_server.workers.ingest.entries import SourceOffsets
+    from calibrant_server.workers.ingest.entries import JobTask, SourceOffsets
     from calibrant_server.workers.store.registry import ModelConfig
 
 
-class BatchConflict(RuntimeError):
+class BatchConflictError(RuntimeError):
     """The batch id was used before with other content (409)."""
 
     def __init__(self, batch_id: str):
@@ -28,7 +28,7 @@ class BatchConflict(RuntimeError):
         self.batch_id = batch_id
 
 
-class OffsetMismatch(RuntimeError):
+class OffsetMismatchError(RuntimeError):
     """The batch does not follow what was accepted of its source before (409).
 
     Attributes
@@ -47,7 +47,28 @@ class OffsetMismatch(RuntimeError):
         self.is_gap = is_gap
 
 
-class Saturated(RuntimeError):
+class UnknownJobError(LookupError):
+    """The model has no bulk job of this name, or it was dropped (404)."""
+
+
+class JobClosedError(RuntimeError):
+    """The job is closed, and the task was not accepted before (409)."""
+
+    def __init__(self, task: JobTask):
+        super().__init__(
+            f"received task {task.task} of job {task.job}, which is closed and has not accepted this task; "
+            "send it under another job"
+        )
+
+
+class TaskRangeError(ValueError):
+    """The job has fewer tasks (422)."""
+
+    def __init__(self, task: JobTask, tasks: int):
+        super().__init__(f"received task {task.task} of job {task.job}; expected 0 to {tasks - 1}")
+
+
+class SaturatedError(RuntimeError):
     """The store accepts no more at present (429)."""
 
     def __init__(self, detail: str, retry_after_s: int):
@@ -55,23 +76,23 @@ class Saturated(RuntimeError):
         self.retry_after_s = retry_after_s
 
 
-class BacklogFull(Saturated):
+class BacklogFullError(SaturatedError):
     """The backlog of the model's partition is full (429)."""
 
 
-class IdsFull(Saturated):
+class IdsFullError(SaturatedError):
     """There is no room to store another batch id; none is deleted before it expires (429)."""
 
 
-class SourcesFull(Saturated):
+class SourcesFullError(SaturatedError):
     """The model has the maximum of sources (429)."""
 
 
-class RecordsFull(Saturated):
+class RecordsFullError(SaturatedError):
     """There is no room to retain another prediction or label by id; none is dropped before its retention (429)."""
 
 
-class StoreUnavailable(RuntimeError):
+class StoreUnavailableError(RuntimeError):
     """The store cannot be reached (503). The batch may have been accepted: repeat it under its id."""
 
     def __init__(self, detail: str, retry_after_s: int = 2):
@@ -79,7 +100,7 @@ class StoreUnavailable(RuntimeError):
         self.retry_after_s = retry_after_s
 
 
-class StoreRejectedError(StoreUnavailable):
+class StoreRejectedError(StoreUnavailableError):
     """The store responds and rejects the request because of its own state (503); `reason` is its message."""
 
     def __init__(self, reason: str, retry_after_s: int = 5):
@@ -87,11 +108,11 @@ class StoreRejectedError(StoreUnavailable):
         self.reason = reason
 
 
-class StoreFull(StoreUnavailable):
+class StoreFullError(StoreUnavailableError):
     """The store's memory is full: nothing was written (503)."""
 
 
-class ModelMismatch(RuntimeError):
+class ModelMismatchError(RuntimeError):
     """The model is not the one that the batch was checked against; `current` is the registered one, or None."""
 
     def __init__(self, current: ModelConfig | None):
@@ -99,23 +120,23 @@ class ModelMismatch(RuntimeError):
         self.current = current
 
 
-class ModelGone(RuntimeError):
+class ModelGoneError(RuntimeError):
     """The model was deleted, or created again, while a request waited for a batch."""
 
 
-class UnknownBatch(LookupError):
+class UnknownBatchError(LookupError):
     """There is no record of the batch id: it was never accepted, or its record has expired."""
 
 
-def unavailable(error: Exception) -> StoreUnavailable:
+def unavailable(error: Exception) -> StoreUnavailableError:
     """Return the error for callers; it quotes the store's message on its own state only, which names no data."""
     code = code_of(error)
     if code == "OOM":
-        return StoreFull("the store's memory is full", 5)
+        return StoreFullError("the store's memory is full", 5)
     if code in CONFIGURED_CODES:
         return StoreRejectedError(f"{code} (the log of the service has its message)")
     if code in TRANSIENT_CODES:
         return StoreRejectedError(store_message(error), 2 if code == "LOADING" else 5)
     if code or isinstance(error, ResponseError):
         return StoreRejectedError("an unexpected error (the log of the service has it)")
-    return StoreUnavailable("the store cannot be reached")
+    return StoreUnavailableError("the store cannot be reached")

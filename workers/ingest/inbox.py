@@ -15,36 +15,38 @@ from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
-from calibrant_server.workers.alarm.alarm_reader import AlarmBook
+from calibrant_server.workers.alarm.alarm_reader import AlarmReader
 from calibrant_server.workers.ingest.append import AcceptedBefore, BatchAppender
+from calibrant_server.workers.ingest.dead_letter_reader import DeadLetterReader
 from calibrant_server.workers.ingest.entries import IngestBatch, alarm_order
 from calibrant_server.workers.ingest.errors import (
-    BacklogFull,
-    BatchConflict,
-    IdsFull,
-    ModelGone,
-    ModelMismatch,
-    RecordsFull,
-    Saturated,
-    StoreFull,
+    BacklogFullError,
+    BatchConflictError,
+    IdsFullError,
+    ModelGoneError,
+    ModelMismatchError,
+    RecordsFullError,
+    SaturatedError,
+    StoreFullError,
     StoreRejectedError,
-    StoreUnavailable,
-    UnknownBatch,
+    StoreUnavailableError,
+    UnknownBatchError,
     unavailable,
 )
-from calibrant_server.workers.ingest.letter_book import LetterBook
 from calibrant_server.workers.ingest.retained_store import complete_tallies, read_tallies
 from calibrant_server.workers.ingest.troubles import Troubles, read_troubles
 from calibrant_server.workers.queries.ask import Other, QueryClient, QueryResult
 from calibrant_server.workers.queries.query import Needs, Query
+from calibrant_server.workers.queries.stored_results import StoredResults
 from calibrant_server.workers.queries.versions import PANES, SliceState, Versions
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.access_keys import AccessKeys
 from calibrant_server.workers.store.audit_log import AuditLog
-from calibrant_server.workers.store.batch_records import BatchRecord, Receipt
+from calibrant_server.workers.store.batch_records import BatchReceipt, BatchRecord
 from calibrant_server.workers.store.connection import connect_async, join, run_async
 from calibrant_server.workers.store.event_halves import EventHalves
 from calibrant_server.workers.store.frozen_maps import MapVersions
+from calibrant_server.workers.store.jobs import Jobs
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
@@ -56,24 +58,24 @@ from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
 from calibrant_server.workers.store.transient_errors import is_worth_repeating
 from calibrant_server.workers.store.watermarks import Watermarks
-from calibrant_server.workers.store.webhook_tests import WebhookTests
+from calibrant_server.workers.store.webhook_test_limit import WebhookTestLimit
 from calibrant_server.workers.store.windows import Window
 
 __all__ = [
-    "BacklogFull",
-    "BatchConflict",
-    "IdsFull",
+    "BacklogFullError",
+    "BatchConflictError",
+    "BatchReceipt",
+    "IdsFullError",
     "Inbox",
     "IngestBatch",
-    "ModelGone",
-    "ModelMismatch",
-    "Receipt",
-    "RecordsFull",
-    "Saturated",
-    "StoreFull",
+    "ModelGoneError",
+    "ModelMismatchError",
+    "RecordsFullError",
+    "SaturatedError",
+    "StoreFullError",
     "StoreRejectedError",
-    "StoreUnavailable",
-    "UnknownBatch",
+    "StoreUnavailableError",
+    "UnknownBatchError",
     "unavailable",
 ]  # fmt: skip
 
@@ -106,18 +108,20 @@ class Inbox:
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
         self.reports = ReportArchive(self.client, self.keys)
+        self.jobs = Jobs(self.client, self.keys, self._retried)
         self.access_keys = AccessKeys(self.client, self.keys, self._retried)
         self.page_sessions = PageSessions(self.client, self.keys, self._retried)
         self.audit = AuditLog(self.client, self.keys, self._retried)
         self.rates = RateLeases(self.client, self.keys)
         self.usage = TenantUsage(self.client, self.keys, self._retried)
-        self.webhook_tests = WebhookTests(self.client, self.keys, self._retried)
+        self.webhook_test_limit = WebhookTestLimit(self.client, self.keys, self._retried)
         self.event_halves = EventHalves(self.client, self.keys, self._retried)
         self.statuses = StatusIndex(self.client, self.keys, self._retried)
-        self.letters = LetterBook(settings, self._retried)
+        self.letters = DeadLetterReader(settings, self._retried)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
         self._queries = QueryClient(self.client, self.keys, self._versions)
+        self.results = StoredResults(self.client, self.keys, self._versions, self._retried)
 
     async def __aenter__(self) -> Inbox:
         await self.open()
@@ -136,23 +140,23 @@ class Inbox:
         self.letters.close()
         await self.client.aclose()
 
-    async def enqueue(self, batch: IngestBatch) -> Receipt:
+    async def enqueue(self, batch: IngestBatch) -> BatchReceipt:
         """Append a batch to its stream, unless its id is known.
 
         Raises
         ------
-        BatchConflict, BacklogFull, IdsFull, RecordsFull, ModelMismatch, StoreUnavailable
+        BatchConflictError, BacklogFullError, IdsFullError, RecordsFullError, ModelMismatchError, StoreUnavailableError
         """
         nonce = token_hex(4)
         return await self._retried(lambda: self._enqueue_once(batch, nonce), writes=True)
 
-    async def record(self, model_key: str, batch_id: str) -> Receipt | None:
+    async def record(self, model_key: str, batch_id: str) -> BatchReceipt | None:
         """Return the receipt of a batch id, or None if there is no record of it."""
         return await self._retried(lambda: self._record_once(model_key, batch_id))
 
     async def wait_merged(
         self, model_key: str, batch_id: str, seconds: float, was_there: bool = False
-    ) -> Receipt:
+    ) -> BatchReceipt:
         """Wait until a batch has an outcome, at most `seconds`; return its receipt.
 
         Parameters
@@ -161,14 +165,14 @@ class Inbox:
 
         Raises
         ------
-        UnknownBatch, ModelGone, StoreUnavailable
+        UnknownBatchError, ModelGoneError, StoreUnavailableError
         """
         deadline = time.monotonic() + seconds
         pause_s = 0.002
         while True:
             receipt = await self.record(model_key, batch_id)
             if receipt is None:
-                raise ModelGone(model_key) if was_there else UnknownBatch(batch_id)
+                raise ModelGoneError(model_key) if was_there else UnknownBatchError(batch_id)
             was_there = True
             left_s = deadline - time.monotonic()
             if receipt.is_final or left_s <= 0:
@@ -185,6 +189,7 @@ class Inbox:
         slice_: str = "",
         against: Other | None = None,
         version: str | None = None,
+        is_new: bool = False,
     ) -> QueryResult:
         """Have a query computed from the panes of a window.
 
@@ -193,16 +198,19 @@ class Inbox:
         query : with the state version it is the identity of the result
         against : what the result is compared with
         version : name of the state, of both sides, where the caller has just read it
+        is_new : whether the caller has just seen that no result is cached
 
         Raises
         ------
         CalibrationInputError
             The result kind rejected the query.
-        ResultTimeoutError, ResultFailedError, UnknownQueryError, StoreUnavailable
+        ResultTimeoutError, ResultFailedError, UnknownQueryError, StoreUnavailableError
         """
         deadline = deadline_s or RESULT_DEADLINE_S
         return await self._retried(
-            lambda: self._queries.ask(query, model, window, slice_, deadline, against, version),
+            lambda: self._queries.ask(
+                query, model, window, slice_, deadline, against, version, is_new
+            ),
             deadline,
         )
 
@@ -229,7 +237,7 @@ class Inbox:
 
         Raises
         ------
-        StoreUnavailable
+        StoreUnavailableError
         """
         keys, entry = self.keys.of_model(model.key), alarm_order(model.key, model.generation, order)
 
@@ -240,9 +248,9 @@ class Inbox:
         )
 
     @property
-    def alarms(self) -> AlarmBook:
+    def alarms(self) -> AlarmReader:
         """Reader of alarms."""
-        return AlarmBook(self.client, self.keys, self._retried)
+        return AlarmReader(self.client, self.keys, self._retried)
 
     async def baselines(self, model: ModelConfig) -> dict[str, dict[str, Any]]:
         """Return the baselines of a model by name."""
@@ -274,7 +282,7 @@ class Inbox:
 
         Raises
         ------
-        StoreUnavailable
+        StoreUnavailableError
             It cannot be reached, or takes no write at all: a read-only replica, a failing disk, a newer version's layout.
         """
         schema = await self._retried(
@@ -286,7 +294,7 @@ class Inbox:
             await self._retried(
                 lambda: run_async(self.client, "probe", [self.keys.configuration]), 0.0, writes=True
             )
-        except StoreFull:
+        except StoreFullError:
             return False
         return True
 
@@ -323,14 +331,16 @@ class Inbox:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _MAX_PAUSE_S)
 
-    async def _enqueue_once(self, batch: IngestBatch, nonce: str) -> Receipt:
+    async def _enqueue_once(self, batch: IngestBatch, nonce: str) -> BatchReceipt:
         try:
             record, was_there = await self._appender.append(batch, nonce)
-        except AcceptedBefore:
-            return Receipt.of_earlier_messages(batch.batch_id, batch.n_accepted, self.durability)
-        return Receipt.of(batch.batch_id, record, self.durability, duplicate=was_there)
+        except AcceptedBefore as before:
+            return BatchReceipt.accepted_before(
+                batch.batch_id, batch.n_accepted, self.durability, before.reason
+            )
+        return BatchReceipt.of(batch.batch_id, record, self.durability, duplicate=was_there)
 
-    async def _record_once(self, model_key: str, batch_id: str) -> Receipt | None:
+    async def _record_once(self, model_key: str, batch_id: str) -> BatchReceipt | None:
         keys = self.keys.of_model(model_key)
         config = await self.client.hget(keys.models, model_key)
         if config is None:
@@ -339,4 +349,4 @@ class Inbox:
         text = await self.client.get(keys.record(model_key, generation, batch_id))
         if text is None:
             return None
-        return Receipt.of(batch_id, BatchRecord.from_json(text), self.durability)
+        return BatchReceipt.of(batch_id, BatchRecord.from_json(text), self.durability)

@@ -16,7 +16,7 @@ from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
 from calibrant.core.routing import ALL_ROWS, pane_start
 from calibrant.input.labels import LabelRow
-from calibrant_server.workers.ingest.changed_rows import Change, panes_of_facts
+from calibrant_server.workers.ingest.changed_rows import ChangedRows, panes_of_records
 from calibrant_server.workers.ingest.retained_record import (
     CONFLICT,
     DUPLICATE,
@@ -40,10 +40,10 @@ Group = tuple[int, str]
 class Records(Protocol):
     """Reader of retained records and of the members of units."""
 
-    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
+    def records(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         """Return the records of some ids; ids without a record are omitted."""
 
-    def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
+    def unit_members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         """Return the ids of each unit of a pane."""
 
     def marks(self, config: ModelConfig) -> Watermarks:
@@ -53,10 +53,10 @@ class Records(Protocol):
 class NoRecords:
     """Reader without records: for a trial of an entry where the store must not be reached."""
 
-    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
+    def records(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         return {}
 
-    def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
+    def unit_members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         return {}
 
     def marks(self, config: ModelConfig) -> Watermarks:
@@ -70,8 +70,8 @@ class ModelJoin:
     config: ModelConfig
     before: dict[str, RetainedRecord | None] = field(default_factory=dict)
     after: dict[str, RetainedRecord] = field(default_factory=dict)
-    members: dict[Group, list[str]] = field(default_factory=dict)
-    members_before: dict[Group, list[str]] = field(default_factory=dict)
+    unit_members: dict[Group, list[str]] = field(default_factory=dict)
+    unit_members_before: dict[Group, list[str]] = field(default_factory=dict)
     marks: Watermarks = field(default_factory=Watermarks)
 
     @property
@@ -81,16 +81,18 @@ class ModelJoin:
 
     def changed(self) -> dict[str, RetainedRecord]:
         """Return the records that differ from the store's."""
-        return {name: facts for name, facts in self.after.items() if facts is not self.before[name]}
+        return {
+            name: record for name, record in self.after.items() if record is not self.before[name]
+        }
 
     def joined(self) -> dict[int, list[str]]:
         """Return the ids that have newly received their prediction, by the start of their pane, if it is not sealed."""
         found: dict[int, list[str]] = {}
-        for name, facts in self.changed().items():
+        for name, record in self.changed().items():
             before = self.before[name]
-            if facts.prediction is None or (before is not None and before.prediction is not None):
+            if record.prediction is None or (before is not None and before.prediction is not None):
                 continue
-            start = pane_start(facts.prediction.event_us, self.config.pane_s)
+            start = pane_start(record.prediction.event_us, self.config.pane_s)
             if start >= self.marks.sealed_to:
                 found.setdefault(start, []).append(name)
         return found
@@ -119,11 +121,11 @@ class LabelJoin:
         touched: set[PaneKey] = set()
         for key, model in self.models.items():
             earlier, changed = mark.get(key, {}), []
-            for name, facts in model.after.items():
+            for name, record in model.after.items():
                 before = earlier.get(name) or model.before[name]
-                if facts is not before:
-                    changed += [facts] if before is None else [before, facts]
-            touched |= panes_of_facts(model.config, changed)
+                if record is not before:
+                    changed += [record] if before is None else [before, record]
+            touched |= panes_of_records(model.config, changed)
         return touched
 
     def predictions(
@@ -140,13 +142,13 @@ class LabelJoin:
             if pane_start(prediction.event_us, config.pane_s) < model.kept_from:
                 outcomes.note("ids", i, EXPIRED)
                 continue
-            known = self._facts(model, name, received_ms)
+            known = self._record(model, name, received_ms)
             delay = delays[i]
             if known.is_labelled:
                 # Labels that waited arrived when the id was first received.
                 delay = _delays(known.since_s * 1000, [prediction.event_us])[0]
-            facts, result = known.predicted(prediction, unnamed)
-            model.after[name] = facts.timed(delay)
+            record, result = known.predicted(prediction, unnamed)
+            model.after[name] = record.timed(delay)
             outcomes.note("ids", i, result)
         return outcomes
 
@@ -159,12 +161,12 @@ class LabelJoin:
             if batch.event_times is None
             else batch.event_times.tolist()
         )
-        known = (self._facts(model, name, received_ms) for name in names)
+        known = (self._record(model, name, received_ms) for name in names)
         return [
-            facts.prediction is None
-            and not facts.deleted
+            record.prediction is None
+            and not record.deleted
             and pane_start(at_us, config.pane_s) >= model.kept_from
-            for facts, at_us in zip(known, times, strict=True)
+            for record, at_us in zip(known, times, strict=True)
         ]
 
     def labels(
@@ -177,14 +179,14 @@ class LabelJoin:
         delays = _delays(received_ms, [0 if each is None else each.event_us for each in sent])
         new = RetainedRecord(received_ms // 1000)
         for i, (row, delay) in enumerate(zip(rows, delays, strict=True)):
-            facts, results = model.after.get(row.id) or known[i] or new, []
+            record, results = model.after.get(row.id) or known[i] or new, []
             if row.unnamed:
-                facts, result = facts.with_unnamed(row.unnamed)
+                record, result = record.with_unnamed(row.unnamed)
                 results.append(result)
             for rater, class_index, revision in row.ratings:
-                facts, result = facts.rated(rater, class_index, revision, order)
+                record, result = record.rated(rater, class_index, revision, order)
                 results.append(result)
-            model.after[row.id] = facts.timed(delay)
+            model.after[row.id] = record.timed(delay)
             worst = _worst(results)
             outcomes.note("revision" if worst == REVISED else "ids", i, worst)
         return outcomes
@@ -193,11 +195,11 @@ class LabelJoin:
         """Take one prediction out."""
         model = self._model(config, [name])
         outcomes = RowOutcomes()
-        model.after[name], result = self._facts(model, name, received_ms).removed()
+        model.after[name], result = self._record(model, name, received_ms).removed()
         outcomes.note("id", None, result)
         return outcomes
 
-    def changes(self) -> dict[PaneKey, Change]:
+    def changes(self) -> dict[PaneKey, ChangedRows]:
         """Return the old and new rows of every unit that changed, by the pane of all rows of their time slice."""
         return {
             PaneKey(model.config.key, model.config.generation, ALL_ROWS, start): change
@@ -210,9 +212,9 @@ class LabelJoin:
         found: dict[PaneKey, tuple[list[str], ModelConfig]] = {}
         for model in self.models.values():
             config = model.config
-            for name, facts in model.changed().items():
+            for name, record in model.changed().items():
                 before = model.before[name]
-                if not facts.deleted or before is None or before.prediction is None:
+                if not record.deleted or before is None or before.prediction is None:
                     continue
                 start = pane_start(before.prediction.event_us, config.pane_s)
                 key = PaneKey(config.key, config.generation, ALL_ROWS, start)
@@ -231,37 +233,37 @@ class LabelJoin:
 
     def _read(self, model: ModelJoin, names: list[str]) -> None:
         if names:
-            found = self._records.facts(model.config, names)
+            found = self._records.records(model.config, names)
             for name in names:
                 model.before[name] = found.get(name)
 
     @staticmethod
-    def _facts(model: ModelJoin, name: str, received_ms: int) -> RetainedRecord:
+    def _record(model: ModelJoin, name: str, received_ms: int) -> RetainedRecord:
         known = model.after.get(name) or model.before[name]
         return known if known is not None else RetainedRecord(received_ms // 1000)
 
-    def _rows_by_start(self, model: ModelJoin) -> dict[int, Change]:
+    def _rows_by_start(self, model: ModelJoin) -> dict[int, ChangedRows]:
         """Return old and new rows of every unit that changed, by the time slices that they belong to."""
-        by_start: dict[int, Change] = {}
+        by_start: dict[int, ChangedRows] = {}
         for name in self._touched_names(model):
             before = model.before[name]
             after = model.after.get(name) or before
-            for facts, is_new in ((before, False), (after, True)):
-                if facts is None or facts.prediction is None or facts.deleted:
+            for record, is_new in ((before, False), (after, True)):
+                if record is None or record.prediction is None or record.deleted:
                     continue
-                start = pane_start(facts.prediction.event_us, model.config.pane_s)
+                start = pane_start(record.prediction.event_us, model.config.pane_s)
                 if start not in by_start:
-                    by_start[start] = Change(model.config)
+                    by_start[start] = ChangedRows(model.config)
                 change = by_start[start]
-                (change.gained if is_new else change.lost).append((name, facts))
+                (change.gained if is_new else change.lost).append((name, record))
         return by_start
 
     def _touched_names(self, model: ModelJoin) -> list[str]:
         """Return the ids of every unit of a pane with a changed row, each once; also record new members."""
         singles: dict[str, None] = {}
         named: dict[Group, list[str]] = {}
-        for name, facts in model.changed().items():
-            for each in (model.before[name], facts):
+        for name, record in model.changed().items():
+            for each in (model.before[name], record):
                 if each is None or each.prediction is None:
                     continue
                 start = pane_start(each.prediction.event_us, model.config.pane_s)
@@ -275,18 +277,18 @@ class LabelJoin:
                     named.setdefault((start, group), []).append(name)
         self._read_members(model, list(named))
         for key, names in named.items():
-            model.members[key] = list(dict.fromkeys(model.members[key] + names))
-        members = [name for key in named for name in model.members[key]]
+            model.unit_members[key] = list(dict.fromkeys(model.unit_members[key] + names))
+        members = [name for key in named for name in model.unit_members[key]]
         self._read(model, [name for name in members if name not in model.before])
         return list(singles | dict.fromkeys(members))
 
     def _read_members(self, model: ModelJoin, groups: list[Group]) -> None:
-        missing = [group for group in groups if group not in model.members]
+        missing = [group for group in groups if group not in model.unit_members]
         if missing:
-            found = self._records.members(model.config, missing)
+            found = self._records.unit_members(model.config, missing)
             for group in missing:
-                model.members_before[group] = found.get(group, [])
-                model.members[group] = list(model.members_before[group])
+                model.unit_members_before[group] = found.get(group, [])
+                model.unit_members[group] = list(model.unit_members_before[group])
 
 
 def _delays(received_ms: int, event_us: list[int]) -> list[int]:

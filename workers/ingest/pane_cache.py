@@ -18,9 +18,10 @@ from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.baseline_samples import BaselineSamples
 from calibrant_server.workers.ingest.cached_pane import CachedPane, UnreadablePane, total_field
-from calibrant_server.workers.ingest.changed_rows import Change
+from calibrant_server.workers.ingest.changed_rows import ChangedRows
 from calibrant_server.workers.ingest.pane_budget import CacheKey, PaneBudget, TailKey
-from calibrant_server.workers.ingest.reduce import Claim, LiftedSample, NewRows, Numerics
+from calibrant_server.workers.ingest.posted_sums import Claim, LiftedSample
+from calibrant_server.workers.ingest.reduce import NewRows, Numerics
 from calibrant_server.workers.ingest.sample_cache import (
     CachedSample,
     SampleCache,
@@ -32,7 +33,7 @@ from calibrant_server.workers.ingest.tail_cache import MAX_TAIL_BYTES, CachedTai
 from calibrant_server.workers.ingest.tail_rows import TailRows
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
+from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks, latest_day
@@ -109,21 +110,11 @@ class PaneCache:
                 pipe.hgetall(self._keys.tail(key))
             found = pipe.execute()
         for key, fields in zip(missing, found, strict=False):
-            cached = self._read(key, fields, configs[key.model, key.generation])
+            spec = self._numerics.spec(configs[key.model, key.generation])
+            cached = CachedPane.read(key, fields, spec, self._numerics)
             self._panes[key], self._used[key] = cached, cached.memory_bytes
         for key, fields in zip(missing_tails, found[len(missing) :], strict=True):
             self._tails[key] = self._read_tail(key, fields)
-
-    def _read(self, key: PaneKey, fields: dict[bytes, bytes], config: ModelConfig) -> CachedPane:
-        named = {name.decode(): value for name, value in fields.items()}
-        sources = {name: value for name, value in named.items() if name.startswith(SOURCE_FIELD)}
-        parts = {name: value for name, value in named.items() if name not in sources}
-        spec = self._numerics.spec(config)
-        try:
-            pane = self._numerics.of_parts(spec, parts)
-        except PackingError as error:
-            raise UnreadablePane(key, error) from error
-        return CachedPane(pane, parts, sources)
 
     def _read_tail(self, key: PaneKey, fields: dict[bytes, bytes]) -> CachedTail:
         try:
@@ -147,7 +138,7 @@ class PaneCache:
         key: PaneKey,
         configs: Mapping[tuple[str, str], ModelConfig],
         new: NewRows | None,
-        change: Change | None,
+        change: ChangedRows | None,
     ) -> None:
         """Add rows to a fetched tail, or to the sums where the tail has become too large; raise UnreadablePane.
 
@@ -174,7 +165,7 @@ class PaneCache:
         else:
             self._fold(key, config, tail, added, None if change or new is None else new.filled)
 
-    def _rows_of(self, part: int, new: NewRows | None, change: Change | None) -> TailRows:
+    def _rows_of(self, part: int, new: NewRows | None, change: ChangedRows | None) -> TailRows:
         rows = self._numerics.rows
         added: list[TailRows] = []
         for batch in [] if new is None else new.batches:
@@ -241,7 +232,7 @@ class PaneCache:
 
     def _sample(self, key: PaneKey) -> CachedSample | None:
         """Return the sample that has a pane's rows; None where none is stored."""
-        if not (self._numerics.keeps_samples and self._samples.most_bytes):
+        if not (self._numerics.keeps_samples and self._samples.max_bytes):
             return None
         try:
             return self._samples[SampleKey.of(key)]

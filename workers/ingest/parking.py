@@ -7,7 +7,6 @@ import time
 
 from redis.exceptions import ResponseError
 
-from calibrant_server.workers.ingest.commit_group import release
 from calibrant_server.workers.ingest.dead_letters import EntryHead
 from calibrant_server.workers.ingest.entries import reservation
 from calibrant_server.workers.store.batch_records import ACCEPTED, PARKED, BatchRecord
@@ -37,7 +36,7 @@ class Parking:
         commit = Commit(self._keys)
         commit.park(head.id, why, int(time.time() * 1000))
         # The replay reserves room for its records again.
-        release(reservation(head.fields, head.payload_bytes), commit, self._keys)
+        commit.release(reservation(head.fields, head.payload_bytes))
         self._leave_open(head, commit)
         log.error("entry_parked entry_id=%s error=%s", head.id, why)
         self._fencing.send(commit, self._fencing.new_token(), head.id, 0, head.n_bytes)

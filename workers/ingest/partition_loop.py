@@ -16,36 +16,27 @@ from itertools import takewhile
 
 from redis.exceptions import RedisError
 
-from calibrant.core.packing import PackingError
-from calibrant_server.workers.alarm.commands import write_order
-from calibrant_server.workers.ingest.commit_group import CommitGroup, Item, release_reserved
+from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
 from calibrant_server.workers.ingest.dead_letters import read_head
-from calibrant_server.workers.ingest.entries import (
-    ALARM,
-    ALONE,
-    BASELINE,
-    CONTROL,
-    EntryError,
-    IngestEntry,
-    check_control,
-)
+from calibrant_server.workers.ingest.entries import ALONE
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.retained_store import RetainedStore
-from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
+from calibrant_server.workers.ingest.sole_entries import SoleEntries
+from calibrant_server.workers.ingest.suspected_entries import SuspectedEntries
 from calibrant_server.workers.ingest.tries import Tries
-from calibrant_server.workers.lifecycle.baselines import Baselines, write_outcome
 from calibrant_server.workers.lifecycle.housekeeping import Housekeeping
-from calibrant_server.workers.lifecycle.transfer_import import Restoring
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import (
-    MAX_COMMIT_ENTRIES,
     Commit,
     FencingToken,
     StaleTokenError,
+    first_of,
     id_order,
+    is_full,
+    next_count,
 )
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.leases import RETRIES_A_LEASE, Leases
@@ -62,16 +53,8 @@ READ_BLOCK_S = 0.3
 PARTITIONS_A_BLOCK = 8
 MAX_READ_BLOCK_S = 2.4
 MAX_BLOCK_OF_TIMEOUT = 0.8
-# Target of one read: longer replies of large entries are slower than several short ones.
-READ_BYTES = 2 << 20
-# State written per commit, unless one batch changes more. The store serves no other request during a commit:
-# 8 MiB take some tens of milliseconds.
-COMMIT_BYTES = 8 << 20
 # Maximum state written per second: commits are spaced so that a network disk keeps up.
 COMMIT_WRITE_RATE = 20_000_000
-# Time limit for one suspected entry in the sandbox: many times that of the largest accepted batch.
-CHILD_TIMEOUT_S = 20.0
-CHILD_MEMORY_BYTES = 2 << 30
 
 
 class PartitionLoop:
@@ -97,11 +80,23 @@ class PartitionLoop:
         self._node = store.node(partition)
         self._fencing = FencingToken(store, self.keys)
         self._cache = PaneCache(store, self.keys, numerics, budget or PaneBudget.of(store.settings))
-        self._child = DisposableReducer(numerics, CHILD_TIMEOUT_S, CHILD_MEMORY_BYTES)
+        self._suspected = SuspectedEntries(
+            numerics,
+            look_up=self._look_up,
+            reads=self._reads,
+            idle=self._idle,
+            busy=self._busy,
+        )
         self._housekeeping = Housekeeping(store, self.keys, self._fencing, numerics)
-        self._baselines = Baselines(self._node, self.keys, self._fencing, numerics)
-        self._restoring = Restoring(
-            self._node, self.keys, self._fencing, numerics, self._settings.sample_bytes
+        self._sole = SoleEntries(
+            store,
+            self.keys,
+            self._fencing,
+            numerics,
+            self._housekeeping,
+            look_up=self._look_up,
+            forget=self._cache.forget,
+            busy=self._busy,
         )
         self._retained = RetainedStore(self._node, self.keys)
         self._parking = Parking(store, self.keys, self._fencing)
@@ -125,7 +120,7 @@ class PartitionLoop:
             except Exception:
                 log.exception("partition_restarted partition=%d", self.partition)
                 self._stop.wait(0.2)
-        self._child.close()
+        self._suspected.close()
 
     @property
     def _goes_on(self) -> bool:
@@ -140,9 +135,9 @@ class PartitionLoop:
                 self._step_or_reload()
         finally:
             self._cache.forget()
-            self._child.close()
+            self._suspected.close()
             if not self.abandoned:
-                self._leases.idle(self.partition)
+                self._idle()
                 self._leases.give_back(self.partition)
 
     def _step_or_reload(self) -> None:
@@ -159,7 +154,7 @@ class PartitionLoop:
                 self._stop.wait(self._tries.failed(self._at_work, error))
             self._fencing.reload()
         finally:
-            self._leases.idle(self.partition)
+            self._idle()
 
     def _report(self, error: BaseException) -> None:
         """Log an error; a state of the store once for all partitions of the process."""
@@ -188,7 +183,7 @@ class PartitionLoop:
         self._at_work = [items[0].id]
         in_danger = self._is_dangerous(items[0])
         if _is_alone(items[0]):
-            self._try_sole(self._alone, items[0])
+            self._try_sole(self._sole.commit, items[0])
         elif in_danger:
             self._try_sole(self._commit_one, items[0])
         elif tries is not None and tries.is_single(items[0].id):
@@ -198,7 +193,7 @@ class PartitionLoop:
         if in_danger and id_order(self._fencing.cursor.id) >= id_order(
             self._fencing.cursor.danger_id
         ):
-            self._child.close()
+            self._suspected.close()
         if tries is not None:
             tries.succeeded()
 
@@ -236,6 +231,9 @@ class PartitionLoop:
     def _busy(self) -> None:
         self._leases.busy(self.partition)
 
+    def _idle(self) -> None:
+        self._leases.idle(self.partition)
+
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
         group = CommitGroup(self._numerics, self._busy, self._reads())
@@ -243,16 +241,14 @@ class PartitionLoop:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
             )
+            plain = first_of(plain, group)
             self._add(group, plain)
-            if len(plain) < len(items) or self._is_full(group) or not self._goes_on:
+            if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
                 return group
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
             if dry and gap_s == 0:
                 return group
             items, dry = self._read(group.last_id, gap_s if dry else 0.0)
-
-    def _is_full(self, group: CommitGroup) -> bool:
-        return len(group.items) >= MAX_COMMIT_ENTRIES or group.n_bytes >= COMMIT_BYTES
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
@@ -273,9 +269,7 @@ class PartitionLoop:
         ]
         dry = len(items) < self._count
         if items:
-            # By bytes, not by entries: long replies of large entries are slower than several short ones.
-            mean = sum(item.n_bytes for item in items) / len(items)
-            self._count = int(min(max(1, READ_BYTES / mean), MAX_COMMIT_ENTRIES))
+            self._count = next_count(items)
         return items, dry
 
     def _add(self, group: CommitGroup, items: list[Item]) -> None:
@@ -305,7 +299,7 @@ class PartitionLoop:
         commit = Commit(self.keys)
         self._cache.write(commit, token)
         group.write(commit, self.keys, self._settings.idempotency_ttl_s)
-        group.write_facts(commit, self.keys)
+        group.write_records(commit, self.keys)
         self._fencing.send(commit, token, group.last_id, group.n_merged, group.n_bytes)
         self._cache.trim()
         gap_s = min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
@@ -313,7 +307,7 @@ class PartitionLoop:
 
     def _commit_one(self, item: Item) -> None:
         """Commit a suspected entry alone; dead-letter it if its changes cannot be written."""
-        group = self._one_in_child(item)
+        group = self._suspected.group_of(item)
         try:
             self._commit(group)
         except (StaleTokenError, SoleEntryError, *NO_VERDICT):
@@ -329,35 +323,6 @@ class PartitionLoop:
     def _is_dangerous(self, item: Item) -> bool:
         return id_order(item.id) <= id_order(self._fencing.cursor.danger_id)
 
-    def _one_in_child(self, item: Item) -> CommitGroup:
-        """Return the group of one suspected entry, reduced in a process that may die of it."""
-        group = CommitGroup(self._numerics, reads=self._reads())
-        self._look_up([item])
-        entry, config = item.entry, item.config
-        known = item.record is not None and item.record.is_final
-        if entry is None or config is None or known or config.generation != entry.generation:
-            group.add(item)
-            return group
-        # The sandbox has its own time limit: a loop that waits for it is not stuck.
-        self._leases.idle(self.partition)
-        try:
-            reduction, n = self._child.reduce(entry, config)
-        except EntryKills as death:
-            item.dead_letter(str(death))
-        except EntryRejected as error:
-            item.judge(error)
-        else:
-            if reduction.outcomes or any(key.slice for key in reduction.touched):
-                # It is harmless. Its changes depend on records and slices, which only the worker reads.
-                group.add(item)
-            else:
-                group.add_reduced(item, reduction, n)
-            return group
-        finally:
-            self._busy()
-        group.items.append(item)
-        return group
-
     def _try_sole(self, work: Callable[[Item], None], item: Item) -> None:
         """Process an entry of a commit of its own; an unexpected error counts as a failed try of this entry."""
         try:
@@ -367,62 +332,6 @@ class PartitionLoop:
         except Exception as error:
             log.exception("entry_failed_alone entry_id=%s", item.id)
             raise SoleEntryError(f"{type(error).__name__}: {error}") from error
-
-    def _alone(self, item: Item) -> None:
-        """Apply an entry that depends on all merged before it, in a commit of its own."""
-        assert item.entry is not None
-        token, commit = self._fencing.new_token(), Commit(self.keys)
-        if item.entry.kind == ALARM:
-            commit = self._ordered(item, item.entry, token)
-            self._fencing.send(commit, token, item.id, 0, item.n_bytes)
-            return
-        self._cache.forget()
-        if item.entry.kind == CONTROL:
-            self._control(item, item.entry, commit)
-        else:
-            self._apply_alone(item, commit, token)
-            write_outcome(item, commit, self.keys, self._settings.idempotency_ttl_s)
-        release_reserved(item, commit, self.keys)
-        self._fencing.send(commit, token, item.id, int(item.is_merged), item.n_bytes)
-
-    def _control(self, item: Item, order: IngestEntry, commit: Commit) -> None:
-        """Delete a model; any other operation becomes a dead letter and changes nothing."""
-        try:
-            check_control(order.payload)
-        except EntryError as error:
-            log.error("entry_dead_lettered entry_id=%s error=%s", item.id, error)
-            item.dead_letter(str(error))
-            commit.dead_letter(item.id, item.why)
-            return
-        self._housekeeping.remove_model(order, self._busy)
-
-    def _apply_alone(self, item: Item, commit: Commit, token: bytes) -> None:
-        self._look_up([item])
-        entry = item.entry
-        assert entry is not None
-        if item.record is not None and item.record.is_final:
-            item.status = None
-        elif item.config is None or item.config.generation != entry.generation:
-            item.reject("model_deleted", "the model was deleted after the batch was accepted")
-        else:
-            try:
-                part = self._baselines if entry.kind == BASELINE else self._restoring
-                part.apply(item, commit, token)
-            except NO_VERDICT:
-                raise
-            except Exception as error:
-                item.judge(error)
-
-    def _ordered(self, item: Item, order: IngestEntry, token: bytes) -> Commit:
-        """Return the commit of an order about an alarm; dead-letter an invalid order."""
-        commit = Commit(self.keys)
-        try:
-            write_order(self._node, self.keys, order, commit, token)
-        except (EntryError, PackingError) as error:
-            log.error("entry_dead_lettered entry_id=%s error=%s", item.id, error)
-            commit = Commit(self.keys)
-            commit.dead_letter(item.id, str(error)[:500])
-        return commit
 
 
 def _is_alone(item: Item) -> bool:

@@ -51,7 +51,7 @@ def unpack_labels(payload: bytes) -> list[LabelRow]:
 
 
 @dataclass(frozen=True)
-class Update:
+class PackedUpdate:
     """A histogram or pane that a client filled itself.
 
     Attributes
@@ -77,7 +77,7 @@ class Update:
         return self.source is not None
 
 
-def pack_updates(updates: Sequence[Update]) -> bytes:
+def pack_updates(updates: Sequence[PackedUpdate]) -> bytes:
     """Pack the payload of kind `histograms` or `pane`."""
     heads = []
     for update in updates:
@@ -95,7 +95,7 @@ def pack_updates(updates: Sequence[Update]) -> bytes:
     )
 
 
-def unpack_updates(payload: bytes) -> list[Update]:
+def unpack_updates(payload: bytes) -> list[PackedUpdate]:
     """Unpack a payload of kind `histograms` or `pane`; raise EntryError if it is damaged."""
     try:
         magic, version, head_length = _HEAD.unpack_from(payload)
@@ -106,7 +106,7 @@ def unpack_updates(payload: bytes) -> list[Update]:
         updates = []
         for head in heads:
             length = head.pop("n")
-            updates.append(Update(packed=payload[at : at + length], **head))
+            updates.append(PackedUpdate(packed=payload[at : at + length], **head))
             at += length
     except (
         struct.error,

@@ -10,7 +10,7 @@ can count in integers instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -19,9 +19,9 @@ from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
 from calibrant.core.histogram import Histogram
 from calibrant.core.pane import Pane
-from calibrant.core.routing import ALL_ROWS, Place, pane_start, rows_by_pane, together
+from calibrant.core.routing import ALL_ROWS, fill_together, rows_by_pane
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.ingest.changed_rows import Change
+from calibrant_server.workers.ingest.changed_rows import ChangedRows
 from calibrant_server.workers.ingest.entries import (
     HISTOGRAMS,
     LABELS,
@@ -32,9 +32,14 @@ from calibrant_server.workers.ingest.entries import (
     IngestEntry,
 )
 from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records
-from calibrant_server.workers.ingest.payloads import Update, unpack_labels, unpack_updates
+from calibrant_server.workers.ingest.payloads import unpack_labels
+from calibrant_server.workers.ingest.posted_sums import (
+    Claim,
+    LiftedSample,
+    reduce_histograms,
+    reduce_pane,
+)
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
-from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.slices import NO_LIMIT, ReadSlices, SliceNames, no_slices
 from calibrant_server.workers.ingest.tail_cache import estimated_pane_bytes
 from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -50,7 +55,7 @@ class Numerics:
     Attributes
     ----------
     batch, pane, histogram : `calibrant.Batch`, `calibrant.Pane`, `calibrant.Histogram` or classes with their interface
-    together : batches of one pane, concatenated if that does not change the result
+    fill_together : fills batches into one pane, concatenated if that does not change the result
     spec : specification of a model's panes
     rows : `TailRows` or a class with its interface
     pane_bytes : estimated packed size of a pane of a number of rows
@@ -61,7 +66,7 @@ class Numerics:
     batch: type[Batch] = Batch
     pane: type[Pane] = Pane
     histogram: type[Histogram] = Histogram
-    together: Callable[[list[Batch]], Iterable[Batch]] = together
+    fill_together: Callable[[Pane, list[Batch]], None] = fill_together
     spec: Callable[[ModelConfig], PaneSpec] = ModelConfig.spec
     path: str = "calibrant_server.workers.ingest.reduce:Numerics"
     rows: type[TailRows] = TailRows
@@ -98,37 +103,6 @@ def numerics_at(path: str) -> Numerics:
     module, name = path.split(":")
     numerics: Numerics = getattr(import_module(module), name)()
     return numerics
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A running total that replaces an earlier one of the same name, if it is newer."""
-
-    pane: PaneKey
-    name: str
-    update: Update
-
-
-@dataclass(frozen=True)
-class LiftedSample:
-    """Sample of a posted pane, to be stored once for its model and day.
-
-    Attributes
-    ----------
-    key : pane of all rows of its time slice
-    """
-
-    key: PaneKey
-    rows: SampleRows
-    halvings: int
-
-    @classmethod
-    def of(cls, pane: Pane, keys: Sequence[PaneKey]) -> LiftedSample:
-        """Return the sample of a posted pane; the first key is that of all rows, each other that of a slice."""
-        pairs = [key.slice.partition(":") for key in keys[1:]]
-        slices = {name: value for name, _, value in pairs}
-        rows = SampleRows.of_sample(pane.sample, keys[0].start_s, slices)
-        return cls(keys[0], rows, pane.sample.halvings)
 
 
 class StoreReads:
@@ -222,15 +196,23 @@ class Reduction:
             if new.filled is not None:
                 continue
             filled = numerics.empty(numerics.spec(new.config), sample_bytes)
-            for batch in numerics.together(new.batches):
-                filled.fill_batch(batch)
+            numerics.fill_together(filled, new.batches)
             filled.tighten()  # a group holds the panes of all its time slices at once
             new.filled = filled
 
-    def changes(self) -> dict[PaneKey, Change]:
-        """Return the rows that time slices lose and gain by joined labels."""
+    def changes(self, numerics: Numerics) -> dict[PaneKey, ChangedRows]:
+        """Return what time slices lose and gain by joined labels, after filling it once."""
         join = self.reads.opened_join
-        return {} if join is None else join.changes()
+        changes = {} if join is None else join.changes()
+        for change in changes.values():
+            change.try_fill(numerics.rows, lambda of: numerics.empty(numerics.spec(of)))
+            self.touched |= change.touched()
+        return changes
+
+    def erased(self) -> dict[PaneKey, tuple[list[str], ModelConfig]]:
+        """Return the ids that were deleted, by the pane of all rows of their time slice."""
+        join = self.reads.opened_join
+        return {} if join is None else join.erased()
 
     def absorb(self, other: Reduction) -> None:
         """Add another, closed reduction to this one."""
@@ -284,7 +266,7 @@ def _predictions(
         return int(batch.n)
     batch = _timed(batch, entry.received_ms)
     for place, rows in rows_by_pane(batch, config.pane_s, entry.received_ms * 1000):
-        key = _key(config, place)
+        key = config.pane_key(place)
         into.touched.add(key)
         if place.slice == ALL_ROWS:
             into.add_batch(key, config, batch if rows is None else batch.take(rows))
@@ -296,39 +278,6 @@ def _timed(batch: Batch, received_ms: int) -> Batch:
     if not isinstance(batch, Batch) or batch.event_times is None:
         return batch
     return replace(batch, delays=delay_bin(received_ms / 1000 - batch.event_times / 1e6))
-
-
-def _histograms(
-    entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction
-) -> int:
-    updates = unpack_updates(entry.payload)
-    for update in updates:
-        histogram = numerics.histogram.unpack(update.packed)
-        at_us = histogram.event_time if update.event_time_us is None else update.event_time_us
-        sent = update.slices or dict(histogram.slice)
-        for place in _places(at_us, sent, entry, config, into):
-            key = _key(config, place)
-            if update.is_cumulative:
-                name = _total_name(histogram, update, sent)
-                into.claims.append((entry.id, Claim(key, name, update)))
-                into.touched.add(key)
-            else:
-                into.delta(key, config, numerics).fill_histogram(histogram)
-    return len(updates)
-
-
-def _pane(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
-    updates = unpack_updates(entry.payload)
-    for update in updates:
-        if update.is_cumulative:
-            raise EntryError("a packed pane cannot be a running total")
-        pane = numerics.pane.unpack(update.packed)
-        places = _places(update.event_time_us, update.slices or {}, entry, config, into)
-        if numerics.keeps_samples and pane.keeps("sample") and not pane.sample.is_empty:
-            into.lifted.append(LiftedSample.of(pane, [_key(config, place) for place in places]))
-        for place in places:
-            into.delta(_key(config, place), config, numerics).merge(pane)
-    return len(updates)
 
 
 def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
@@ -350,34 +299,8 @@ def _removal(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: 
 
 _KINDS = {
     PREDICTIONS: _predictions,
-    HISTOGRAMS: _histograms,
-    PANE: _pane,
+    HISTOGRAMS: reduce_histograms,
+    PANE: reduce_pane,
     LABELS: _labels,
     REMOVAL: _removal,
 }
-
-
-def _total_name(histogram: Histogram, update: Update, slices: dict[str, str]) -> str:
-    """Return the name under which running totals replace each other: source, epoch, subject and slices."""
-    named = "".join(f"|{key}:{value}" for key, value in sorted(slices.items()))
-    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}{named}"
-
-
-def _places(
-    event_time_us: int | None,
-    slices: dict[str, str],
-    entry: IngestEntry,
-    config: ModelConfig,
-    into: Reduction,
-) -> list[Place]:
-    at_us = entry.received_ms * 1000 if event_time_us is None else event_time_us
-    start = pane_start(at_us, config.pane_s)
-    counted = into.reads.names.pairs(config, slices)
-    other = into.other.setdefault(entry.id, {})
-    for key in (key for key, name in counted.items() if name != slices[key]):
-        other[key] = other.get(key, 0) + 1
-    return [Place(name, start) for name in (ALL_ROWS, *(f"{k}:{v}" for k, v in counted.items()))]
-
-
-def _key(config: ModelConfig, place: Place) -> PaneKey:
-    return PaneKey(config.key, config.generation, place.slice, place.start_s)

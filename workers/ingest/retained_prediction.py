@@ -45,24 +45,6 @@ class Prediction:
     slices: Slices = ()
 
     @classmethod
-    def of(
-        cls,
-        scores: NDArray[np.float64],
-        is_logits: bool,
-        event_us: int,
-        sent: bytes,
-        weight: float | None = None,
-        unit: str | None = None,
-        case: str | None = None,
-        slices: Slices = (),
-    ) -> Prediction:
-        """Return one row; `sent` is a digest of its content, to distinguish a repeat from a conflict."""
-        columns = PredictionColumns(
-            scores[None, :], is_logits, np.array([event_us]), [sent], [weight], [unit], [case], [slices]
-        )  # fmt: skip
-        return columns.predictions()[0]
-
-    @classmethod
     def unpack(
         cls, data: bytes, start: int, flags: int, n_scores: int, is_divided: bool, n_slices: int
     ) -> Prediction:
@@ -105,12 +87,6 @@ class Prediction:
     def sent(self) -> bytes:
         """Digest of what was sent."""
         return self.packed[8:16]
-
-    @property
-    def scores(self) -> NDArray[np.float64]:
-        """The scores of this row; `scores_of` decodes many rows faster."""
-        row: NDArray[np.float64] = scores_of([self])[0]
-        return row
 
     @property
     def group(self) -> str | None:

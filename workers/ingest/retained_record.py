@@ -1,7 +1,7 @@
 """Retained record of one prediction: its scores and its raters' labels, independent of their order of arrival.
 
 A retained record stores exactly the values that were filled, so that a change is a subtraction of the old values and an addition
-of the new ones. The final record does not depend on the order in which its facts arrived.
+of the new ones. The final record does not depend on the order in which predictions, ratings and deletions arrived.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rating:
 
 @dataclass(frozen=True)
 class RetainedRecord:
-    """All facts about one prediction id.
+    """All that is stored of one prediction id.
 
     Attributes
     ----------
@@ -76,6 +76,8 @@ class RetainedRecord:
 
     @property
     def is_labelled(self) -> bool:
+        if not (self.unnamed or self.ratings):
+            return False
         if any(self.unnamed.values()):
             return True
         return any(each.class_index != WITHDRAWN for each in self.ratings.values())
@@ -83,7 +85,7 @@ class RetainedRecord:
     def predicted(
         self, prediction: Prediction, unnamed: Mapping[int, int]
     ) -> tuple[RetainedRecord, str]:
-        """Return the facts after a prediction with the unnamed ratings sent with it."""
+        """Return the record after a prediction with the unnamed ratings sent with it."""
         if self.deleted:
             return self, GONE
         if self.prediction is not None:
@@ -92,7 +94,7 @@ class RetainedRecord:
         return RetainedRecord(self.since_s, prediction, total, self.ratings, False, self.delay), NEW
 
     def with_unnamed(self, unnamed: Mapping[int, int]) -> tuple[RetainedRecord, str]:
-        """Return the facts after unnamed ratings, which add."""
+        """Return the record after unnamed ratings, which add."""
         if self.deleted:
             return self, GONE
         total = _added(self.unnamed, unnamed)
@@ -105,7 +107,7 @@ class RetainedRecord:
     def rated(
         self, rater: str, class_index: int, revision: int | None, order: int
     ) -> tuple[RetainedRecord, str]:
-        """Return the facts after a named rater's rating.
+        """Return the record after a named rater's rating.
 
         A higher revision replaces a lower one, in any order of arrival. Without a revision the later rating of the stream replaces
         the earlier, and the later row of a batch the one before it. The same explicit revision with another class is a conflict.
@@ -130,7 +132,7 @@ class RetainedRecord:
         ), NEW
 
     def timed(self, delay: int) -> RetainedRecord:
-        """Return the facts with the delay of its first label, if this is the first one."""
+        """Return the record with the delay of its first label, if this is the first one."""
         if self.delay is not None or not self.counts or not self.is_labelled:
             return self
         return RetainedRecord(
@@ -138,7 +140,7 @@ class RetainedRecord:
         )
 
     def removed(self) -> tuple[RetainedRecord, str]:
-        """Return the facts after its deletion: nothing contributes, and no later fact restores the id."""
+        """Return the record after its deletion: nothing contributes, and nothing later restores the id."""
         if self.deleted:
             return self, DUPLICATE
         return RetainedRecord(self.since_s, deleted=True), NEW
@@ -149,13 +151,13 @@ class RetainedRecord:
         flags = _DELETED if self.deleted else 0
         unnamed = [
             COUNT_STRUCT.pack(class_index, n)
-            for class_index, n in sorted(self.unnamed.items())
+            for class_index, n in (sorted(self.unnamed.items()) if self.unnamed else ())
             if n
         ]
         ratings = [
             _RATER.pack(len(rater), rating.class_index, rating.revision, rating.order)
             + rater.encode()
-            for rater, rating in sorted(self.ratings.items())
+            for rater, rating in (sorted(self.ratings.items()) if self.ratings else ())
         ]
         delay = 0 if self.delay is None else self.delay + 1
         numbers = (len(unnamed), len(ratings))
@@ -184,7 +186,7 @@ class RetainedRecord:
 
     @classmethod
     def unpack(cls, data: bytes) -> RetainedRecord:
-        """Return the facts that `pack` wrote; raises RecordError."""
+        """Return the record that `pack` wrote; raises RecordError."""
         try:
             number, flags, since_s, n_scores, n_unnamed, n_ratings, n_slices, delay = (
                 _HEAD.unpack_from(data)
@@ -211,6 +213,17 @@ class RetainedRecord:
             return cls(since_s, prediction, unnamed, ratings, bool(flags & _DELETED), known)
         except (struct.error, IndexError, ValueError) as error:
             raise RecordError(f"a record cannot be read: {error}") from error
+
+
+def may_count(data: bytes) -> bool:
+    """Return whether packed facts may be of a labelled prediction that counts; only their head is read.
+
+    Facts that cannot be read may: `RetainedRecord.unpack` says why.
+    """
+    if len(data) < _HEAD.size:
+        return True
+    _, flags, _, _, n_unnamed, n_ratings, _, _ = _HEAD.unpack_from(data)
+    return bool(flags & _PREDICTED and not flags & _DELETED and (n_unnamed or n_ratings))
 
 
 def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,7 @@ from calibrant_server.workers.ingest.retained_prediction import (
 from calibrant_server.workers.ingest.retained_record import COUNT_STRUCT, RetainedRecord
 
 
-@dataclass(frozen=True, eq=False)
-class FilledRow:
+class FilledRow(NamedTuple):
     """A retained prediction in the form in which it is filled."""
 
     name: str
@@ -40,9 +38,9 @@ class FilledRow:
         return group_name(self.unit, self.case)
 
 
-def filled_rows(facts: Sequence[tuple[str, RetainedRecord]]) -> list[FilledRow]:
+def filled_rows(records: Sequence[tuple[str, RetainedRecord]]) -> list[FilledRow]:
     """Return the predictions that count, as they were sent, in the given order."""
-    counted = [(name, each, each.prediction) for name, each in facts if each.counts]
+    counted = [(name, each, each.prediction) for name, each in records if each.counts]
     rows = [(name, each, one) for name, each, one in counted if one is not None]
     if not rows:
         return []
@@ -143,7 +141,7 @@ def as_probabilities(row: FilledRow) -> FilledRow:
     """Return a row of logits with the probabilities that they stand for."""
     none = np.zeros(0, np.int64)
     batch = Batch("multiclass", row.scores[None, :], True, Ratings(none, none, none))
-    return replace(row, scores=batch.probabilities[0], is_logits=False)
+    return row._replace(scores=batch.probabilities[0], is_logits=False)
 
 
 def _batch(rows: list[FilledRow], task: str) -> Batch:

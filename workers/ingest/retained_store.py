@@ -39,14 +39,14 @@ class RetainedStore:
         self._node = node
         self._keys = keys
 
-    def facts(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
+    def records(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         """Return the records of some ids; ids without one are left out."""
         by_shard: dict[int, list[str]] = {}
         for name in names:
             by_shard.setdefault(record_shard(name), []).append(name)
         with self._node.pipeline(transaction=False) as pipe:
             for shard, some in by_shard.items():
-                pipe.hmget(self._keys.facts(config.key, config.generation, shard), some)
+                pipe.hmget(self._keys.records(config.key, config.generation, shard), some)
             replies = pipe.execute()
         found: dict[str, RetainedRecord] = {}
         for some, texts in zip(by_shard.values(), replies, strict=True):
@@ -57,9 +57,9 @@ class RetainedStore:
             }
         return found
 
-    def members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
+    def unit_members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         """Return the ids of each unit of a pane; units without one are left out."""
-        name = self._keys.members(config.key, config.generation)
+        name = self._keys.unit_members(config.key, config.generation)
         texts = self._node.hmget(name, [group_field(group) for group in groups])
         return {
             group: text.decode().split(_SEPARATOR)
@@ -88,7 +88,7 @@ def group_field(group: Group) -> str:
     return f"{group[0]}|{group[1]}"
 
 
-def write_facts(
+def write_records(
     join: LabelJoin,
     outcomes: Iterable[tuple[ModelConfig, RowOutcomes]],
     commit: Commit,
@@ -113,43 +113,43 @@ def _write_model(
     tallies = dict.fromkeys(TALLIES, 0) | counts
     shards: dict[int, dict[str, bytes]] = {}
     changed = model.changed()
-    for name, facts in changed.items():
-        packed = facts.pack()
+    for name, record in changed.items():
+        packed = record.pack()
         before = model.before[name]
-        tally(tallies, name, facts, len(packed), 1)
+        count_record(tallies, name, record, len(packed), 1)
         if before is not None:
-            tally(tallies, name, before, before.n_bytes, -1)
+            count_record(tallies, name, before, before.n_bytes, -1)
         shards.setdefault(record_shard(name), {})[name] = packed
     for shard, fields in shards.items():
-        commit.set_fields(keys.facts(key, generation, shard), fields)
+        commit.set_fields(keys.records(key, generation, shard), fields)
     members = {
         group_field(group): _SEPARATOR.join(names)
-        for group, names in model.members.items()
-        if names != model.members_before[group]
+        for group, names in model.unit_members.items()
+        if names != model.unit_members_before[group]
     }
     if members:
-        commit.set_fields(keys.members(key, generation), members)
+        commit.set_fields(keys.unit_members(key, generation), members)
     if model.config.label_horizon_s is not None:
         note(commit, keys, model.config, model.joined())
-        if any(facts.ratings for facts in changed.values()):
+        if any(record.ratings for record in changed.values()):
             commit.set_fields(keys.marks(key, generation), {RATED: "1"})
     commit.add_numbers(keys.tallies(key, generation), tallies)
     retained = {name: tallies[name] for name in ("records", "bytes")}
     commit.add_numbers(keys.retained, with_tenant(key, retained))
 
 
-def tally(
-    tallies: dict[str, int], name: str, facts: RetainedRecord, n_bytes: int, sign: int
+def count_record(
+    tallies: dict[str, int], name: str, record: RetainedRecord, n_bytes: int, sign: int
 ) -> None:
     """Count a record in (or out) by its current state."""
     tallies["records"] += sign
     tallies["bytes"] += sign * (n_bytes + len(name) + FIELD_OVERHEAD_BYTES)
-    if facts.deleted:
+    if record.deleted:
         state = "deleted"
-    elif facts.prediction is None:
+    elif record.prediction is None:
         state = "waiting"
     else:
-        state = "joined" if facts.is_labelled else "pending"
+        state = "joined" if record.is_labelled else "pending"
     tallies[state] += sign
 
 

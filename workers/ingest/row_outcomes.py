@@ -17,7 +17,7 @@ from calibrant_server.workers.ingest.retained_record import (
     REVISED,
     STALE,
 )
-from calibrant_server.workers.store.batch_records import RowError
+from calibrant_server.workers.store.batch_records import BatchRecord, RowError
 
 
 @dataclass
@@ -39,6 +39,17 @@ class RowOutcomes:
             errors.append(error | {"pointer": places.pointer(column, int(row))})
         return replace(self, errors=errors)
 
+    def counts_after(self, record: BatchRecord) -> dict[str, int]:
+        """Return the row counts of a batch record after these outcomes."""
+        n_errors = len(self.errors)
+        return {
+            "duplicate_rows": self.duplicates,
+            "stale_rows": self.stale,
+            "conflicts": n_errors,
+            "accepted": max(record.accepted - n_errors, 0),
+            "rejected": record.rejected + n_errors,
+        }
+
     def note(self, column: str, row: int | None, result: str) -> None:
         """Record the result of one row; without a row number, that of the entry."""
         if result == NEW:
@@ -54,15 +65,15 @@ class RowOutcomes:
 
 
 _RULES = {
-    CONFLICT: ("conflict", "this id was sent before with other content; the first is kept"),
+    CONFLICT: ("conflict", "this id was sent before with other content; the first is stored"),
     REVISED: (
         "revision_conflict",
-        "this revision of the rater came before with another class; the first is kept",
+        "this revision of the rater arrived before with another class; the first is stored",
     ),
     GONE: ("deleted", "the prediction of this id was deleted"),
     FULL: (
         "too_many_ratings",
-        f"a prediction takes {MAX_NAMED} named raters and {MAX_RATINGS_OF_CLASS} unnamed ratings of a class; this one has them",
+        f"a prediction has at most {MAX_NAMED} named raters and {MAX_RATINGS_OF_CLASS} unnamed ratings of a class; this one has reached a limit",
     ),
-    EXPIRED: ("retention", "the pane of this event time has outlived the model's retention"),
+    EXPIRED: ("retention", "the event time is before the model's retention"),
 }

@@ -107,12 +107,12 @@ class CachedSample:
 
     Attributes
     ----------
-    most_bytes : the bound on its rows
+    max_bytes : the bound on its rows
     halvings : how often the threshold was halved
     fell : whether that happened since the last commit
     """
 
-    most_bytes: int
+    max_bytes: int
     halvings: int = 0
     fell: bool = False
     changed: bool = False
@@ -120,7 +120,7 @@ class CachedSample:
     _gone: set[int] = field(default_factory=set)
 
     @classmethod
-    def read(cls, fields: Mapping[bytes, bytes], most_bytes: int) -> CachedSample:
+    def read(cls, fields: Mapping[bytes, bytes], max_bytes: int) -> CachedSample:
         """Return a sample as it is stored.
 
         Raises
@@ -128,7 +128,7 @@ class CachedSample:
         PackingError
             A piece is damaged.
         """
-        sample = cls(most_bytes, halvings_of(fields))
+        sample = cls(max_bytes, halvings_of(fields))
         for name, data in pieces_of(fields):
             rows = SampleRows.unpack(data)
             sample.pieces[name] = _Piece(data, len(rows), int(rows.rows.n_bytes.sum()), False)
@@ -154,8 +154,8 @@ class CachedSample:
                 break
             merged, name = SampleRows.together([self._rows(self._drop(last)), merged]), last
         self._put(name, merged.net())
-        if sum(piece.n_bytes for piece in self.pieces.values()) > self.most_bytes:
-            self._settle()
+        if sum(piece.n_bytes for piece in self.pieces.values()) > self.max_bytes:
+            self._reduce_to_bound()
 
     def without(self, hashes: U64) -> None:
         """Remove the rows of some ids, with every trace of them."""
@@ -196,13 +196,13 @@ class CachedSample:
         if rows is not None:
             self._rewrite(rows)
 
-    def _settle(self) -> None:
+    def _reduce_to_bound(self) -> None:
         """Make one piece of all, below a threshold at which it fits."""
         rows = self.all_rows()
         assert rows is not None
         rows = rows.net().positive()
         while self.halvings < MAX_HALVINGS and (
-            rows.rows.bytes_at(self.halvings, every_version=True) > self.most_bytes
+            rows.rows.bytes_at(self.halvings, every_version=True) > self.max_bytes
         ):
             self.halvings, self.fell = self.halvings + 1, True
         self._rewrite(rows)
@@ -232,17 +232,17 @@ class SampleCache:
 
     Parameters
     ----------
-    most_bytes : bound of each; with 0 none is stored
+    max_bytes : bound of each; with 0 none is stored
 
     Attributes
     ----------
     used : samples that were read or changed since the last write
     """
 
-    def __init__(self, node: Any, keys: PartitionKeys, most_bytes: int):
+    def __init__(self, node: Any, keys: PartitionKeys, max_bytes: int):
         self._node = node
         self._keys = keys
-        self.most_bytes = most_bytes
+        self.max_bytes = max_bytes
         self._cached: dict[SampleKey, CachedSample] = {}
         self.used: set[SampleKey] = set()
 
@@ -257,7 +257,7 @@ class SampleCache:
         self.used.add(key)
         if key not in self._cached:
             fields = self._node.hgetall(key.name(self._keys))
-            self._cached[key] = CachedSample.read(fields, self.most_bytes)
+            self._cached[key] = CachedSample.read(fields, self.max_bytes)
         return self._cached[key]
 
     def keys(self) -> list[SampleKey]:

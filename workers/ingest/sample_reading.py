@@ -6,7 +6,7 @@ read at one moment; where a day has too many tails for one transaction, the samp
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,7 @@ class SampleSource:
     ----------
     slice : live or sealed
     marks : of the slice
+    read : reads the rows of a tail, if not `read_rows`
     """
 
     keys: PartitionKeys
@@ -73,6 +74,7 @@ class SampleSource:
     config: ModelConfig
     slice: str
     marks: Watermarks = field(default_factory=Watermarks)
+    read: Callable[[dict[bytes, bytes]], Any] | None = None
 
     def day(self, node: Any, day_s: int, versions: Mapping[int, bytes | None]) -> DaySample:
         """Return the sample of one day; SampleChangedError or PackingError where it cannot be read.
@@ -108,7 +110,7 @@ class SampleSource:
                 elif stored_fields != fields.get(LAST_CHANGE.encode()):
                     break
                 for start, tail in zip(run, tails, strict=False):
-                    rows = read_rows(self.numerics, tail)
+                    rows = self.read(tail) if self.read else read_rows(self.numerics, tail)
                     if rows is not None:
                         parts.append(SampleRows.of_tail(rows.net, start, halvings_of(fields)))
             else:
@@ -155,12 +157,12 @@ def by_day(starts: Iterable[int]) -> dict[int, list[int]]:
     return days
 
 
-def merged_sample(spec: Any, days: Iterable[DaySample], most_bytes: int) -> Sample:
+def merged_sample(spec: Any, days: Iterable[DaySample], max_bytes: int) -> Sample:
     """Return samples of days as one, below the lowest threshold of them and within a bound."""
     sample = Sample(spec)
-    sample.most_bytes = most_bytes
+    sample.max_bytes = max_bytes
     parts = [
-        day.rows.sample(spec, day.halvings, most_bytes)
+        day.rows.sample(spec, day.halvings, max_bytes)
         if day.rows is not None
         else _none(spec, day.halvings)
         for day in days

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.accumulators.sample import Sample
+from calibrant.core.documents import Header
 from calibrant.core.hashing import U64, hash_names, mix
 from calibrant.core.packing import PackingError, pack, unpack
 from calibrant.core.routing import ALL_ROWS
@@ -50,7 +51,8 @@ class SampleRows:
     def of_tail(cls, tail: TailRows, start_s: int, halvings: int = 0) -> SampleRows:
         """Return the labelled rows of a tail whose hashes are below a threshold, with their signs."""
         labelled = np.bincount(tail.ratings.row, minlength=len(tail)) > 0
-        chosen = tail.take(labelled & below(tail.hashes, halvings))
+        inside = labelled & below(tail.hashes, halvings)
+        chosen = tail if inside.all() else tail.take(inside)
         rows = SampledRows(
             ids=chosen.hashes,
             units=chosen.unit_hashes,
@@ -167,14 +169,14 @@ class SampleRows:
         columns = (self.rows.ids, self.rows.content(), self.starts)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def sample(self, spec: PaneSpec, halvings: int, most_bytes: int) -> Sample:
+    def sample(self, spec: PaneSpec, halvings: int, max_bytes: int) -> Sample:
         """Return net rows as the sample of a pane."""
-        return Sample.of_rows(spec, self.positive().rows, halvings, most_bytes)
+        return Sample.of_rows(spec, self.positive().rows, halvings, max_bytes)
 
     def pack(self) -> bytes:
         """Return the rows as bytes, exactly."""
         first = int(self.starts.min(initial=0)) if len(self) else 0
-        about: dict[str, Any] = {"sample_rows": FORMAT, "from": first}
+        about: Header = {"sample_rows": FORMAT, "from": first}
         arrays = packed_columns(self.rows) | {"starts": self.starts - first}
         about["slices"] = sorted(self.slices)
         for number, key in enumerate(about["slices"]):

@@ -23,9 +23,8 @@ from calibrant.core.errors import Violation
 from calibrant.core.pane import Pane
 from calibrant_server.workers.ingest import sandbox_child
 from calibrant_server.workers.ingest.entries import IngestEntry
+from calibrant_server.workers.ingest.posted_sums import Claim, LiftedSample
 from calibrant_server.workers.ingest.reduce import (
-    Claim,
-    LiftedSample,
     Numerics,
     Reduction,
     numerics_at,
@@ -138,7 +137,7 @@ class DisposableReducer:
                 # What is left in its connection belongs to no request.
                 self.close()
                 raise
-        raise EntryKills(f"the reducing process died of it twice: {deaths[-1]}")
+        raise EntryKills(f"the process that reduces the entry died twice: {deaths[-1]}")
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -175,9 +174,9 @@ class DisposableReducer:
             if connection.poll(START_S) and connection.recv() == READY:
                 return
         except (EOFError, OSError) as error:
-            detail = f"the reducing process did not start: {_end_of(process)}"
+            detail = f"the process that reduces entries did not start: {_end_of(process)}"
             raise ChildUnavailable(detail) from error
-        raise ChildUnavailable("the reducing process did not start")
+        raise ChildUnavailable("the process that reduces entries did not start")
 
     def _exchange(self, entry: IngestEntry, config: ModelConfig) -> Reply:
         process, connection = self.child()
@@ -245,8 +244,7 @@ def reply_to(entry: IngestEntry, config: ModelConfig, numerics: Numerics) -> Rep
     try:
         n = reduce_entry(entry, config, numerics, reduction)
         reduction.close(numerics, MAX_PANE_BYTES)
-        for change in reduction.changes().values():
-            change.try_fill(numerics.rows, lambda of: numerics.empty(numerics.spec(of)))
+        reduction.changes(numerics)
         deltas = {key: new.filled for key, new in reduction.rows.items() if new.filled is not None}
         lifted = reduction.lifted + _lifted(deltas, numerics)
         return Reduced(

@@ -1,4 +1,4 @@
-"""The values of a slice key that have panes of their own.
+"""Values of slice keys that have panes of their own; other values are counted together.
 
 Every value of a slice costs panes for their complete retention, so an open key has a maximum number of values. Rows of further
 values fill the slice `key:other`, and the batch's outcome reports their number. A key declared with its values has room for

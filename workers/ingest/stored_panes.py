@@ -5,7 +5,7 @@ Sums and rows are read at one moment. Afterwards it makes no difference whether 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +77,13 @@ def sums_and_rows(
     parts: Mapping[str, bytes],
     tail: dict[bytes, bytes],
     only: Wanted = None,
+    read: Callable[[dict[bytes, bytes]], Any] | None = None,
 ) -> tuple[Any, Any]:
     """Return the sums of a pane, and the rows of its time slice that are to be filled into them, or None.
+
+    Parameters
+    ----------
+    read : reads the rows of a tail, if not `read_rows`
 
     Raises
     ------
@@ -89,7 +94,9 @@ def sums_and_rows(
     if is_baseline(slice_) and parts:
         return numerics.pane.from_parts(spec, parts, only=only), None
     pane = numerics.of_parts(spec, parts, only)
-    return pane, read_rows(numerics, tail) if is_live(slice_) else None
+    if not is_live(slice_):
+        return pane, None
+    return pane, read_rows(numerics, tail) if read is None else read(tail)
 
 
 def read_rows(numerics: Numerics, tail: dict[bytes, bytes]) -> Any:

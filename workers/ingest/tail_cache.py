@@ -1,4 +1,4 @@
-"""A cached tail: its packed pieces as stored, and when it becomes sums.
+"""Cached tail of a time slice: packed pieces of rows that are not sums yet, and the size from which they become sums.
 
 Pieces are appended by commits and merged like the runs of a log-structured tree: a commit rewrites the last pieces while
 they are small, so that a tail has few pieces and each row is rewritten a few times.
@@ -40,14 +40,14 @@ def estimated_pane_bytes(spec: PaneSpec, n_rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TailPiece:
     """Packed rows, and their number in each slice; all rows are `""`."""
 
     data: bytes
     n_by_slice: dict[str, int]
 
     @classmethod
-    def of(cls, rows: Any, data: bytes | None = None) -> Piece:
+    def of(cls, rows: Any, data: bytes | None = None) -> TailPiece:
         """Return rows as a piece; `data` are its bytes, if they are known."""
         return cls(rows.pack() if data is None else data, rows.n_by_slice)
 
@@ -67,9 +67,9 @@ class CachedTail:
     """
 
     rows: Any
-    pieces: dict[int, Piece] = field(default_factory=dict)
+    pieces: dict[int, TailPiece] = field(default_factory=dict)
     next_part: int = 0
-    _stored: dict[int, Piece] = field(default_factory=dict)
+    _stored: dict[int, TailPiece] = field(default_factory=dict)
 
     @classmethod
     def read(cls, rows: Any, fields: dict[bytes, bytes]) -> CachedTail:
@@ -83,7 +83,7 @@ class CachedTail:
         tail = cls(rows)
         for name, data in sorted_pieces(fields):
             piece = rows.unpack(data)
-            tail.pieces[name] = Piece.of(piece, data)
+            tail.pieces[name] = TailPiece.of(piece, data)
             tail.next_part = max(tail.next_part, int(piece.part.max()) + 1)
         tail._stored = dict(tail.pieces)
         return tail
@@ -122,7 +122,7 @@ class CachedTail:
             del self.pieces[last]
         merged = merged.net
         if len(merged):
-            self.pieces[name] = Piece.of(merged)
+            self.pieces[name] = TailPiece.of(merged)
 
     def all_rows(self) -> Any:
         """Return the rows of all pieces; None without any."""
@@ -135,7 +135,7 @@ class CachedTail:
         if rows is None or not np.isin(rows.hashes, hashes).any():
             return False
         left = rows.net
-        self.pieces = {0: Piece.of(left)} if len(left) else {}
+        self.pieces = {0: TailPiece.of(left)} if len(left) else {}
         return bool(np.isin(left.hashes, hashes).any())
 
     def clear(self) -> None:

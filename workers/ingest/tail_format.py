@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import TASKS, Batch, Ratings
+from calibrant.core.documents import Columns, Header
 from calibrant.core.float32 import narrow_scores, pack_scores, unpack_scores
 from calibrant.core.packing import PackingError, pack, unpack
 
@@ -34,14 +35,14 @@ _PLAIN: dict[str, type] = {
 
 def pack_rows(rows: TailRows) -> bytes:
     """Return rows as bytes."""
-    about: dict[str, Any] = {"rows": FORMAT, "task": rows.task, "n": len(rows)}
+    about: Header = {"rows": FORMAT, "task": rows.task, "n": len(rows)}
     ratings = rows.ratings
     arrays: dict[str, NDArray[Any]] = pack_scores(
         rows.scores, narrow_scores(rows.scores, rows.logits)
     )
     arrays |= {"vote_class": ratings.class_index, "vote_count": ratings.count}
     arrays["n_votes"] = np.bincount(ratings.row, minlength=len(rows))
-    same: dict[str, Any] = {}
+    same: Columns = {}
     for name in _PLAIN:
         column = getattr(rows, name)
         if len(column) and (column == column[0]).all():
@@ -61,7 +62,7 @@ def pack_rows(rows: TailRows) -> bytes:
     return pack(arrays, about)
 
 
-def unpack_rows(data: bytes) -> dict[str, Any]:
+def unpack_rows(data: bytes) -> Columns:
     """Return the columns of packed rows.
 
     Raises
@@ -81,9 +82,9 @@ def unpack_rows(data: bytes) -> dict[str, Any]:
     return columns
 
 
-def _columns(arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> dict[str, Any]:
+def _columns(arrays: dict[str, NDArray[Any]], about: Header) -> Columns:
     n, task = int(about["n"]), about["task"]
-    columns: dict[str, Any] = {"task": task}
+    columns: Columns = {"task": task}
     for name, kind in _PLAIN.items():
         given = about["same"].get(name)
         columns[name] = np.full(n, given, kind) if given is not None else arrays[name].astype(kind)
@@ -110,7 +111,7 @@ def _columns(arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> dict[str
     return columns
 
 
-def _check(columns: dict[str, Any], n: int, task: str) -> None:
+def _check(columns: Columns, n: int, task: str) -> None:
     """Raise PackingError unless every column has n valid values."""
     scores, ratings = columns["scores"], columns["ratings"]
     lengths = {len(columns[name]) for name in (*_PLAIN, "hashes", "unit_hashes", "cases")}

@@ -1,4 +1,4 @@
-"""Rows of a tail: what a small pane holds instead of sums.
+"""Rows of a tail: the rows of a time slice that are not sums yet, as a small pane stores them.
 
 A tail belongs to a model and a time slice. Its rows feed the pane of all rows and the pane of each of their slices. Every
 row carries what a later fill cannot know: its sign, its weight, the number of the batch that it was committed in, the hashes
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from calibrant.accumulators.delays import UNKNOWN
 from calibrant.core.batch import Batch, Ratings
+from calibrant.core.documents import Columns
 from calibrant.core.hashing import U64, hash_names
 from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, ROWS_TOGETHER
@@ -108,11 +109,11 @@ class TailRows:
         )
 
     @classmethod
-    def of_facts(
-        cls, facts: Sequence[tuple[str, RetainedRecord]], task: str, sign: int, part: int
+    def of_records(
+        cls, records: Sequence[tuple[str, RetainedRecord]], task: str, sign: int, part: int
     ) -> TailRows:
         """Return the rows of retained predictions that count, all of one sign."""
-        rows = [(name, each, each.prediction) for name, each in facts if each.prediction]
+        rows = [(name, each, each.prediction) for name, each in records if each.prediction]
         n = len(rows)
         numbers: list[int] = []
         for i, (_, each, _) in enumerate(rows):
@@ -158,7 +159,7 @@ class TailRows:
             np.concatenate([p.ratings.class_index for p in parts]),
             np.concatenate([p.ratings.count for p in parts]),
         )
-        columns: dict[str, Any] = {
+        columns: Columns = {
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in (*COLUMNS, "scores", "cases")
         }
@@ -179,7 +180,7 @@ class TailRows:
         """Select rows, keeping their order."""
         rows = np.arange(len(self))[index]
         ratings = Batch(self.task, self.scores, False, self.ratings).take(rows).ratings
-        columns: dict[str, Any] = {
+        columns: Columns = {
             name: getattr(self, name)[rows] for name in (*COLUMNS, "scores", "cases")
         }
         slices = {key: values[rows] for key, values in self.slices.items()}

@@ -1,4 +1,4 @@
-"""Number of failures of a partition's first entry alone, and the pause before the next try.
+"""Retries of a partition's first entry: its number of failures alone, and the pause before the next try.
 
 Only the first entry can fail alone: entries are consumed in order, and a failed run of several entries is retried one
 by one. The count is in memory. After a restart it begins again, which only costs further tries.

@@ -1,4 +1,4 @@
-"""What requires an operator, summed over all partitions, for readiness and metrics."""
+"""Counts of what requires an operator (such as dead letters), summed over all partitions, for readiness and metrics."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What happens to panes with time: sealing, rollups, expiry, baselines, export and import."""
+"""Lifecycle of panes: sealing, rollups, expiry, baselines, export and import."""

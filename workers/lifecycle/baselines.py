@@ -28,7 +28,7 @@ MAX_BASELINES = 100
 _DEFINITION = ("slice", "clock", "window")
 
 
-class Baselines:
+class BaselineMaker:
     """Maker and remover of the baselines of one partition."""
 
     def __init__(self, node: Any, keys: PartitionKeys, fencing: FencingToken, numerics: Numerics):

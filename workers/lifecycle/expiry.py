@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from calibrant_server.workers.ingest.retained_record import RecordError, RetainedRecord
-from calibrant_server.workers.ingest.retained_store import TALLIES, scanned, tally
+from calibrant_server.workers.ingest.retained_store import TALLIES, count_record, scanned
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys, with_tenant
 from calibrant_server.workers.store.registry import ModelConfig
@@ -23,14 +23,14 @@ def old_records(
     Labels without a prediction count from their arrival.
     """
     for shard in range(RECORD_SHARDS):
-        name = keys.facts(config.key, config.generation, shard)
+        name = keys.records(config.key, config.generation, shard)
         for fields in scanned(node, name):
             old = {
-                field.decode(): facts
-                for field, facts in (
+                field.decode(): record
+                for field, record in (
                     (field, _readable(field, text)) for field, text in fields.items()
                 )
-                if facts is not None and _began_s(facts) < kept_from_s
+                if record is not None and _began_s(record) < kept_from_s
             }
             if old:
                 _remove(keys, fencing, config, name, old)
@@ -46,9 +46,9 @@ def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) 
     gone = {name: -retained.get(name, 0) for name in ("records", "bytes")}
     commit.add_numbers(keys.retained, with_tenant(model, gone))
     commit.unlink(tallies)
-    commit.unlink(keys.members(model, generation))
+    commit.unlink(keys.unit_members(model, generation))
     for shard in range(RECORD_SHARDS):
-        commit.unlink(keys.facts(model, generation, shard))
+        commit.unlink(keys.records(model, generation, shard))
     return commit
 
 
@@ -61,8 +61,8 @@ def _readable(field: bytes, text: bytes) -> RetainedRecord | None:
         return None
 
 
-def _began_s(facts: RetainedRecord) -> float:
-    return facts.since_s if facts.prediction is None else facts.prediction.event_us / 1_000_000
+def _began_s(record: RetainedRecord) -> float:
+    return record.since_s if record.prediction is None else record.prediction.event_us / 1_000_000
 
 
 def _remove(
@@ -73,10 +73,10 @@ def _remove(
     old: dict[str, RetainedRecord],
 ) -> None:
     tallies = dict.fromkeys(TALLIES, 0)
-    for name, facts in old.items():
-        tally(tallies, name, facts, facts.n_bytes, -1)
+    for name, record in old.items():
+        count_record(tallies, name, record, record.n_bytes, -1)
         tallies["expired"] += 1
-        tallies["expired_unlabelled"] += facts.counts and not facts.is_labelled
+        tallies["expired_unlabelled"] += record.counts and not record.is_labelled
     commit = Commit(keys)
     commit.drop_fields(shard, list(old))
     commit.add_numbers(keys.tallies(config.key, config.generation), tallies)
@@ -88,7 +88,7 @@ def _remove(
 def _drop_old_members(
     node: Any, keys: PartitionKeys, fencing: FencingToken, config: ModelConfig, kept_from_s: int
 ) -> Iterator[None]:
-    name = keys.members(config.key, config.generation)
+    name = keys.unit_members(config.key, config.generation)
     for fields in scanned(node, name):
         old = [field for field in fields if int(field.partition(b"|")[0]) < kept_from_s]
         if old:

@@ -15,11 +15,21 @@ from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.store.watermarks import DAY_S
 from calibrant_server.workers.store.windows import LAST_SECOND
 
+# One line of an export: a JSON object whose `type` says what the others are.
+Line = dict[str, Any]
 _SHAPES: dict[str, dict[str, Any]] = {
     "marks": {"marks": dict},
     "pane": {"slice": str, "start": int, "version": str, "packed": dict},
     "sample": {"day": int, "halvings": int, "packed": (str, type(None))},
     "baseline": {"name": str, "holds": dict},
+    "job": {
+        "job": str,
+        "tasks": int,
+        "created_ms": int,
+        "closed_ms": (int, type(None)),
+        "expires_ms": (int, type(None)),
+        "packed": str,
+    },
     "record": {"id": str, "packed": str},
     "unit": {"unit": str, "ids": str},
     "tallies": {"tallies": dict},
@@ -58,7 +68,7 @@ _CONTENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def shaped(line: dict[str, Any]) -> dict[str, Any]:
+def shaped(line: Line) -> Line:
     """Return a line after checking its members.
 
     Raises

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from redis.exceptions import ResponseError
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.alarm.cohort_assembly import close_gathered
+from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
@@ -122,7 +122,7 @@ class Housekeeping:
                 self._sealing.note_damage(config, store_message(error))
             raise
         try:
-            self._close_gathered(config, now_s)
+            self._close_partial_cohort(config, now_s)
         except (PackingError, RecordError) as error:
             self._failed.add((config.key, config.generation))
             log.error("alarm_cohort_unreadable model=%s error=%s", config.key, error)
@@ -144,14 +144,14 @@ class Housekeeping:
                 _report(config, error)
         return total
 
-    def _close_gathered(self, config: ModelConfig, now_s: float) -> None:
+    def _close_partial_cohort(self, config: ModelConfig, now_s: float) -> None:
         """Advance detectors by a cohort that no further pane will complete."""
         if self._sealing.is_blocked(config):
             # Its other panes may still be sealed, once the damaged one is readable or past its retention.
             self._failed.add((config.key, config.generation))
             return
         until_s = now_s - (config.label_horizon_s or 0)
-        commit = close_gathered(self._node, self._keys, config, until_s)
+        commit = close_partial_cohort(self._node, self._keys, config, until_s)
         if commit is not None:
             self._fencing.send(commit, self._fencing.new_token())
 

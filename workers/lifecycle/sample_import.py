@@ -36,7 +36,7 @@ class ImportedSamples:
 
     @property
     def _are_stored(self) -> bool:
-        return bool(self._numerics.keeps_samples and self._samples.most_bytes)
+        return bool(self._numerics.keeps_samples and self._samples.max_bytes)
 
     def line(self, line: Mapping[str, Any]) -> None:
         """Add a `sample` line; raise PackingError where it is damaged."""

@@ -1,11 +1,12 @@
 """A complete model as lines, from one store to another.
 
-Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `sample`, `baseline`, `map`, `current_map`, those of the alarm
+Each line is a JSON object with a `type`: `model` first, then `marks`, `pane`, `sample`, `baseline`, `job`, `map`, `current_map`, those of the alarm
 (`calibrant_server.workers.alarm.alarm_transfer`), with records `record`, `unit` and `tallies`, last `end`. Bytes of the store are base64. The
 versions of panes are included, so that the results of the other store are the same to the last digit. A pane is exported as
 sums: rows that are not sums yet are filled.
 
-The export reads in pieces while entries continue to be merged. `end` reports whether everything belongs to one state.
+The export reads in pieces while entries continue to be merged. `end` reports whether everything belongs to one state, and how many
+archived reports are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from calibrant_server.workers.ingest.sample_reading import (
     by_day,
 )
 from calibrant_server.workers.ingest.stored_panes import complete_pane, divided
-from calibrant_server.workers.store.frozen_maps import PENDING, CurrentMap
+from calibrant_server.workers.lifecycle.export_shapes import Line
+from calibrant_server.workers.lifecycle.transfer_jobs import job_lines
+from calibrant_server.workers.store.frozen_maps import PENDING, PromotedMap
 from calibrant_server.workers.store.keys import (
     LAST_CHANGE,
     RECORD_SHARDS,
@@ -68,7 +71,7 @@ async def export_lines(
     config: ModelConfig,
     with_records: bool,
     numerics: Numerics = Numerics(),  # noqa: B008
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncIterator[Line]:
     """Return all lines of a model; the last one is `end`."""
     source = _Source(client, keys.of_model(config.key), config, numerics)
     before = await source.stamp()
@@ -79,6 +82,7 @@ async def export_lines(
         source.panes(),
         source.samples(),
         source.baselines(),
+        job_lines(client, source.keys, config),
         source.maps(),
         alarm_lines(client, source.keys, config),
     ]
@@ -88,7 +92,9 @@ async def export_lines(
         async for line in part:
             n_lines += 1
             yield line
-    yield {"type": END, "lines": n_lines, "consistent": before == await source.stamp()}
+    consistent = before == await source.stamp()
+    left_out = {"reports": await source.n_reports()}
+    yield {"type": END, "lines": n_lines, "consistent": consistent, "left_out": left_out}
 
 
 class _Source:
@@ -112,6 +118,10 @@ class _Source:
             member.decode() for member in await self.client.smembers(self.keys.slices(*self.name))
         )
 
+    async def n_reports(self) -> int:
+        """Return the number of archived reports, which no export contains: they are evidence of the service that wrote them."""
+        return int(await self.client.hget(self.keys.report_archive(*self.name), "n") or 0)
+
     async def stamp(self) -> list[Any]:
         """Return a value that differs if related data changed."""
         slices = await self.slices()
@@ -121,13 +131,13 @@ class _Source:
         reads.hgetall(self.keys.baselines(*self.name))
         reads.hmget(self.keys.map_versions(*self.name), ("n", "p"))
         reads.hget(self.keys.detectors(*self.name), LAST_CHANGE)
-        reads.hget(self.keys.gathered, "|".join(self.name))
+        reads.hget(self.keys.partial_cohorts, "|".join(self.name))
         for slice_ in slices:
             reads.hget(self.keys.versions(*self.name, slice_), LAST_CHANGE)
         found = await reads.run_async(self.client)
         return [slices, *found, await episodes_of(self.client, self.keys, self.config)]
 
-    async def panes(self) -> AsyncIterator[dict[str, Any]]:
+    async def panes(self) -> AsyncIterator[Line]:
         for slice_ in await self.slices():
             versions = await self.texts(self.keys.versions(*self.name, slice_))
             for start in sorted(int(each) for each in versions if each != LAST_CHANGE):
@@ -151,7 +161,7 @@ class _Source:
             parts = await to_thread(pane.parts)
         return parts | sources
 
-    async def samples(self) -> AsyncIterator[dict[str, Any]]:
+    async def samples(self) -> AsyncIterator[Line]:
         """Yield the sample of each day, of rows that are not sums yet too, and that of sealed cohorts."""
         if not self.numerics.keeps_samples:
             return
@@ -179,29 +189,29 @@ class _Source:
         except StopIteration as end:
             return DaySample(*end.value)
 
-    async def baselines(self) -> AsyncIterator[dict[str, Any]]:
+    async def baselines(self) -> AsyncIterator[Line]:
         for name, text in sorted((await self.texts(self.keys.baselines(*self.name))).items()):
             yield {"type": BASELINE, "name": name, "holds": json.loads(text)}
 
-    async def maps(self) -> AsyncIterator[dict[str, Any]]:
+    async def maps(self) -> AsyncIterator[Line]:
         """Return frozen maps field by field, and the current one."""
         for name, text in sorted((await self.texts(self.keys.map_versions(*self.name))).items()):
             if name != PENDING:
                 yield {"type": MAP, "field": name, "text": text}
         raw = await self.client.hget(self.keys.current_maps, self.config.key)
-        if raw is not None and CurrentMap.from_bytes(raw).generation == self.config.generation:
+        if raw is not None and PromotedMap.from_bytes(raw).generation == self.config.generation:
             yield {"type": CURRENT_MAP, "text": raw.decode()}
 
-    async def records(self) -> AsyncIterator[dict[str, Any]]:
+    async def records(self) -> AsyncIterator[Line]:
         for shard in range(RECORD_SHARDS):
-            async for name, packed in self._scanned(self.keys.facts(*self.name, shard)):
+            async for name, packed in self._scanned(self.keys.records(*self.name, shard)):
                 yield {"type": RECORD, "id": name, "packed": b64encode(packed).decode()}
 
-    async def units(self) -> AsyncIterator[dict[str, Any]]:
-        async for name, text in self._scanned(self.keys.members(*self.name)):
+    async def units(self) -> AsyncIterator[Line]:
+        async for name, text in self._scanned(self.keys.unit_members(*self.name)):
             yield {"type": UNIT, "unit": name, "ids": text.decode()}
 
-    async def tallies(self) -> AsyncIterator[dict[str, Any]]:
+    async def tallies(self) -> AsyncIterator[Line]:
         retained = await self.texts(self.keys.tallies(*self.name))
         yield {"type": TALLY, "tallies": {name: int(retained.get(name, 0)) for name in CARRIED}}
 

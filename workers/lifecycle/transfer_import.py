@@ -20,9 +20,9 @@ from calibrant_server.workers.ingest.commit_group import Item
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
-from calibrant_server.workers.ingest.retained_store import TALLIES, tally
+from calibrant_server.workers.ingest.retained_store import TALLIES, count_record
 from calibrant_server.workers.ingest.unsealed import note
-from calibrant_server.workers.lifecycle.export_shapes import shaped
+from calibrant_server.workers.lifecycle.export_shapes import Line, shaped
 from calibrant_server.workers.lifecycle.sample_import import ImportedSamples
 from calibrant_server.workers.lifecycle.transfer import (
     BASELINE,
@@ -35,6 +35,7 @@ from calibrant_server.workers.lifecycle.transfer import (
     TALLY,
     UNIT,
 )
+from calibrant_server.workers.lifecycle.transfer_jobs import JOB, put_job
 from calibrant_server.workers.lifecycle.transfer_maps import check_map_line
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import (
@@ -50,7 +51,7 @@ from calibrant_server.workers.store.watermarks import SEALED_TO
 PART_OF_SAMPLE = "sample"
 
 
-class Restoring:
+class ModelImport:
     """Writer of an export's lines into an empty model."""
 
     def __init__(
@@ -99,14 +100,14 @@ class Restoring:
         commit.add_numbers(self._keys.retained, with_tenant(item.config.key, retained))
         item.n = len(lines)
 
-    def _finds_room(self, lines: list[dict[str, Any]]) -> bool:
+    def _finds_room(self, lines: list[Line]) -> bool:
         with self._node.pipeline(transaction=False) as pipe:
             for line in lines:
                 if line["type"] == PANE:
                     key = PaneKey(*self._name, line["slice"], int(line["start"]))
                     pipe.exists(self._keys.pane(key), self._keys.tail(key))
                 elif line["type"] == RECORD:
-                    pipe.hexists(self._keys.facts_of(*self._name, line["id"]), line["id"])
+                    pipe.hexists(self._keys.record_hash(*self._name, line["id"]), line["id"])
             return not any(pipe.execute())
 
     def _line(
@@ -125,13 +126,15 @@ class Restoring:
             commit.set_fields(self._keys.baselines(*self._name), {line["name"]: holds})
         elif kind == RECORD:
             packed = b64decode(line["packed"], validate=True)
-            facts = RetainedRecord.unpack(packed)
-            tally(tallies, line["id"], facts, len(packed), 1)
-            if facts.prediction is not None and self._config.label_horizon_s is not None:
-                start = pane_start(facts.prediction.event_us, self._config.pane_s)
+            record = RetainedRecord.unpack(packed)
+            count_record(tallies, line["id"], record, len(packed), 1)
+            if record.prediction is not None and self._config.label_horizon_s is not None:
+                start = pane_start(record.prediction.event_us, self._config.pane_s)
                 if start >= self._sealed_to:
                     note(commit, self._keys, self._config, {start: [line["id"]]})
-            commit.set_fields(self._keys.facts_of(*self._name, line["id"]), {line["id"]: packed})
+            commit.set_fields(self._keys.record_hash(*self._name, line["id"]), {line["id"]: packed})
+        elif kind == JOB:
+            put_job(line, commit, self._keys, self._config)
         elif kind == MAP:
             field, text = line["field"], line["text"]
             check_map_line(field, text, self._config)
@@ -139,7 +142,9 @@ class Restoring:
         elif kind in ALARM_KINDS:
             self._alarm.put(line, commit)
         elif kind == UNIT:
-            commit.set_fields(self._keys.members(*self._name), {line["unit"]: line["ids"].encode()})
+            commit.set_fields(
+                self._keys.unit_members(*self._name), {line["unit"]: line["ids"].encode()}
+            )
         elif kind == TALLY:
             for name in CARRIED:
                 tallies[name] += int(line["tallies"].get(name, 0))

@@ -208,8 +208,15 @@ class QueryClient:
         deadline_s: float,
         other: Other | None = None,
         version: str | None = None,
+        is_new: bool = False,
     ) -> QueryResult:
-        """Return the result of one query; `version` is the name of the state, where the caller has just read it."""
+        """Return the result of one query.
+
+        Parameters
+        ----------
+        version : name of the state, where the caller has just read it
+        is_new : whether the caller has just seen that no result is cached
+        """
         against = None if other is None else other.against
         if version is None:
             version = await self._versions.state_version(model, slice_, window, query.needs)
@@ -218,7 +225,7 @@ class QueryClient:
                 version = joined(version, theirs)
         sent = query.to_dict()
         digest = result_digest(version, query.kind, sent, against)
-        stored = await self._client.get(self._keys.cached_result(digest))
+        stored = None if is_new else await self._client.get(self._keys.cached_result(digest))
         if stored is not None:
             reply = Reply.from_bytes(stored)
         else:

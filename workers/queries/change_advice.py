@@ -13,13 +13,14 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from calibrant.core.actions import map_method, next_request, recommendation
+from calibrant.core.actions import ActionRequest, Advice, map_method, next_request, recommendation
 from calibrant.core.available_rows import bounded
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.recommendation import (
-    Update,
+    ModelUpdate,
     cox_updates,
     recommended_action,
     softmax_update,
@@ -27,7 +28,7 @@ from calibrant.drift.recommendation import (
 from calibrant.drift.row_tables import row_table
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import UnitTable, unit_table
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.alarm.cohorts import parts_of, rater_in
 from calibrant_server.workers.alarm.detector_advance import since_change
 from calibrant_server.workers.alarm.settings import AlarmSettings
@@ -47,7 +48,7 @@ ONE_RATER = (
 )
 
 
-def change_advice(inputs: Inputs) -> dict[str, Any] | None:
+def change_advice(inputs: Inputs) -> Advice | None:
     """Return the recommendation of the requested detector; None if it has no alarm."""
     alarm, config = inputs.alarm, inputs.config
     windows, state = alarm.since_change(config), alarm.detector and alarm.detector.state
@@ -72,14 +73,16 @@ class _Calls:
     """Calls that fit an update to the cohorts since the change."""
 
     def __init__(
-        self, config: ModelConfig, settings: AlarmSettings, window: Window, alarm: AlarmView
+        self, config: ModelConfig, settings: AlarmSettings, window: Window, alarm: AlarmSnapshot
     ) -> None:
         assert alarm.changed is not None
         self._config, self._policy, self._window = config, settings.policy, window
         self._scope, self._slice = parts_of(alarm.name)
         self._since_change, self._later = alarm.changed
 
-    def updates(self, first: UnitTable, later: UnitTable, band: Tolerance) -> list[Update] | str:
+    def updates(
+        self, first: UnitTable, later: UnitTable, band: Tolerance
+    ) -> list[ModelUpdate] | str:
         """Return the candidates of the model's task, or the reason why there are none."""
         if self._config.task == "binary":
             return self._of_two_classes(first, later, band)
@@ -92,7 +95,7 @@ class _Calls:
         )
         return [softmax_update(fitted["temperature"], changed, after, band)]
 
-    def named(self, advice: dict[str, Any]) -> dict[str, Any]:
+    def named(self, advice: Advice) -> Advice:
         """Return the recommendation with the call that returns its numbers, and with the request that makes the map."""
         is_binary = self._config.task == "binary"
         evidence = advice["evidence"]
@@ -106,7 +109,10 @@ class _Calls:
             is_binary,
             None if advice["action"] == "collect_more" else self._view,
         )
-        return {**advice, "evidence": evidence} | ({} if following is None else {"next": following})
+        named: Advice = {**advice, "evidence": evidence}
+        if following is not None:
+            named["next"] = following
+        return named
 
     @property
     def _view(self) -> dict[str, str]:
@@ -116,7 +122,7 @@ class _Calls:
         view |= {"raters": self._policy, "slice": self._slice}
         return {name: str(value) for name, value in view.items() if value}
 
-    def _call(self, method: str) -> dict[str, Any]:
+    def _call(self, method: str) -> ActionRequest:
         view = self._view
         name = "temperature"
         if method != "temperature":
@@ -126,7 +132,7 @@ class _Calls:
 
     def _of_two_classes(
         self, first: UnitTable, later: UnitTable, band: Tolerance
-    ) -> list[Update] | str:
+    ) -> list[ModelUpdate] | str:
         """Return updates of the score as sent, each with the parameters of its call."""
         changed = _as_many(
             unit_table(self._since_change, self._policy), first.n_units + later.n_units
@@ -144,7 +150,7 @@ class _Calls:
             if named[each.action][1] is not None
         ]
 
-    def _temperature(self) -> dict[str, Any]:
+    def _temperature(self) -> Result:
         query = TemperatureQuery(raters=self._policy, weights="unit").resolved(self._config)
         assert isinstance(query, TemperatureQuery)
         return dict(temperature.compute(query, self._inputs))

@@ -1,4 +1,4 @@
-"""Query → window → result. `workers/queries/serve.py` takes queries from the store.
+"""Computation of a query: its window, the state that its kind needs, its result. `workers/queries/serve.py` takes queries from the store.
 
 The panes of a window are one state (`workers/queries/window_panes.py`). Results are cached in the store by state version: nothing is
 invalidated; old versions are no longer requested.
@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from redis.exceptions import RedisError
 
 from calibrant.core.actions import next_request
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmView, read_view
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot, read_snapshot
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.ask import (
     DAMAGED,
@@ -31,8 +32,8 @@ from calibrant_server.workers.queries.ask import (
     Reply,
     Side,
 )
-from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind, find_kinds
-from calibrant_server.workers.queries.query import DetectorQuery, Query
+from calibrant_server.workers.queries.kind import Against, Inputs, ResultKind, find_kinds
+from calibrant_server.workers.queries.query import DetectorQuery, Query, SeriesQuery
 from calibrant_server.workers.queries.versions import joined, with_records
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_records import WindowRecords
@@ -127,14 +128,17 @@ class Compute:
     def _other(self, kind: ResultKind[Any], query: Query, request: QueryRequest) -> _Other:
         """Return the state of the other side of a comparison."""
         side = request.other
-        if side is None:
+        if side is None or request.against is None:
             raise ValueError("this result compares two windows")
         config = self._config(side.model)
         if config is None:
             detail = "the other model of the comparison was deleted"
             raise CalibrationInputError.at("/against", "unknown_model", detail)
         state = self._state(kind, query, config, side, None, True)
-        return _Other(state.version, Inputs(config, state.window, state.merged, state.panes))
+        reads_records = kind.query.needs.records and request.against.by in ("window", "model")
+        records = self._records(config, side.slice, state) if reads_records else None
+        inputs = Inputs(config, state.window, state.merged, state.panes, of_records=records)
+        return _Other(state.version, inputs)
 
     def _state(
         self,
@@ -142,7 +146,7 @@ class Compute:
         query: Query,
         config: ModelConfig,
         side: Side,
-        alarm: AlarmView | None,
+        alarm: AlarmSnapshot | None,
         compared: bool,
     ) -> WindowState:
         """Return one side's panes, as the kind needs them."""
@@ -151,6 +155,9 @@ class Compute:
         needs = kind.query.needs
         if needs.panes == "none":
             return self._panes.none(config, side.slice, window, version)
+        if isinstance(query, SeriesQuery):
+            check = query.check
+            return self._panes.parts(config, side.slice, window, wanted, query.every_s, check)
         read = self._panes.each if needs.panes == "each" else self._panes.merged
         state = read(config, side.slice, window, wanted, version)
         return _recorded(state) if needs.records else state
@@ -165,12 +172,12 @@ class Compute:
         models = self._store.keys.partition(partition).models
         return read_configs(self._store.node(partition), models, [model]).get(model)
 
-    def _alarm(self, config: ModelConfig, side: Side, query: Query) -> AlarmView:
+    def _alarm(self, config: ModelConfig, side: Side, query: Query) -> AlarmSnapshot:
         """Return the state of the model's alarm, with the sealed panes that the kind needs."""
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         scope = query.scope if isinstance(query, DetectorQuery) else None
-        view = read_view(node, keys, config, side.slice, Window(*side.window), scope)
+        view = read_snapshot(node, keys, config, side.slice, Window(*side.window), scope)
         since, sealed = view.since_baseline(config), query.needs.sealed
         if since is None or not sealed:
             return view

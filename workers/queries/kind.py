@@ -8,11 +8,12 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Generic, Literal, TypeVar
 
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.inference.pairing import shared
 from calibrant.inference.seeds import SEED
-from calibrant_server.workers.alarm.alarm_snapshot import AlarmView
+from calibrant_server.workers.alarm.alarm_snapshot import AlarmSnapshot
 from calibrant_server.workers.queries import kinds
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.window_records import WindowRecords
@@ -20,7 +21,6 @@ from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 Q = TypeVar("Q", bound=Query)
-Result = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Inputs:
     window: Window
     merged: Any = None
     panes: list[DatedPane] = field(default_factory=list)
-    of_alarm: AlarmView | None = None
+    of_alarm: AlarmSnapshot | None = None
     of_records: WindowRecords | None = None
     seed: int = SEED
 
@@ -68,7 +68,7 @@ class Inputs:
         return pane
 
     @property
-    def alarm(self) -> AlarmView:
+    def alarm(self) -> AlarmSnapshot:
         """The state of the model's alarm."""
         if self.of_alarm is None:
             raise LookupError("this kind does not declare that it needs the alarm")

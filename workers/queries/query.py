@@ -48,18 +48,33 @@ class Needs:
 
     Attributes
     ----------
-    panes : their merge, each pane separately, or none
+    panes : their merge, each pane separately, the merges of parts (`SeriesQuery`), or none
     alarm : the state of the model's alarm
     sealed : accumulators of the sealed panes since the alarm's baseline
     changed : of an alarm, accumulators of the sealed panes since the change
     records : retained records; the result then states whether they changed while they were read
     """
 
-    panes: Literal["merged", "each", "none"] = "merged"
+    panes: Literal["merged", "each", "parts", "none"] = "merged"
     alarm: bool = False
     sealed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     records: bool = False
+
+
+class SeriesQuery:
+    """Query of the consecutive parts of a window.
+
+    Attributes
+    ----------
+    every_s : length of a part, a whole number of panes
+    """
+
+    every_s: int
+
+    def check(self, n_parts: int) -> None:
+        """Reject more parts than one request may have."""
+        raise NotImplementedError
 
 
 class Query(BaseModel):
@@ -131,7 +146,7 @@ class Including(Query):
 def include_field(parts: tuple[str, ...]) -> Any:
     """Return the field of a query that has these parts."""
     described = (
-        f"Costly parts of the response, with commas between: {', '.join(parts)}. Default: none."
+        f"Costly parts of the response, separated by commas: {', '.join(parts)}. Default: none."
     )
     return Field(None, max_length=400, description=described)
 

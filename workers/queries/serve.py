@@ -1,8 +1,9 @@
 """Server of queries from the store, in three queues: first queries of tenants, further ones, and slow ones.
 
-A tenant that sends many queries at once delays nobody else's. One thread serves only the first query of each tenant (and
+A tenant that sends many queries at once delays no other tenant's. One thread serves only the first query of each tenant (and
 service process): while it waits for the result, its further ones are in the second queue, where tenants take turns. So a
-first query waits neither behind the queries of a busy tenant nor for the one that is being computed.
+first query waits neither behind the queries of a busy tenant nor for the one that is being computed. Several service processes
+may have a first query of the same tenant: where several threads serve first queries, one of them at a time serves a tenant.
 
 A fit of seconds must not delay fast results, nor occupy every worker when it is requested repeatedly meanwhile. So a worker
 that takes a slow query without a cached result moves it to the queue of slow ones, which one thread of each process
@@ -15,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from redis.exceptions import NoScriptError, RedisError
 
@@ -29,6 +30,7 @@ from calibrant_server.workers.queries.ask import (
 )
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.keys import tenant_of
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +50,23 @@ class QueryServer:
         self._store = store
         self._keys = store.keys
         self._compute = compute
+        self._served_first: set[str] = set()
+        self._changing = threading.Lock()
 
-    def threads(self, stop: threading.Event) -> list[threading.Thread]:
-        """Return the threads that serve all queues until stopped, not started."""
+    def threads(
+        self, stop: threading.Event, queues: Literal["all", "first", "other"] = "all"
+    ) -> list[threading.Thread]:
+        """Return the threads that serve these queues until stopped, not started."""
         n = self._store.settings.compute_threads
-        works = {f"compute-{i}": self.run for i in range(n)}
-        if n:
+        works: dict[str, Callable[[threading.Event], None]] = {}
+        if n and queues == "all":
+            works |= {f"compute-{i}": self.run for i in range(n)}
             works |= {"compute-first": self.run_first, "compute-slow": self.run_slow}
+        elif n and queues == "first":
+            works |= {f"compute-first-{i}": self.run_first for i in range(n + 1)}
+        elif n:
+            works |= {f"compute-{i}": self.run_more for i in range(n)}
+            works |= {"compute-slow": self.run_slow}
         return [
             threading.Thread(target=work, args=(stop,), name=name, daemon=True)
             for name, work in works.items()
@@ -67,7 +79,11 @@ class QueryServer:
 
     def run_first(self, stop: threading.Event) -> None:
         """Serve first queries of tenants until stopped."""
-        self._work_off([self._keys.first_queries], self._quick, stop)
+        self._work_off([self._keys.first_queries], self._first, stop)
+
+    def run_more(self, stop: threading.Event) -> None:
+        """Serve further queries of tenants until stopped."""
+        self._work_off([self._keys.more_queries], self._quick, stop)
 
     def run_slow(self, stop: threading.Event) -> None:
         """Serve slow queries until stopped."""
@@ -105,15 +121,32 @@ class QueryServer:
         else:
             serve(replace(request, wait_s=request.wait_s - waited_s))
 
+    def _first(self, request: QueryRequest) -> None:
+        """Serve the first query of a tenant, unless another thread serves one from another service process: then it is a further one."""
+        tenant = tenant_of(request.side.model)
+        with self._changing:
+            is_further = tenant in self._served_first
+            self._served_first.add(tenant)
+        if is_further:
+            self._push(self._keys.more_queries, replace(request, earlier=max(request.earlier, 1)))
+            return
+        try:
+            self._quick(request)
+        finally:
+            with self._changing:
+                self._served_first.discard(tenant)
+
+    def _push(self, queue: str, request: QueryRequest) -> None:
+        arguments = [request.to_json(), MAX_QUERIES, request.earlier]
+        self._store.run_on(self._store.client, "push_query", [queue], arguments)
+
     def _quick(self, request: QueryRequest) -> None:
         if not self._compute.is_slow(request):
             self._send(request, self._compute.reply(request))
         elif self._is_claimed(request):
             log.debug("query_claimed digest=%s", request.digest)
         else:
-            arguments = [request.to_json(), MAX_QUERIES, request.earlier]
-            queue = [self._keys.slow_queries]
-            self._store.run_on(self._store.client, "push_query", queue, arguments)
+            self._push(self._keys.slow_queries, request)
 
     def _slow(self, request: QueryRequest) -> None:
         claim = self._keys.claim(request.digest)

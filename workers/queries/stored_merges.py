@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.queries.window_state import LruCache, Part, Wanted
+from calibrant_server.workers.queries.window_state import LruCache, Wanted, WindowPart
 from calibrant_server.workers.store.connection import Store, run_script
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.merge_index import SPAN, STATE_BYTES, drop_merges
@@ -51,8 +51,8 @@ class StoredMerges:
         slice_: str,
         from_s: int,
         wanted: Sequence[str],
-        parts: list[Part],
-    ) -> dict[Part, Any]:
+        parts: list[WindowPart],
+    ) -> dict[WindowPart, Any]:
         """Return the merges that the store has of these parts."""
         keys, node = self._place(config)
         with node.pipeline(transaction=False) as pipe:
@@ -72,7 +72,7 @@ class StoredMerges:
         slice_: str,
         from_s: int,
         wanted: Sequence[str],
-        part: Part,
+        part: WindowPart,
         pane: Any,
     ) -> None:
         """Store a merge of panes that have ended."""
@@ -122,5 +122,5 @@ class StoredMerges:
         return self._store.keys.partition(partition), self._store.node(partition)
 
 
-def _member(config: ModelConfig, slice_: str, part: Part, from_s: int) -> str:
+def _member(config: ModelConfig, slice_: str, part: WindowPart, from_s: int) -> str:
     return f"{config.key}|{config.generation}|{slice_}|{part.name(from_s)}"

@@ -7,8 +7,8 @@ panes' versions read before are still valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -24,6 +24,7 @@ from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Window
 
 _MAX_SLICES = 256
+ALL_ROWS = ""
 PANES = Needs()
 
 
@@ -119,6 +120,10 @@ class SliceState:
         version = name_state(self.config, self.slice, window, panes, self.marks, self.alarm)
         return with_records(version, panes, self.marks) if self.reads_records else version
 
+    def without_alarm(self) -> SliceState:
+        """Return the state that results about panes alone depend on."""
+        return replace(self, alarm=b"")
+
 
 class Versions:
     """Reader of state versions for the event loop; an unchanged slice costs one field."""
@@ -146,6 +151,48 @@ class Versions:
             stored, marks = await reads.run_async(self._client)
             self._by_slice[name] = stored
         return SliceState.of(needs, config, slice_, stored, Watermarks.read(marks), alarm)
+
+    async def states(self, configs: Sequence[ModelConfig]) -> list[SliceState]:
+        """Return the states of all rows of several models, alarms included: two reads at most.
+
+        The parts of one state may be of two moments. Then no result has its name: results are cached under the name of the
+        state that the worker read.
+        """
+        async with self._client.pipeline(transaction=False) as pipe:
+            for config in configs:
+                keys = self._keys.of_model(config.key)
+                pipe.hget(keys.versions(config.key, config.generation, ALL_ROWS), LAST_CHANGE)
+                pipe.hmget(keys.marks(config.key, config.generation), fields_of(ALL_ROWS))
+                pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
+                pipe.hget(keys.tallies(config.key, config.generation), DUPLICATES)
+            replies = await pipe.execute()
+        looks = list(zip(*[iter(replies)] * 4, strict=True))
+        panes = await self._panes_of(configs, [last for last, *_ in looks])
+        return [
+            SliceState(
+                config, ALL_ROWS, stored, Watermarks.read(marks), alarm_version(change, duplicates)
+            )
+            for config, stored, (_, marks, change, duplicates) in zip(
+                configs, panes, looks, strict=True
+            )
+        ]
+
+    async def _panes_of(
+        self, configs: Sequence[ModelConfig], changes: Sequence[bytes | None]
+    ) -> list[dict[bytes, bytes]]:
+        """Return the versions of the panes of all rows of each model; those that changed are read."""
+        names = [
+            self._keys.of_model(each.key).versions(each.key, each.generation, ALL_ROWS)
+            for each in configs
+        ]
+        known = {name: self._known(name, last) for name, last in zip(names, changes, strict=True)}
+        missing = [name for name, stored in known.items() if stored is None]
+        async with self._client.pipeline(transaction=False) as pipe:
+            for name in missing:
+                pipe.hgetall(name)
+            found = dict(zip(missing, await pipe.execute(), strict=True))
+        self._by_slice.update(found)
+        return [known[name] or found.get(name, {}) for name in names]
 
     async def unchanged_state(
         self, config: ModelConfig, slice_: str, needs: Needs = PANES

@@ -9,7 +9,7 @@ from typing import Any
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.routing import ALL_ROWS, pane_start
 from calibrant_server.workers.alarm.rows import CohortRows
-from calibrant_server.workers.ingest.retained_record import RetainedRecord
+from calibrant_server.workers.ingest.retained_record import RetainedRecord, may_count
 from calibrant_server.workers.ingest.retained_store import scanned
 from calibrant_server.workers.store.keys import RECORD_SHARDS, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
@@ -19,10 +19,10 @@ from calibrant_server.workers.store.windows import Window
 # A scan of this many records takes about 10 s of a worker.
 MAX_STORED_RECORDS = 1_000_000
 # This many rows take some hundreds of megabytes while they are scored; fewer of them with many classes.
-MAX_ROWS = 100_000
+MAX_ROWS = 50_000
 MAX_SCORES = 4_000_000
 # Over all raters; each takes about 10 µs and a few hundred bytes.
-MAX_RATINGS = 1_000_000
+MAX_RATINGS = 200_000
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class WindowRecords:
     marks: Watermarks
 
     @property
-    def most_rows(self) -> int:
+    def max_rows(self) -> int:
         """Maximum number of rows scored at once."""
         return min(MAX_ROWS, MAX_SCORES // self.config.n_classes)
 
@@ -58,23 +58,25 @@ class WindowRecords:
         found: dict[str, RetainedRecord] = {}
         n_ratings = 0
         for field, text in self._walk() if n_records else ():
-            facts = RetainedRecord.unpack(text)
-            if facts.counts and facts.is_labelled and self._holds(facts):
-                n_ratings += len(facts.ratings) * (field.decode() not in found)
-                found[field.decode()] = facts
-                _reject_more(len(found), self.most_rows, "labelled records")
+            if not may_count(text):
+                continue
+            record = RetainedRecord.unpack(text)
+            if record.counts and record.is_labelled and self._holds(record):
+                n_ratings += len(record.ratings) * (field.decode() not in found)
+                found[field.decode()] = record
+                _reject_more(len(found), self.max_rows, "labelled records")
                 _reject_more(n_ratings, MAX_RATINGS, "ratings by named raters")
         return CohortRows(sorted(found.items()), True)
 
     def _walk(self) -> Iterator[tuple[bytes, bytes]]:
         for shard in range(RECORD_SHARDS):
-            name = self.keys.facts(self.config.key, self.config.generation, shard)
+            name = self.keys.records(self.config.key, self.config.generation, shard)
             for fields in scanned(self.node, name):
                 yield from fields.items()
 
-    def _holds(self, facts: RetainedRecord) -> bool:
+    def _holds(self, record: RetainedRecord) -> bool:
         """Return whether the prediction is in a pane of the window within its retention, and in the slice."""
-        prediction = facts.prediction
+        prediction = record.prediction
         assert prediction is not None
         start = pane_start(prediction.event_us, self.config.pane_s)
         if start < self.marks.kept_from or self.marks.start(start) not in self.window:

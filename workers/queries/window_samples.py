@@ -6,8 +6,10 @@ same, so is the sample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from calibrant.accumulators.sample import WINDOW_BYTES, Sample
 from calibrant.core.packing import PackingError
@@ -47,10 +49,18 @@ class WindowSamples:
     Parameters
     ----------
     cache : of days and of whatever else has a `size_of`
+    read : reads the rows of a tail
     """
 
-    def __init__(self, store: Store, numerics: Numerics, cache: LruCache[Any, Any]):
+    def __init__(
+        self,
+        store: Store,
+        numerics: Numerics,
+        cache: LruCache[Any, Any],
+        read: Callable[[dict[bytes, bytes]], Any],
+    ):
         self._store = store
+        self._read = read
         self._numerics = numerics
         self._days = cache
 
@@ -64,7 +74,7 @@ class WindowSamples:
         """Return the samples of a window's days; SampleChangedError if the panes have other versions now."""
         partition = self._store.keys.partition_of(config.key)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
-        source = SampleSource(keys, self._numerics, config, slice_, marks)
+        source = SampleSource(keys, self._numerics, config, slice_, marks, self._read)
         found = []
         for day_s, starts in by_day(versions).items():
             expected = {start: versions[start] for start in starts}
@@ -78,18 +88,25 @@ class WindowSamples:
             found.append(day)
         return found
 
-    def panes(
-        self, config: ModelConfig, slice_: str, marks: Watermarks, versions: Versions
-    ) -> dict[int, Sample]:
-        """Return the sample of each pane by its start; SampleChangedError if the panes have other versions now."""
+    def parts(
+        self,
+        config: ModelConfig,
+        slice_: str,
+        marks: Watermarks,
+        versions: Versions,
+        parts: Sequence[Sequence[int]],
+    ) -> list[Sample]:
+        """Return the sample of each part, by the starts of its panes; SampleChangedError if they have other versions now."""
         spec = self._numerics.spec(config)
-        found: dict[int, Sample] = {}
-        days = self.days(config, slice_, marks, versions)
-        for starts, day in zip(by_day(versions).values(), days, strict=True):
-            for start in starts:
+        days = dict(zip(by_day(versions), self.days(config, slice_, marks, versions), strict=True))
+        found: list[Sample] = []
+        for starts in parts:
+            some = []
+            for day_s in by_day(starts):
+                day = days[day_s]
                 rows = day.rows
                 if rows is not None:
-                    own = marks.starts(rows.starts) == start
-                    rows = rows.take(own)
-                found[start] = merged_sample(spec, [DaySample(rows, day.halvings)], WINDOW_BYTES)
+                    rows = rows.take(np.isin(marks.starts(rows.starts), starts))
+                some.append(DaySample(rows, day.halvings))
+            found.append(merged_sample(spec, some, WINDOW_BYTES))
         return found

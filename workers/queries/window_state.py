@@ -24,6 +24,8 @@ from calibrant_server.workers.store.watermarks import DAY_S, Watermarks
 from calibrant_server.workers.store.windows import DatedPane, Window
 
 _PANE_OVERHEAD_BYTES = 2000
+# Rows in memory take up to this many times the least bytes that they take packed.
+_ROW_FACTOR = 16
 SAMPLE = "sample"
 # The sample of a window whose labelled rows are few enough for a fit to each of them: larger ones are read for nothing.
 SAMPLE_OF_FEW = "sample_of_few"
@@ -57,6 +59,7 @@ Panes = tuple[tuple[int, bytes], ...]
 HOUR_S = 3600
 LEVELS_S = (HOUR_S, 6 * HOUR_S, DAY_S, 8 * DAY_S, 64 * DAY_S)
 DAYS = LEVELS_S.index(DAY_S)
+LONGEST = len(LEVELS_S) - 1
 
 
 class PanesDamaged(RuntimeError):
@@ -86,8 +89,13 @@ class LoadedPane(NamedTuple):
 
     @classmethod
     def of(cls, pane: Any, rows: Any = None) -> LoadedPane:
-        """Return a pane with the memory that it takes."""
-        return cls(pane, pane.memory_bytes + _PANE_OVERHEAD_BYTES, rows)
+        """Return a pane with the memory that it and its rows take."""
+        return cls(pane, pane.memory_bytes + _PANE_OVERHEAD_BYTES + cls.row_bytes(rows), rows)
+
+    @staticmethod
+    def row_bytes(rows: Any) -> int:
+        """Return about how many bytes rows take; 0 without rows."""
+        return 0 if rows is None else rows.least_bytes * _ROW_FACTOR
 
     def compacted(self) -> LoadedPane:
         """Return the same pane with the least memory."""
@@ -119,7 +127,7 @@ class WindowState:
 
 
 @dataclass(frozen=True)
-class Place:
+class WindowPlace:
     """Slice and window of a query, and the requested parts of its panes."""
 
     config: ModelConfig
@@ -162,7 +170,7 @@ class WindowSnapshot:
     versions: dict[int, bytes]
     marks: Watermarks
 
-    def state(self, place: Place, alarm: bytes, **more: Any) -> WindowState:
+    def state(self, place: WindowPlace, alarm: bytes, **more: Any) -> WindowState:
         config, marks = place.config, self.marks
         name = name_state(config, place.slice, self.window, self.versions, marks, alarm)
         spans = [(start, marks.length(start, config.pane_s)) for start in self.versions]
@@ -170,12 +178,12 @@ class WindowSnapshot:
 
 
 @dataclass(frozen=True)
-class Part:
+class WindowPart:
     """Neighbouring panes that are merged, by start and version, oldest first.
 
     Attributes
     ----------
-    level : the length of the interval of fixed start that they are in, in `LEVELS_S`
+    level : the length of the interval of fixed start that they are in, in `LEVELS_S`; above `LONGEST`: another length
     start_s : of the interval
     panes : those of the window, without the newest
     """
@@ -193,23 +201,29 @@ class Part:
         """Return the name under which the merge is stored; one that begins with the window has a name of its own."""
         return f"{self.level}|{self.start_s}|{'cut' if from_s > self.start_s else 'whole'}"
 
+    def is_whole(self, from_s: int, to_s: int) -> bool:
+        """Whether it is an interval of `LEVELS_S` inside a window."""
+        if self.level > LONGEST:
+            return False
+        return from_s <= self.start_s and self.start_s + LEVELS_S[self.level] <= to_s
+
     @cached_property
     def state(self) -> bytes:
         """What the merge depends on: starts and versions of its panes; 16 bytes."""
         return state_of(self.panes)
 
     @cached_property
-    def smaller(self) -> list[Part]:
+    def smaller(self) -> list[WindowPart]:
         """The parts of which it is the merge: those of the next lower level that are not the same, or panes."""
         found = [self]
         level = self.level
         while len(found) == 1 and level:
             level -= 1
             found = _parts(level, self.panes)
-        return found if len(found) > 1 else [Part(0, pane[0], (pane,)) for pane in self.panes]
+        return found if len(found) > 1 else [WindowPart(0, pane[0], (pane,)) for pane in self.panes]
 
 
-def parts_of(versions: Mapping[int, bytes]) -> list[Part]:
+def parts_of(versions: Mapping[int, bytes]) -> list[WindowPart]:
     """Return the parts of a window's panes, oldest first; the newest pane is a part of its own.
 
     Examples
@@ -230,9 +244,24 @@ def parts_of(versions: Mapping[int, bytes]) -> list[Part]:
     return [*found, *_parts(0, panes[-1:])]
 
 
-def _parts(level: int, panes: Iterable[tuple[int, bytes]]) -> list[Part]:
-    length_s = LEVELS_S[level]
+def parts_every(versions: Mapping[int, bytes], every_s: int) -> list[WindowPart]:
+    """Return the parts of a series, of one length each, oldest first.
+
+    Examples
+    --------
+    >>> hours = {3600 * hour: b"v" for hour in range(50)}
+    >>> [(part.start_s // 3600, len(part.panes)) for part in parts_every(hours, 20 * 3600)]
+    [(0, 20), (20, 20), (40, 10)]
+    """
+    level = LEVELS_S.index(every_s) if every_s in LEVELS_S else LONGEST + 1
+    return _parts(level, versions.items(), every_s)
+
+
+def _parts(
+    level: int, panes: Iterable[tuple[int, bytes]], length_s: int | None = None
+) -> list[WindowPart]:
+    length_s = length_s or LEVELS_S[level]
     found: dict[int, list[tuple[int, bytes]]] = {}
     for start, version in panes:
         found.setdefault(start - start % length_s, []).append((start, version))
-    return [Part(level, start, tuple(some)) for start, some in found.items()]
+    return [WindowPart(level, start, tuple(some)) for start, some in found.items()]

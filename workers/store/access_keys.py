@@ -57,7 +57,7 @@ class AccessKeys:
             raise TooManyKeys(tenant)
 
     async def revoke(self, tenant: str, key_id: str) -> bool:
-        """Remove a key of a tenant; tell whether there was one."""
+        """Remove a key of a tenant; return whether there was one."""
         text = await self._retried(lambda: self._client.hget(self._name, key_id))
         if text is None or key_id == CHANGES or json.loads(text)["tenant"] != tenant:
             return False

@@ -66,7 +66,7 @@ class BatchRecord:
 
 
 @dataclass(frozen=True)
-class Receipt:
+class BatchReceipt:
     """Status of a batch id, as a client sees it."""
 
     batch_id: str
@@ -81,11 +81,15 @@ class Receipt:
     stale_rows: int = 0
     conflicts: int = 0
     slices_other: dict[str, int] = field(default_factory=dict)
-    is_of_earlier_messages: bool = False
+    duplicate_reason: str = (
+        ""  # of a batch with a new id, whose messages or task were accepted before
+    )
 
     @classmethod
-    def of_earlier_messages(cls, batch_id: str, n_accepted: int, durability: str) -> Receipt:
-        """Return the receipt of a batch whose messages were accepted before, under an id that may be forgotten."""
+    def accepted_before(
+        cls, batch_id: str, n_accepted: int, durability: str, reason: str
+    ) -> BatchReceipt:
+        """Return the receipt of a batch whose messages or task were accepted before, under an id that may be forgotten."""
         return cls(
             batch_id=batch_id,
             status=ACCEPTED,
@@ -94,13 +98,13 @@ class Receipt:
             rejected=0,
             errors=[],
             durability=durability,
-            is_of_earlier_messages=True,
+            duplicate_reason=reason,
         )
 
     @classmethod
     def of(
         cls, batch_id: str, record: BatchRecord, durability: str, duplicate: bool = False
-    ) -> Receipt:
+    ) -> BatchReceipt:
         """Return the receipt for a record."""
         return cls(
             batch_id=batch_id,
@@ -120,7 +124,7 @@ class Receipt:
     @property
     def is_final(self) -> bool:
         """Whether the batch has an outcome that does not change."""
-        return self.status in FINAL or self.is_of_earlier_messages
+        return self.status in FINAL or bool(self.duplicate_reason)
 
 
 _SHORT = {

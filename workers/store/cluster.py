@@ -96,6 +96,8 @@ def key_of(command: Sequence[Any]) -> Any:
 
     >>> key_of(["EVALSHA", "abc", 1, "{t}:q", 5])
     '{t}:q'
+    >>> key_of(["SCAN", 0, b"MATCH", "{t}:b:*"])
+    '{t}:b:*'
     """
     name = str(command[0]).upper()
     if name in _WITHOUT_KEY:
@@ -103,12 +105,17 @@ def key_of(command: Sequence[Any]) -> Any:
     if name in ("EVAL", "EVALSHA"):
         return command[3]
     if name in ("XREAD", "XREADGROUP"):
-        words = [word.decode() if isinstance(word, bytes) else str(word) for word in command]
-        return command[[word.upper() for word in words].index("STREAMS") + 1]
+        return command[_words(command).index("STREAMS") + 1]
     if name == "SCAN":
         # Our scans look for keys of one hash tag, which is in the pattern.
-        return command[list(command).index("MATCH") + 1] if "MATCH" in command else None
+        words = _words(command)
+        return command[words.index("MATCH") + 1] if "MATCH" in words else None
     return command[1]
+
+
+def _words(command: Sequence[Any]) -> list[str]:
+    """Return the words of a command in capitals. The client library writes some of them as bytes."""
+    return [(word.decode() if isinstance(word, bytes) else str(word)).upper() for word in command]
 
 
 def by_node(slots: SlotMap, commands: Sequence[Any], together: bool) -> dict[Node, list[int]]:

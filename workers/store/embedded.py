@@ -168,7 +168,7 @@ class EmbeddedServer:
                 os.close(lock)
             if time.monotonic() > deadline:
                 raise ServerSilent(
-                    f"a server holds {self.directory} but does not respond on its socket; "
+                    f"a server uses {self.directory} but does not respond on its socket; "
                     f"see {self.directory / 'server.log'}"
                 )
             time.sleep(_POLL_S)
@@ -183,8 +183,10 @@ class EmbeddedServer:
                 [find_binary(self._binary), *self._options(path)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 cwd=self.directory, pass_fds=(lock,),
-                # Its own session: an interrupt at the terminal must not stop it before the workers have finished.
-                start_new_session=True,
+                # Its own process group: an interrupt at the terminal must not stop it before the workers have finished.
+                # The same session: Linux divides a core among sessions first (autogroup). In a session of its own, the work
+                # that one tenant causes in the store had as much of a core as all processes of the service together.
+                process_group=0,
             )  # fmt: skip
         while not self._responds():
             if self._process.poll() is not None:

@@ -38,7 +38,7 @@ class EventHalves:
 
         Raises
         ------
-        HalvesFull, StoreUnavailable
+        HalvesFull, StoreUnavailableError
         """
         keys = self._keys.of_model(config.key)
         own, other = (RESPONSE, REQUEST) if is_response else (REQUEST, RESPONSE)

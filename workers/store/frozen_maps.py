@@ -7,6 +7,7 @@ reader sees half of a promotion.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
@@ -41,7 +42,7 @@ class PromotionConflict(RuntimeError):
 
 
 @dataclass(frozen=True)
-class CurrentMap:
+class PromotedMap:
     """The current map of a model.
 
     Attributes
@@ -65,7 +66,7 @@ class CurrentMap:
         return f"{self.generation} {self.promotion}\n".encode() + self.body
 
     @classmethod
-    def from_bytes(cls, raw: bytes) -> CurrentMap:
+    def from_bytes(cls, raw: bytes) -> PromotedMap:
         head, _, body = raw.partition(b"\n")
         generation, promotion = head.decode().split(" ")
         if b'"recommendation_evidence"' in body:
@@ -100,10 +101,18 @@ class MapVersions:
         self._add = AsyncScript(client, scripts()["add_map"])
         self._promote = AsyncScript(client, scripts()["promote_map"])
 
-    async def current(self, model: str) -> CurrentMap | None:
+    async def current(self, model: str) -> PromotedMap | None:
         """Return the current map of `tenant/model` in one read; None if there is no map or no model."""
         raw = await self._client.hget(self._keys.of_model(model).current_maps, model)
-        return None if raw is None else CurrentMap.from_bytes(raw)
+        return None if raw is None else PromotedMap.from_bytes(raw)
+
+    async def current_maps(self, models: Sequence[str]) -> list[PromotedMap | None]:
+        """Return the current map of each `tenant/model` in one read."""
+        async with self._client.pipeline(transaction=False) as pipe:
+            for model in models:
+                pipe.hget(self._keys.of_model(model).current_maps, model)
+            replies = await pipe.execute()
+        return [None if raw is None else PromotedMap.from_bytes(raw) for raw in replies]
 
     async def version(self, config: ModelConfig, number: int) -> FrozenMap:
         """A version.
@@ -170,7 +179,7 @@ class MapVersions:
         return int(number[0]), status == _MADE
 
     async def promote(
-        self, config: ModelConfig, number: int, new: CurrentMap, record: bytes
+        self, config: ModelConfig, number: int, new: PromotedMap, record: bytes
     ) -> None:
         """Make a version current after the promotion before `new`; the alarm's detectors restart.
 

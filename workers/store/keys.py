@@ -40,6 +40,9 @@ T:st                  hash    tenant/model -> JSON: status for overviews, a cach
 T:w                   hash    webhook id -> JSON of a delivery that is not done         commit
 T:wl:G                hash    webhook id -> JSON of a delivery that is done             commit
 T:k:G                 hash    marks: how far panes are dropped, sealed, merged into days   commit
+T:jb:G                zset    bulk jobs: `tasks:name` -> ms at which the store drops it, +inf while open  job scripts; inbox
+T:jo:G|job            hash    a bulk job: tasks, accepted, created, last (entry id), closed and expires (ms); expires  job scripts; inbox
+T:jt:G|job            string  bitmap of its accepted tasks; expires                      inbox
 T:f:G                 hash    baselines: name -> what it holds, JSON                    commit
 T:mc                  hash    tenant/model -> the current calibration map, whole          promote script, deletion
 T:mv:G                hash    map versions: n, p, v1.. s1.. f.. h.. (below)             map scripts
@@ -80,7 +83,7 @@ from hashlib import blake2b
 SCHEMA = 3
 SOURCE_FIELD = "src:"
 LAST_CHANGE = "*"
-MAP_IN_FORCE = "map"
+ACTIVE_MAP = "map"
 RECORD_SHARDS = 64
 
 
@@ -193,14 +196,14 @@ class PartitionKeys:
     def slices(self, model: str, generation: str) -> str:
         return f"{self.tag}:l:{model}|{generation}"
 
-    def facts(self, model: str, generation: str, shard: int) -> str:
+    def records(self, model: str, generation: str, shard: int) -> str:
         return f"{self.tag}:r:{model}|{generation}|{shard}"
 
-    def facts_of(self, model: str, generation: str, prediction_id: str) -> str:
+    def record_hash(self, model: str, generation: str, prediction_id: str) -> str:
         """Return the hash that holds a prediction's record."""
-        return self.facts(model, generation, record_shard(prediction_id))
+        return self.records(model, generation, record_shard(prediction_id))
 
-    def members(self, model: str, generation: str) -> str:
+    def unit_members(self, model: str, generation: str) -> str:
         return f"{self.tag}:u:{model}|{generation}"
 
     def unsealed(self, model: str, generation: str, start_s: int) -> str:
@@ -219,7 +222,7 @@ class PartitionKeys:
         return f"{self.tag}:hr:{model}|{generation}"
 
     @cached_property
-    def gathered(self) -> str:
+    def partial_cohorts(self) -> str:
         return f"{self.tag}:ag"
 
     @cached_property
@@ -243,6 +246,16 @@ class PartitionKeys:
 
     def marks(self, model: str, generation: str) -> str:
         return f"{self.tag}:k:{model}|{generation}"
+
+    def jobs(self, model: str, generation: str) -> str:
+        return f"{self.tag}:jb:{model}|{generation}"
+
+    def job(self, model: str, generation: str, job: str) -> str:
+        return f"{self.tag}:jo:{model}|{generation}|{job}"
+
+    def job_tasks(self, model: str, generation: str, job: str) -> str:
+        """Return the bitmap of the accepted tasks of a job."""
+        return f"{self.tag}:jt:{model}|{generation}|{job}"
 
     def baselines(self, model: str, generation: str) -> str:
         return f"{self.tag}:f:{model}|{generation}"

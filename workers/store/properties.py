@@ -1,4 +1,4 @@
-"""What a store has to be: its kind, the properties that are fixed when it is created, its durability."""
+"""Required properties of a store: its kind, what is fixed when it is created, its durability."""
 
 from __future__ import annotations
 

@@ -12,14 +12,17 @@ from typing import Any, Literal
 
 from cachetools import LRUCache
 
+from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.store.connection import AsyncScript, scripts
-from calibrant_server.workers.store.keys import Keys, model_key
+from calibrant_server.workers.store.keys import Keys, PaneKey, model_key
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
 MAX_PARSED = 20_000
+# Reply of the script that deletes a model.
+HAS_REPORTS = 2
 Mode = Literal["serve", "observe"]
 SERVE: Mode = "serve"
 OBSERVE: Mode = "observe"
@@ -29,8 +32,16 @@ class RevisionConflict(RuntimeError):
     """The model was changed meanwhile; `current` is its current configuration, or None."""
 
     def __init__(self, current: ModelConfig | None):
-        super().__init__("the model was changed by someone else")
+        super().__init__("the model was changed by another request")
         self.current = current
+
+
+class HasReports(RuntimeError):
+    """The model has archived reports, which its deletion would remove; `n_reports` is their number."""
+
+    def __init__(self, n_reports: int):
+        super().__init__(f"the model has {n_reports} archived reports")
+        self.n_reports = n_reports
 
 
 class HalfImported(RuntimeError):
@@ -90,6 +101,10 @@ class ModelConfig:
         listed = None if self.listed_classes is None else tuple(self.listed_classes)
         composites = tuple((name, tuple(each)) for name, each in (self.composites or {}).items())
         return PaneSpec(self.task, self.n_classes, self.grid, listed, composites)
+
+    def pane_key(self, place: Place) -> PaneKey:
+        """Return the key of the model's pane of a slice and time slice."""
+        return PaneKey(self.key, self.generation, place.slice, place.start_s)
 
     def to_json(self) -> bytes:
         """Return the stored form; equal configurations give equal bytes."""
@@ -228,13 +243,15 @@ class Registry:
             [config.key, config.to_json(), new.to_json(), current_map],
         )
 
-    async def delete(self, config: ModelConfig) -> None:
+    async def delete(self, config: ModelConfig, with_reports: bool = True) -> None:
         """Remove a model; its partition's worker removes its data.
 
         Raises
         ------
         RevisionConflict
             The stored revision differs or is absent.
+        HasReports
+            It has archived reports, and `with_reports` is False.
         """
         partition = self._keys.of_model(config.key)
         stored = await self._client.hget(partition.models, config.key)
@@ -246,10 +263,17 @@ class Registry:
             raise RevisionConflict(current)
         entry = delete_model(config.key, config.generation)
         arguments = [part for pair in entry.to_fields().items() for part in pair]
+        archive = partition.report_archive(config.key, config.generation)
         await self._write(
             self._delete,
-            [partition.models, partition.stream, partition.bytes_in, partition.current_maps],
-            [config.key, stored, entry.n_bytes, *arguments],
+            [
+                partition.models,
+                partition.stream,
+                partition.bytes_in,
+                partition.current_maps,
+                archive,
+            ],
+            [config.key, stored, entry.n_bytes, int(with_reports), *arguments],
         )
 
     async def _write(self, script: Any, keys: Sequence[str], args: Sequence[Any]) -> None:
@@ -257,6 +281,8 @@ class Registry:
         if reply[0] == 0:
             found = reply[1] if len(reply) > 1 else None
             raise RevisionConflict(None if found is None else ModelConfig.from_json(found))
+        if reply[0] == HAS_REPORTS:
+            raise HasReports(int(reply[1]))
 
 
 def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:

@@ -1,13 +1,14 @@
-"""Index of model statuses: the results that an overview shows of each model, with the name of the state that they are of.
+"""Statuses of models in the store, shared by all processes: each is valid until the state that it was computed from changes.
 
-A page over many models reads the index, one field per model, and computes only what is missing or outdated. Any service process
+A list of many models reads the index, one field per model, and computes only what is missing or outdated. Any service process
 may write it: an entry that is lost or old costs a computation, no correctness.
+`service/reads/model_statuses.py` is the other cache: of one process, and valid for a minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -53,7 +54,7 @@ class StatusIndex:
         async def once() -> None:
             async with self._client.pipeline(transaction=False) as pipe:
                 for key, (config, entry) in entries.items():
-                    text = orjson.dumps(asdict(entry) | {"generation": config.generation})
+                    text = orjson.dumps({**vars(entry), "generation": config.generation})
                     pipe.hset(self._keys.of_model(key).statuses, key, text)
                 await pipe.execute()
 

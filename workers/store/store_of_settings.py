@@ -9,9 +9,7 @@ from contextlib import closing, contextmanager
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.embedded import EmbeddedServer
-from calibrant_server.workers.store.server_files import (
-    EmbeddedServerError,
-)
+from calibrant_server.workers.store.server_files import EmbeddedServerError
 
 log = logging.getLogger(__name__)
 

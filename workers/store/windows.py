@@ -1,7 +1,4 @@
-"""Windows: the panes that a query reads.
-
-Panes are aligned to the epoch in UTC. Every resolution is pure: the caller passes the clock.
-"""
+"""A window: the half-open interval of time, made of complete panes, that a query covers."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ LAST_SECOND = 253_402_300_799
 
 @dataclass(frozen=True)
 class Window:
-    """A half-open run of panes, in whole seconds since the epoch."""
+    """A half-open run of panes, in whole seconds since the epoch, to which panes are aligned (UTC)."""
 
     from_s: int
     to_s: int

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from calibrant.calibrators.temperature.curve import Curve
 from calibrant.calibrators.temperature.verdicts import without_temperature
+from calibrant.core.documents import Result
 
 ECE_TEMPERATURES = np.arange(100, 2001) / 200.0
 ROW_PLATEAU = 1e-3
 FLAT_ECE = 1e-8
 
 
-def fitted_by_ece(curve: Curve) -> dict[str, Any] | None:
+def fitted_by_ece(curve: Curve) -> Result | None:
     """Return the minimal ECE on the grid of temperatures, with the temperatures around it that equal it within the error."""
     ece = curve.eces(1.0 / ECE_TEMPERATURES[::-1])[::-1]
     if np.isnan(ece).all():

@@ -6,8 +6,6 @@ end or the data cannot determine it, the result says so explicitly.
 
 from __future__ import annotations
 
-from typing import Any
-
 from calibrant.accumulators.counts import Counts
 from calibrant.accumulators.temperature import TABLE_BINS, TemperatureProfile
 from calibrant.calibrators.temperature.curve import Curve
@@ -16,6 +14,7 @@ from calibrant.calibrators.temperature.interval import at_most
 from calibrant.calibrators.temperature.row_curve import RowCurve
 from calibrant.core.batch import Batch
 from calibrant.core.batch_sums import BatchSums
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
@@ -37,7 +36,7 @@ def fit_temperature(
     bins: int = 15,
     min_count: float = 0.0,
     rows_if_complete: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Fit a temperature to a pane's stored profile, without raw rows.
 
     Parameters
@@ -111,7 +110,7 @@ def fit_temperature(
     return found | (_limit(view, ci) if found["at_most"] is not None else {})
 
 
-def _limit(view: View, ci: float) -> dict[str, Any]:
+def _limit(view: View, ci: float) -> Result:
     """Return `at_most` where units may differ in weight: that of the stored sample's units, whose labels are some of the window's.
 
     The profile has the mean loss by weight alone, from which the sum of the units' losses follows only if they weigh alike.
@@ -158,7 +157,7 @@ def fit_temperature_exact(
     ci: float = 0.95,
     bins: int = 15,
     min_count: float = 0.0,
-) -> dict[str, Any]:
+) -> Result:
     """Fit a temperature to raw rows: NLL and Brier by an exact solve, ECE by exhaustive search in steps of .005.
 
     Parameters

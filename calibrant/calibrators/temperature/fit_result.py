@@ -11,6 +11,7 @@ from calibrant.calibrators.temperature.curve import Curve, Minimum
 from calibrant.calibrators.temperature.ece_fit import ECE_TEMPERATURES, fitted_by_ece
 from calibrant.calibrators.temperature.interval import METHOD, at_most, interval_of, why_none
 from calibrant.calibrators.temperature.verdicts import verdict_of, without_temperature
+from calibrant.core.documents import Extra, Result
 from calibrant.core.spec import PaneSpec
 
 PROOF = ("gradient_norm", "iterations", "objective_before", "objective_after")
@@ -25,7 +26,7 @@ def about_fit(
     bins: int,
     min_count: float,
     method: str,
-) -> dict[str, Any]:
+) -> Result:
     low, high = float(1.0 / BETAS[-1]), float(1.0 / BETAS[0])
     if objective == "ece":
         low, high = float(ECE_TEMPERATURES[0]), float(ECE_TEMPERATURES[-1])
@@ -48,7 +49,7 @@ def about_fit(
     }
 
 
-def nothing() -> dict[str, Any]:
+def nothing() -> Result:
     return {
         "temperature": None,
         "inverse_temperature": None,
@@ -67,9 +68,7 @@ def nothing() -> dict[str, Any]:
     }
 
 
-def result_of(
-    about: dict[str, Any], make: Any, profile: TemperatureProfile, policy: int
-) -> dict[str, Any]:
+def result_of(about: Extra, make: Any, profile: TemperatureProfile, policy: int) -> Result:
     if not about["n"]:
         return about | nothing() | without_temperature("no_labels")
     probe = Curve(profile, policy, 1)
@@ -83,7 +82,7 @@ def result_of(
         return about | nothing() | without_temperature("all_zero_probability")
     curve: Curve = make()
     before = _losses(curve, 1.0)
-    known: dict[str, Any] = {"before": before, "curve": _points(curve)}
+    known: Result = {"before": before, "curve": _points(curve)}
     if about["objective"] == "ece":
         fitted = fitted_by_ece(curve)
     else:
@@ -124,7 +123,7 @@ def _points(curve: Curve) -> dict[str, list[float | None]]:
     }
 
 
-def _fitted(curve: Curve, profile: Curve, about: dict[str, Any]) -> dict[str, Any] | None:
+def _fitted(curve: Curve, profile: Curve, about: Extra) -> Result | None:
     """Fit by NLL or Brier; the interval always comes from the profile."""
     objective = about["objective"]
     at = curve.minimum(objective)
@@ -140,7 +139,7 @@ def _fitted(curve: Curve, profile: Curve, about: dict[str, Any]) -> dict[str, An
             "standard_error_reason": "separable",
         }
     second = curve.second_minimum(objective)
-    fitted: dict[str, Any] = {
+    fitted: Result = {
         "temperature": 1.0 / at.beta,
         "inverse_temperature": at.beta,
         "at_bound": at.bound is not None,
@@ -154,15 +153,13 @@ def _fitted(curve: Curve, profile: Curve, about: dict[str, Any]) -> dict[str, An
     return fitted | _uncertainty(curve, profile, at, about)
 
 
-def _is_separable(curve: Curve, about: dict[str, Any]) -> bool:
+def _is_separable(curve: Curve, about: Extra) -> bool:
     """Return whether no rating is of another than the most probable class; of older panes, whether NLL falls to the end."""
     incorrect = about["n_incorrect_units"]
     return bool(about["objective"] == "nll" if incorrect is None else incorrect == 0)
 
 
-def _uncertainty(
-    curve: Curve, profile: Curve, at: Minimum, about: dict[str, Any]
-) -> dict[str, Any]:
+def _uncertainty(curve: Curve, profile: Curve, at: Minimum, about: Extra) -> Result:
     """Return standard error and interval, or the reason why there are none."""
     objective = about["objective"]
     reason = "at_bound" if at.bound is not None else why_none(about)

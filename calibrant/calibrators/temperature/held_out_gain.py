@@ -7,20 +7,19 @@ of the window; the stored sample has only some of them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 
 from calibrant.accumulators.temperature import BETAS, TemperatureProfile
 from calibrant.calibrators.temperature.curve import Curve
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 
 MIN_UNITS = 20
 _PLACES, _SHARES = np.polynomial.legendre.leggauss(8)
 
 
-def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
+def left_out_gain(pane: Pane, policy: int, ci: float) -> Result | None:
     """Return NLL before and after a temperature, held out, over all labelled predictions of a pane.
 
     Parameters
@@ -59,9 +58,7 @@ def left_out_gain(pane: Pane, policy: int, ci: float) -> dict[str, Any] | None:
     }
 
 
-def gain_between(
-    pane: Pane, policy: int, betas: tuple[float, float], ci: float
-) -> dict[str, Any] | None:
+def gain_between(pane: Pane, policy: int, betas: tuple[float, float], ci: float) -> Result | None:
     """Return the gain of one inverse temperature over another in NLL, by the profile, on labels to which neither was fitted.
 
     Parameters
@@ -98,7 +95,7 @@ def _curve(pane: Pane, policy: int) -> Curve | None:
 
 def _gain(
     pane: Pane, curve: Curve, value: float, betas: tuple[float, float], ci: float, cost: float = 0.0
-) -> dict[str, Any]:
+) -> Result:
     counts, (low, high) = pane.counts, sorted(betas)
     middle, half = 0.5 * (high + low), 0.5 * (high - low)
     norms = [float(np.sqrt(curve.squared_slope(middle + half * place))) for place in _PLACES]

@@ -105,13 +105,13 @@ class Polynomial:
 
     def derivatives(self, at: Places) -> tuple[Places, Places, Places]:
         """Return value, slope and second derivative."""
-        value, slope, half_bend = self._coefficients[-1] + 0.0 * at, 0.0 * at, 0.0 * at
+        value, slope, half_curvature = self._coefficients[-1] + 0.0 * at, 0.0 * at, 0.0 * at
         for coefficient, node in self._terms:
             step = at - node
-            half_bend = half_bend * step + slope
+            half_curvature = half_curvature * step + slope
             slope = slope * step + value
             value = value * step + coefficient
-        return value, slope, 2.0 * half_bend
+        return value, slope, 2.0 * half_curvature
 
 
 def window(log_beta: float, nodes: int) -> slice:

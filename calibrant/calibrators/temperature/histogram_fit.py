@@ -9,13 +9,12 @@ Kock, Thielke et al., section 2.3 and appendix B.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from calibrant.calibrators.temperature.losses import OBJECTIVES, EceOptions, HistogramLosses, Losses
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 
@@ -29,7 +28,7 @@ def fit_histogram_temperature(
     options: EceOptions | None = None,
     low: float = 0.5,
     high: float = 10.0,
-) -> dict[str, Any]:
+) -> Result:
     """Fit the scalar temperature of a model of two classes to its histogram.
 
     NLL is convex in 1 / T and solved; Brier is solved around the best point of the grid; ECE is the best point of
@@ -62,7 +61,7 @@ def fit_histogram_temperature(
             "/low", "range", f"Received low={low} and high={high}; expected 0 < low < high."
         )
     losses = HistogramLosses(histogram, options or EceOptions())
-    result: dict[str, Any] = {
+    result: Result = {
         "objective": objective,
         "range": [low, high],
         "temperature": None,
@@ -116,7 +115,7 @@ def _nll_temperature(losses: HistogramLosses, low: float, high: float) -> float:
     )
 
 
-def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -> dict[str, Any]:
+def _on_grid(losses: HistogramLosses, objective: str, low: float, high: float) -> Result:
     inner = np.arange(np.floor(low * 200.0) + 1, np.ceil(high * 200.0)) / 200.0
     grid = np.concatenate([[low], inner, [high]])
     values = np.array([losses.loss(objective, np.full(2, t)) for t in grid])

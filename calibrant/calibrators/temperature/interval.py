@@ -12,12 +12,13 @@ Chandler, Bate (Biometrika 2007), vertical scaling.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 
 from calibrant.accumulators.temperature import BETAS
+from calibrant.core.documents import Extra
 
 if TYPE_CHECKING:
     from calibrant.calibrators.temperature.curve import Curve
@@ -99,7 +100,7 @@ def quantile(level: float, n_units: int) -> float:
     return float(scipy.special.stdtrit(max(n_units - 1, 1), level))
 
 
-def why_none(about: dict[str, Any]) -> str | None:
+def why_none(about: Extra) -> str | None:
     """Return why an interval would promise too much, or None. The number of incorrect units is not known of older panes."""
     if about["n_units"] < MIN_UNITS:
         return "too_few_units"

@@ -106,7 +106,7 @@ class TwoClassLosses:
         return cls(log_p, np.maximum(weight - right, 0.0), right, options)
 
     @classmethod
-    def of_rows(cls, rows: RowLosses) -> TwoClassLosses:
+    def of_rows(cls, rows: RowTemperatureLosses) -> TwoClassLosses:
         """Build from rows of two classes, with the same numbers.
 
         Raises
@@ -143,8 +143,8 @@ class TwoClassLosses:
         away = self.mass * score - self.right
         if objective == "nll":
             return dot(away, margin)
-        bend = 4.0 * score * (1.0 - score) * margin
-        return dot(self.right, (score - 1.0) * bend) + dot(self.wrong, score * bend)
+        score_slope = 4.0 * score * (1.0 - score) * margin
+        return dot(self.right, (score - 1.0) * score_slope) + dot(self.wrong, score * score_slope)
 
     def _nll(self, margin: Floats) -> float:
         wrong, right = self._possible
@@ -174,7 +174,7 @@ class HistogramLosses(TwoClassLosses):
         super().__init__(log_p, wrong, right, options)
 
 
-class RowLosses:
+class RowTemperatureLosses:
     """Losses of raw rows, any number of classes; probabilities are used as log-probabilities.
 
     Parameters

@@ -7,12 +7,15 @@ Kock, Thielke et al., section 2.3 and appendix B; figures 3 and 6 to 12.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.temperature.losses import OBJECTIVES, RowLosses, TwoClassLosses
+from calibrant.calibrators.temperature.losses import (
+    OBJECTIVES,
+    RowTemperatureLosses,
+    TwoClassLosses,
+)
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 
 TEMPERATURES = np.arange(100, 2001) / 200.0
@@ -22,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def loss_curve(
-    losses: TwoClassLosses | RowLosses, temperatures: Floats = TEMPERATURES
+    losses: TwoClassLosses | RowTemperatureLosses, temperatures: Floats = TEMPERATURES
 ) -> dict[str, list[float | None]]:
     """Return NLL, Brier and ECE over scalar temperatures; lists, None if there is no number.
 
@@ -31,7 +34,7 @@ def loss_curve(
     CalibrationInputError
         Temperatures that are not positive, none, or more than 10000.
     """
-    n_classes = losses.n_classes if isinstance(losses, RowLosses) else 2
+    n_classes = losses.n_classes if isinstance(losses, RowTemperatureLosses) else 2
     found = [losses.at(np.full(n_classes, t)) for t in _checked(temperatures)]
     curve: dict[str, list[float | None]] = {
         "temperature": list(np.asarray(temperatures, np.float64).tolist())
@@ -40,10 +43,10 @@ def loss_curve(
 
 
 def loss_surface(
-    losses: TwoClassLosses | RowLosses,
+    losses: TwoClassLosses | RowTemperatureLosses,
     background: Floats = SURFACE_TEMPERATURES,
     foreground: Floats = SURFACE_TEMPERATURES,
-) -> dict[str, Any]:
+) -> Result:
     """Return NLL, Brier and ECE over one temperature for class 0 and one for class 1; rows of two classes.
 
     Returns
@@ -56,10 +59,10 @@ def loss_surface(
     CalibrationInputError
         Another number of classes, or temperatures as in `loss_curve`.
     """
-    two = TwoClassLosses.of_rows(losses) if isinstance(losses, RowLosses) else losses
+    two = TwoClassLosses.of_rows(losses) if isinstance(losses, RowTemperatureLosses) else losses
     along, up = _checked(background), _checked(foreground)
     found = [[two.at(np.array([t0, t1])) for t0 in along] for t1 in up]
-    surface: dict[str, Any] = {"background": along.tolist(), "foreground": up.tolist()}
+    surface: Result = {"background": along.tolist(), "foreground": up.tolist()}
     values = {
         name: np.array([[getattr(one, name) for one in row] for row in found])
         for name in OBJECTIVES

@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass
-class Rows:
+class LossRows:
     """Some rows: relative logits by class, their ratings with each policy's weights, and the terms of their tables."""
 
     n: int
@@ -52,7 +52,7 @@ class Rows:
         return self.by_row(self.weight * self.entry_logit)
 
 
-def rows_of(batch_sums: BatchSums, rows: slice) -> Rows:
+def rows_of(batch_sums: BatchSums, rows: slice) -> LossRows:
     """Return the terms of the losses of some rows, at any temperature."""
     batch, correct_ratings = batch_sums.batch, batch_sums.correct_ratings
     first, last = np.searchsorted(correct_ratings.row, [rows.start, rows.stop])
@@ -86,7 +86,7 @@ def rows_of(batch_sums: BatchSums, rows: slice) -> Rows:
         score_correct.majority,
         score_correct.single,
     )
-    return Rows(
+    return LossRows(
         n=n,
         logit=logit,
         finite=finite,
@@ -107,7 +107,7 @@ def rows_of(batch_sums: BatchSums, rows: slice) -> Rows:
     )
 
 
-def spread(part: Rows, beta: float) -> tuple[Floats, Floats, Floats]:
+def spread(part: LossRows, beta: float) -> tuple[Floats, Floats, Floats]:
     """Return normaliser, mean and variance of z under softmax(beta z), by row."""
     power = np.exp(beta * part.logit)
     total = power.sum(axis=0)
@@ -116,7 +116,7 @@ def spread(part: Rows, beta: float) -> tuple[Floats, Floats, Floats]:
     return total, mean, np.einsum("kn,kn,kn->n", power, centred, centred) / total
 
 
-def nll(part: Rows, policy: int, beta: float) -> tuple[float, float, float]:
+def nll(part: LossRows, policy: int, beta: float) -> tuple[float, float, float]:
     """Return the sum of NLL and its two derivatives in beta."""
     total, mean, variance = spread(part, beta)
     weight = part.by_row(part.weight[policy : policy + 1])[0]
@@ -128,7 +128,7 @@ def nll(part: Rows, policy: int, beta: float) -> tuple[float, float, float]:
     )
 
 
-def nll_by_row(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
+def nll_by_row(part: LossRows, policy: int, beta: float) -> tuple[Floats, Floats]:
     """Return the sum of NLL over each row's ratings, and their weight."""
     weight, logit = part.by_row(
         np.stack([part.weight[policy], part.weight[policy] * part.entry_logit])
@@ -136,7 +136,7 @@ def nll_by_row(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
     return weight * np.log(spread(part, beta)[0]) - beta * logit, weight
 
 
-def nll_slopes(part: Rows, policy: int, beta: float) -> Floats:
+def nll_slopes(part: LossRows, policy: int, beta: float) -> Floats:
     mean = spread(part, beta)[1]
     weight, logit = part.by_row(
         np.stack([part.weight[policy], part.weight[policy] * part.entry_logit])
@@ -144,7 +144,7 @@ def nll_slopes(part: Rows, policy: int, beta: float) -> Floats:
     return np.asarray(weight * mean - logit)
 
 
-def brier_parts(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
+def brier_parts(part: LossRows, policy: int, beta: float) -> tuple[Floats, Floats]:
     """Return Brier and its derivative in beta, by row."""
     power = np.exp(beta * part.logit)
     total = power.sum(axis=0)
@@ -162,10 +162,10 @@ def brier_parts(part: Rows, policy: int, beta: float) -> tuple[Floats, Floats]:
     return value, 2.0 * (weight * (squares_logit - squares * mean) - slope)
 
 
-def brier(part: Rows, policy: int, beta: float) -> tuple[float, float]:
+def brier(part: LossRows, policy: int, beta: float) -> tuple[float, float]:
     value, slope = brier_parts(part, policy, beta)
     return float(value.sum()), float(slope.sum())
 
 
-def brier_slopes(part: Rows, policy: int, beta: float) -> Floats:
+def brier_slopes(part: LossRows, policy: int, beta: float) -> Floats:
     return brier_parts(part, policy, beta)[1]

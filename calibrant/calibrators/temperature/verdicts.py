@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from calibrant.calibrators.temperature.interval import MIN_INCORRECT_UNITS, MIN_UNITS, why_none
+from calibrant.core.documents import Result
 
 VERDICTS = {
     "ok": "the data determine the temperature",
-    "separable": "every rating is of the most probable class, so no sharpness is too much for these labels: there is no "
+    "separable": "every rating is of the most probable class, so every lower temperature fits better: there is no "
     "fitted temperature, only the largest that the labels allow (`at_most`)",
     "at_lower_bound": "the loss still decreases at the smallest temperature: the most probable class is (nearly) always "
-    "correct, so no sharpness is too much for these labels",
+    "correct, so lower temperatures would fit better",
     "at_upper_bound": "the loss still decreases at the largest temperature: the labels look unrelated to the "
     "probabilities",
     "flat": "the loss does not depend on the temperature: every prediction is uniform, or certain",
@@ -20,17 +19,17 @@ VERDICTS = {
     "few_units": f"fewer than {MIN_UNITS} independent units: no interval is given",
     "few_incorrect_units": f"fewer than {MIN_INCORRECT_UNITS} independent units have a rating other than the most probable "
     "class: no interval is given",
-    "no_labels": "no labelled prediction has weight here",
+    "no_labels": "no labelled prediction has a weight above 0",
     "all_zero_probability": "every rating is of a class with probability 0, which no temperature changes",
 }
 
 
-def without_temperature(code: str) -> dict[str, Any]:
+def without_temperature(code: str) -> Result:
     """Return verdict and reason of a fit without a temperature."""
     return {"verdict": code, "reason": code, "detail": VERDICTS[code]}
 
 
-def verdict_of(result: dict[str, Any]) -> dict[str, Any]:
+def verdict_of(result: Result) -> Result:
     """Return the verdict of a fit with a temperature."""
     code = "ok"
     low, high = result["range"]

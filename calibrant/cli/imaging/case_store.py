@@ -5,27 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-from calibrant.cli.imaging.manifest import Case
+from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.reduction import WeightedRows
 
-# Raised when the reduction changes: cases of earlier formats are reduced again.
-FORMAT = 1
+# Raised when the checks or the reduction change: cases of earlier formats are read again.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class ReducedCase:
-    """Rows of a case: of the region of interest, and of the complete volume."""
+    """Rows of a case: of the region of interest, and of the complete volume; and the SHA-256 of each file by its column."""
 
     region: WeightedRows
     complete: WeightedRows
     n_readers: int
+    digests: dict[str, str] = field(default_factory=dict)
 
 
 class CaseStore:
@@ -41,7 +42,7 @@ class CaseStore:
         self._folder, self._settings = folder, settings
         folder.mkdir(parents=True, exist_ok=True)
 
-    def read(self, case: Case) -> ReducedCase | None:
+    def read(self, case: ManifestCase) -> ReducedCase | None:
         """Return a finished case; None if there is none, or its files or the settings have changed."""
         try:
             with np.load(self._path(case), allow_pickle=False) as found:
@@ -51,11 +52,12 @@ class CaseStore:
                     WeightedRows(*(found[f"{name}_{i}"] for i in range(3)))
                     for name in ("region", "complete")
                 ]
-                return ReducedCase(parts[0], parts[1], int(found["n_readers"]))
+                digests: dict[str, str] = json.loads(str(found["digests"]))
+                return ReducedCase(parts[0], parts[1], int(found["n_readers"]), digests)
         except (FileNotFoundError, BadZipFile, KeyError, ValueError, EOFError):
             return None
 
-    def write(self, case: Case, reduced: ReducedCase) -> None:
+    def write(self, case: ManifestCase, reduced: ReducedCase) -> None:
         """Write a finished case; a write that is interrupted leaves nothing under its name."""
         path = self._path(case)
         draft = path.with_suffix(".part")
@@ -69,15 +71,16 @@ class CaseStore:
                 file,
                 key=np.array(self._key(case)),
                 n_readers=np.array(reduced.n_readers),
+                digests=np.array(json.dumps(reduced.digests)),
                 **columns,
             )
         os.replace(draft, path)
 
-    def _path(self, case: Case) -> Path:
+    def _path(self, case: ManifestCase) -> Path:
         """Return the file of a case. Names differ in case only on some systems, so it has a digest."""
         return self._folder / f"case-{hashlib.sha256(case.name.encode()).hexdigest()[:24]}.npz"
 
-    def _key(self, case: Case) -> str:
+    def _key(self, case: ManifestCase) -> str:
         """Return what the result depends on: the files by path, size and time of change, and the settings."""
         states = []
         for path in case.files:

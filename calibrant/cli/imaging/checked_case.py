@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.cli.imaging.manifest import Case
+from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.volumes import Volume, read_volume
 from calibrant.cli.input_files.errors import InputFileError
 
-# Affines of the same grid that different programs wrote differ by rounding, in millimetres.
-MAX_AFFINE_DIFFERENCE = 1e-3
+# Affines of the same grid that different programs wrote differ by rounding: largest distance of two corners.
+MAX_OFFSET_MM = 0.01
 MAX_LISTED = 5
 
 
@@ -38,7 +39,7 @@ class CaseArrays:
     spacing_mm: tuple[float, ...] | None
 
 
-def read_case(case: Case, class_index: int | None) -> CaseArrays:
+def read_case(case: ManifestCase, class_index: int | None) -> CaseArrays:
     """Read and check the files of a case.
 
     Parameters
@@ -121,44 +122,68 @@ def on_grid(reference: Volume, shape: tuple[int, ...], volume: Volume) -> NDArra
         It is of another shape or at another place in space.
     """
     array, start = volume.array, (0,) * len(shape)
+    turn = None
     if reference.affine is not None and volume.affine is not None and array.ndim == 3:
-        to_reference = np.linalg.inv(reference.affine) @ volume.affine
-        rounded = np.rint(to_reference)
-        difference = float(np.abs(reference.affine @ rounded - volume.affine).max())
-        turned = np.abs(rounded[:3, :3])
-        if difference > MAX_AFFINE_DIFFERENCE or not (turned @ turned.T == np.eye(3)).all():
-            difference = float(np.abs(reference.affine - volume.affine).max())
+        turn = _turn(reference.affine, volume.affine)
+        array = _turned(array, turn)
+    is_smaller = all(n <= most for n, most in zip(array.shape, shape, strict=False))
+    fits = array.shape == shape or (volume.is_partial and turn is not None and is_smaller)
+    if array.ndim != len(shape) or not fits:
+        detail = f"Received shape {volume.array.shape}; expected {shape} as of {reference.path.name}. Nothing is resampled."
+        raise InputFileError(volume.path, detail, "shape")
+    if turn is not None:
+        start, offset = _place(reference, shape, volume, turn)
+        if offset > MAX_OFFSET_MM:
             detail = (
-                f"Received an affine that differs from that of {reference.path.name} by up to {difference:.3g} mm; expected the "
-                "same grid. Nothing is resampled: export both on one grid."
+                f"Received an affine that differs from that of {reference.path.name} by up to {offset:.3g} mm at the corners; "
+                f"expected the same grid to {MAX_OFFSET_MM:g} mm. Nothing is resampled: export both on one grid."
             )
             raise InputFileError(volume.path, detail, "affine")
-        array, start = _turned(array, rounded)
-    if array.shape == shape and not any(start):
+    if array.shape == shape:
         return array
-    ends = [first + n for first, n in zip(start, array.shape, strict=True)]
-    fits = len(ends) == len(shape) and min(start) >= 0
-    if volume.is_partial and fits and all(end <= n for end, n in zip(ends, shape, strict=True)):
-        placed = np.zeros(shape, array.dtype)
-        placed[tuple(slice(first, end) for first, end in zip(start, ends, strict=True))] = array
-        return placed
-    detail = f"Received shape {volume.array.shape}; expected {shape} as of {reference.path.name}. Nothing is resampled."
-    raise InputFileError(volume.path, detail, "shape")
+    placed = np.zeros(shape, array.dtype)
+    ends = zip(start, array.shape, strict=True)
+    placed[tuple(slice(first, first + n) for first, n in ends)] = array
+    return placed
 
 
-def _turned(
-    array: NDArray[Any], rounded: NDArray[np.float64]
-) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """Return an array with the axes of the reference, and the place of its first voxel there."""
-    axes = [int(np.argmax(np.abs(rounded[axis, :3]))) for axis in range(3)]
-    turned, start = np.transpose(array, axes), []
-    for axis, source in enumerate(axes):
-        first = int(rounded[axis, 3])
-        if rounded[axis, source] < 0:
-            turned = np.flip(turned, axis)
-            first -= turned.shape[axis] - 1
-        start.append(first)
-    return turned, tuple(start)
+def _turn(reference: NDArray[np.float64], affine: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the order and direction of the axes in the reference: one entry of 1 or -1 in each row and column."""
+    linear = np.linalg.solve(reference, affine)[:3, :3]
+    axes = np.argmax(np.abs(linear), axis=1)
+    if len(set(axes.tolist())) < 3:
+        axes = np.arange(3)
+    turn = np.zeros((3, 3))
+    for axis, source in enumerate(axes.tolist()):
+        turn[axis, source] = -1.0 if linear[axis, source] < 0 else 1.0
+    return turn
+
+
+def _turned(array: NDArray[Any], turn: NDArray[np.float64]) -> NDArray[Any]:
+    """Return an array with the axes of the reference."""
+    turned = np.transpose(array, np.argmax(np.abs(turn), axis=1))
+    return np.flip(turned, tuple(axis for axis in range(3) if turn[axis].min() < 0))
+
+
+def _place(
+    reference: Volume, shape: tuple[int, ...], volume: Volume, turn: NDArray[np.float64]
+) -> tuple[tuple[int, ...], float]:
+    """Return the voxel of the reference where the turned image starts, and how far its corners are from there in mm.
+
+    An image of all slices starts at the first voxel; one of some slices at the nearest voxel from which it fits.
+    """
+    assert reference.affine is not None and volume.affine is not None
+    last = np.array(volume.array.shape) - 1.0
+    corners = np.array(list(product(*((0.0, n) for n in last)))).T
+    places = volume.affine[:3, :3] @ corners + volume.affine[:3, 3:]
+    turned = turn @ corners
+    turned -= turned.min(axis=1, keepdims=True)
+    wanted = np.linalg.solve(reference.affine, np.vstack([places, np.ones(8)]))[:3]
+    most = np.array(shape) - 1.0 - np.abs(turn) @ last
+    start = np.clip(np.rint((wanted - turned).mean(axis=1)), 0.0, most)
+    expected = reference.affine[:3, :3] @ (turned + start[:, None]) + reference.affine[:3, 3:]
+    offset = float(np.linalg.norm(places - expected, axis=0).max())
+    return tuple(int(each) for each in start), offset
 
 
 def marked(path: Path, array: NDArray[Any], class_index: int | None) -> NDArray[np.bool_]:

@@ -11,10 +11,11 @@ import numpy as np
 
 from calibrant.cli.imaging.case_store import CaseStore, ReducedCase
 from calibrant.cli.imaging.checked_case import read_case
-from calibrant.cli.imaging.manifest import Case
+from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.reduction import WeightedRows, reduced
 from calibrant.cli.imaging.region import automatic_region
 from calibrant.cli.input_files.errors import InputFileError
+from calibrant.cli.input_files.scored_data import digest
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
@@ -50,6 +51,7 @@ class ImageResults:
     region, complete : of the regions of interest, and of the complete volumes
     scanners : region pane by scanner
     cases : with the number of voxels in the region and in the volume, and of readers
+    digests : by case, the SHA-256 of each file by its column
     failed : cases that could not be read, with the reason
     n_voxels, n_ratings : in the regions
     n_compared, differing : voxels in the regions with two or more ratings, and the sum of their shares of differing pairs
@@ -60,8 +62,9 @@ class ImageResults:
     region: Pane = field(default_factory=lambda: Pane(SPEC))
     complete: Pane = field(default_factory=lambda: Pane(SPEC))
     scanners: dict[str, Pane] = field(default_factory=dict)
-    cases: list[tuple[Case, int, int, int]] = field(default_factory=list)
-    failed: list[tuple[Case, str]] = field(default_factory=list)
+    cases: list[tuple[ManifestCase, int, int, int]] = field(default_factory=list)
+    digests: dict[str, dict[str, str]] = field(default_factory=dict)
+    failed: list[tuple[ManifestCase, str]] = field(default_factory=list)
     n_voxels: int = 0
     n_ratings: int = 0
     n_compared: int = 0
@@ -87,7 +90,7 @@ def keys_of(metrics: str | None) -> list[str]:
 
 
 def evaluate_cases(
-    cases: list[Case],
+    cases: list[ManifestCase],
     settings: ImageSettings,
     store: CaseStore,
     step: Callable[[str], None],
@@ -95,7 +98,7 @@ def evaluate_cases(
     """Evaluate the cases patient by patient; `step` is called with the name of each case."""
     began, found = time.monotonic(), ImageResults()
     for patient in dict.fromkeys(case.patient for case in cases):
-        read: list[tuple[Case, ReducedCase]] = []
+        read: list[tuple[ManifestCase, ReducedCase]] = []
         for case in cases:
             if case.patient != patient:
                 continue
@@ -109,7 +112,9 @@ def evaluate_cases(
     return found
 
 
-def _one(case: Case, settings: ImageSettings, store: CaseStore, found: ImageResults) -> ReducedCase:
+def _one(
+    case: ManifestCase, settings: ImageSettings, store: CaseStore, found: ImageResults
+) -> ReducedCase:
     """Return a case, from the store if an earlier run has finished it."""
     for path in case.files:
         if not path.is_file():
@@ -123,7 +128,7 @@ def _one(case: Case, settings: ImageSettings, store: CaseStore, found: ImageResu
     return result
 
 
-def reduce_case(case: Case, settings: ImageSettings) -> ReducedCase:
+def reduce_case(case: ManifestCase, settings: ImageSettings) -> ReducedCase:
     """Read, check and reduce a case.
 
     Raises
@@ -153,10 +158,11 @@ def reduce_case(case: Case, settings: ImageSettings) -> ReducedCase:
         reduced(arrays.probability, arrays.positives, region),
         reduced(arrays.probability, arrays.positives),
         arrays.n_readers,
+        {name: digest(path) for name, path in case.columns.items()},
     )
 
 
-def _add(found: ImageResults, read: list[tuple[Case, ReducedCase]]) -> None:
+def _add(found: ImageResults, read: list[tuple[ManifestCase, ReducedCase]]) -> None:
     """Add the cases of one patient, who is complete in one fill."""
     if not read:
         return
@@ -168,6 +174,7 @@ def _add(found: ImageResults, read: list[tuple[Case, ReducedCase]]) -> None:
         _fill(pane, ((case, each.region, each.n_readers) for case, each in part))
     for case, each in read:
         n = each.region.n_voxels
+        found.digests[case.name] = each.digests
         found.cases.append((case, n, each.complete.n_voxels, each.n_readers))
         found.n_voxels += n
         found.n_ratings += n * each.n_readers
@@ -178,7 +185,7 @@ def _add(found: ImageResults, read: list[tuple[Case, ReducedCase]]) -> None:
             found.differing += float(each.region.weight @ differ)
 
 
-def _fill(pane: Pane, parts: Iterable[tuple[Case, WeightedRows, int]]) -> None:
+def _fill(pane: Pane, parts: Iterable[tuple[ManifestCase, WeightedRows, int]]) -> None:
     listed = list(parts)
     counts = [
         np.column_stack([n_readers - rows.positives, rows.positives])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
 
 from calibrant.cli.input_files.errors import InputFileError
@@ -14,17 +16,22 @@ from calibrant.client import Pseudonyms
 NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 REQUIRED = ("case", "patient", "probability")
 OPTIONAL = ("scanner", "roi")
+READER = "reader"
+LISTED = "case, patient, probability, reader_1, …; optional: scanner, roi"
+# Least similarity of an unknown name and the known name that an error proposes.
+SIMILAR = 0.6
 
 
 @dataclass(frozen=True)
-class Case:
+class ManifestCase:
     """One image.
 
     Attributes
     ----------
     line : of the manifest, from 1
     probability : file of the probabilities
-    readers : name to file, without absent ones
+    readers : column to file, without absent ones
+    absent : columns of the readers that did not mark this case
     roi : file of the region of interest, None if the manifest names none
     """
 
@@ -35,14 +42,21 @@ class Case:
     readers: dict[str, Path]
     scanner: str | None = None
     roi: Path | None = None
+    absent: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> dict[str, Path]:
+        """Every file of the case by its column."""
+        roi = {} if self.roi is None else {"roi": self.roi}
+        return {"probability": self.probability, **self.readers, **roi}
 
     @property
     def files(self) -> list[Path]:
         """Every file of the case."""
-        return [self.probability, *self.readers.values(), *([self.roi] if self.roi else [])]
+        return list(self.columns.values())
 
 
-def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Case]:
+def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[ManifestCase]:
     """Return the cases of a CSV file; paths in it are relative to its folder.
 
     Parameters
@@ -52,7 +66,7 @@ def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Case
     Raises
     ------
     InputFileError
-        A column is missing, or a name is missing, repeated or not allowed.
+        A column is missing or unknown, or a name is missing, repeated or not allowed.
     """
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise InputFileError(path, "Expected a manifest that ends in .csv or .tsv.", "format")
@@ -60,12 +74,12 @@ def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Case
         raise InputFileError(path, "The file does not exist. Check the path.", "missing")
     table = TextTable(path)
     names = {name.lower(): name for name in table.names}
-    readers = [name for name in table.names if name.lower().startswith("reader")]
+    readers = [name for name in table.names if name.lower().startswith(READER)]
     for name in REQUIRED:
         if name not in names:
-            listed = "case, patient, probability, reader_1, …; optional: scanner, roi"
-            detail = f"Received no column {name!r}; expected {listed}."
+            detail = f"Received no column {name!r}; expected {LISTED}."
             raise InputFileError(path, detail, "missing_column", name)
+    _reject_unknown(table, readers)
     if not readers:
         detail = "Received no column of a reader; expected reader_1, reader_2, …"
         raise InputFileError(path, detail, "missing_column")
@@ -86,7 +100,7 @@ def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Case
         files = {name: path.parent / text for name in readers if (text := rated[name][row])}
         roi = value.get("roi")
         cases.append(
-            Case(
+            ManifestCase(
                 str(value["case"]),
                 str(value["patient"]),
                 line,
@@ -94,11 +108,25 @@ def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Case
                 files,
                 value.get("scanner"),
                 None if roi is None else path.parent / roi,
+                tuple(name for name in readers if name not in files),
             )
         )
     if not cases:
         raise InputFileError(path, "Received no case; expected one per line.", "empty")
     return cases
+
+
+def _reject_unknown(table: TextTable, readers: Sequence[str]) -> None:
+    """Reject a column that has no role: a misspelled reader would be left out without notice."""
+    known = {*REQUIRED, *OPTIONAL}
+    for name in table.names:
+        if name in readers or name.lower() in known:
+            continue
+        free = next(each for i in count(1) if (each := f"{READER}_{i}") not in readers)
+        near = get_close_matches(name.lower(), [*REQUIRED, *OPTIONAL, free], 1, SIMILAR)
+        advice = f"Is it {near[0]!r}? Rename it" if near else "Rename it"
+        detail = f"Received the unknown column {name!r:.60}; expected {LISTED}. {advice}, or remove the column."
+        raise InputFileError(table.path, detail, "unknown_column", name)
 
 
 def _check_names(

@@ -1,4 +1,4 @@
-"""Region of interest: where errors matter. In a complete volume, easy background makes every error small."""
+"""Region of interest of a case: the voxels that are evaluated. In a complete volume, easy background makes every error small."""
 
 from __future__ import annotations
 

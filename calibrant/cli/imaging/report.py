@@ -7,26 +7,26 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from calibrant.cli.evaluation import PERIODS, Settings
+from calibrant.cli.evaluation import PERIODS, EvaluationSettings
 from calibrant.cli.imaging.evaluation import ImageResults, ImageSettings, keys_of
 from calibrant.cli.imaging.region import MARGIN_MM, MIN_PROBABILITY
 from calibrant.cli.input_files.scored_data import digest
 from calibrant.cli.score_report import now, software
+from calibrant.core.documents import Result, Row
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
 from calibrant.inference.detectable import detectable
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup
-from calibrant.quality_report.numbers import interval_text, plain_number
-from calibrant.quality_report.verdicts import reason_text, title_of
+from calibrant.quality_report.numbers import percent, plain_number
+from calibrant.quality_report.verdicts import interval_or_reason, title_of
 
 
 def contents_of(
     found: ImageResults,
     manifest: Path,
-    settings: Settings,
+    settings: EvaluationSettings,
     images: ImageSettings,
     title: str,
     shown: str,
@@ -36,6 +36,7 @@ def contents_of(
     metrics = _report(found.region, keys, settings)
     metrics["n_ratings"] = found.n_ratings
     readers = Counter(n for _, _, _, n in found.cases)
+    n_received = len(found.cases) + len(found.failed)
     return ReportContents(
         title=title,
         metrics=metrics,
@@ -48,6 +49,7 @@ def contents_of(
         tolerance=settings.tolerance,
         detectable=_detectable(found.region, settings),
         n_cases=len(found.cases),
+        n_cases_received=n_received,
         left_out=[
             LeftOut(f"case ({case.name})", 1, reason.replace(f"{manifest.parent}{os.sep}", ""))
             for case, reason in found.failed
@@ -63,10 +65,11 @@ def contents_of(
             _cases(found),
         ],
         versions=[*software(), (shown, f"SHA-256 {digest(manifest)}")],
+        image_digests=found.digests,
     )
 
 
-def _report(pane: Pane, keys: list[str], settings: Settings) -> dict[str, Any]:
+def _report(pane: Pane, keys: list[str], settings: EvaluationSettings) -> Result:
     """Return the metrics; counts are of voxels, each of which has the weight one."""
     found = pane.evaluate(
         keys, bins=settings.bins, raters=settings.raters, ci=settings.ci, scope=settings.scope
@@ -87,13 +90,27 @@ def _subject(found: ImageResults, shown: str, images: ImageSettings) -> list[tup
     return [
         ("Manifest", shown),
         ("Class", "1" if images.class_index is None else f"{images.class_index} against the rest"),
+        ("Readers", _reader_columns(found)),
         ("Region of interest", region),
-        ("Share of the voxels in it", f"{100 * share:.2f} %"),
+        ("Share of the voxels in it", percent(share)),
         ("Prediction", "one voxel in the region of interest"),
     ]
 
 
-def _detectable(pane: Pane, settings: Settings) -> dict[str, dict[str, Any]]:
+def _reader_columns(found: ImageResults) -> str:
+    """Return the columns of the readers, and in how many of the scored cases each was absent."""
+    absent: Counter[str] = Counter()
+    for case, *_ in found.cases:
+        absent.update(dict.fromkeys(case.readers, 0))
+        absent.update(case.absent)
+    n = len(found.cases)
+    return ", ".join(
+        f"{name} (absent in {absent[name]} of {n} cases)" if absent[name] else name
+        for name in sorted(absent, key=lambda name: (len(name), name))
+    )
+
+
+def _detectable(pane: Pane, settings: EvaluationSettings) -> dict[str, Result]:
     view = View(pane, PaneQuery(bins=settings.bins, raters=settings.raters, ci=settings.ci))
     found = {"now": detectable(view)}
     if settings.days is not None:
@@ -110,7 +127,7 @@ def _readers(readers: Counter[int]) -> Table:
     return "Readers per case", ("Readers", "Cases"), rows
 
 
-def _compared(region: dict[str, Any], complete: dict[str, Any]) -> Table:
+def _compared(region: Result, complete: Result) -> Table:
     """Return the results of the regions with those of the complete volumes."""
     header = ("Metric", "Region", "Interval", "Complete volume", "Interval")
     rows = []
@@ -120,10 +137,8 @@ def _compared(region: dict[str, Any], complete: dict[str, Any]) -> Table:
     return "Region of interest and complete volume", header, rows
 
 
-def _cells(each: dict[str, Any]) -> tuple[str, str]:
-    if each["value"] is None:
-        return "–", f"no value: {reason_text(each)}"
-    return plain_number(each["value"]), interval_text(each["interval"])
+def _cells(each: Row) -> tuple[str, str]:
+    return plain_number(each["value"]), interval_or_reason(each)
 
 
 def _cases(found: ImageResults) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibrant.cli.evaluation import Settings
+from calibrant.cli.evaluation import EvaluationSettings
 from calibrant.cli.imaging.case_store import CaseStore
 from calibrant.cli.imaging.evaluation import (
     ImageSettings,
@@ -23,7 +23,7 @@ from calibrant.quality_report import ReportContents
 
 def evaluated(
     manifest: Path,
-    settings: Settings,
+    settings: EvaluationSettings,
     images: ImageSettings,
     folder: Path | None,
     title: str | None,

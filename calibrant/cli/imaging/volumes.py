@@ -74,7 +74,11 @@ def _nifti(path: Path) -> Volume:
             array = array * np.float32(slope) + np.float32(intercept)
     except (ImageFileError, EOFError, ValueError, OSError) as error:
         raise InputFileError(path, f"Reading the NIfTI file failed: {error}", "format") from error
-    return Volume(path, np.asarray(array), np.asarray(image.affine, np.float64))
+    affine = np.asarray(image.affine, np.float64)
+    if not abs(np.linalg.det(affine)) > 0:
+        detail = "Received an affine without a volume per voxel; expected distances above 0. Export the file again."
+        raise InputFileError(path, detail, "affine")
+    return Volume(path, np.asarray(array), affine)
 
 
 def _dicom(path: Path) -> Volume:

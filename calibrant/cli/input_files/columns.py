@@ -17,7 +17,7 @@ from calibrant.cli.input_files.roles import (
     names_logits,
     scores_of,
 )
-from calibrant.cli.input_files.tables import Table
+from calibrant.cli.input_files.tables import FileTable
 from calibrant.core.errors import CalibrationInputError, Violation
 
 # Rules that logits break where probabilities are expected.
@@ -25,12 +25,12 @@ _LOOKS_LIKE_LOGITS = ("row_sum", "range")
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """What the options say about the columns; None for what the files say themselves.
 
     Attributes
     ----------
-    scores, label, raters, unit, case, id, weight, slice : names of columns; `scores` and `raters` several, with commas between
+    scores, label, raters, unit, case, id, weight, slice : names of columns; `scores` and `raters` several, separated by commas
     logits : whether the scores are logits; None to go by names
     classes : names of the classes
     """
@@ -57,9 +57,9 @@ class Files:
 
     def __init__(
         self,
-        table: Table,
-        label_table: Table,
-        roles: Roles,
+        table: FileTable,
+        label_table: FileTable,
+        roles: ColumnRoles,
         coded: Callable[[str], str] | None = None,
     ) -> None:
         self.table, self.label_table, self.roles, self._coded = table, label_table, roles, coded
@@ -110,7 +110,7 @@ class Files:
                 )
         return np.array([places[each] for each in mine], np.int64)
 
-    def _ids(self, table: Table, name: str) -> list[str]:
+    def _ids(self, table: FileTable, name: str) -> list[str]:
         (column,) = named(table, name, "--id")
         ids: dict[str, int] = {}
         for row, each in enumerate(self._names(table, column)):
@@ -124,7 +124,7 @@ class Files:
             ids[each] = row
         return list(ids)
 
-    def _names(self, table: Table, column: str) -> list[str | None]:
+    def _names(self, table: FileTable, column: str) -> list[str | None]:
         texts = table.texts(column)
         if self._coded is None:
             return texts
@@ -153,7 +153,7 @@ class Files:
         return [self._in_order(table.texts(name), order)], name, []
 
     def _ratings(
-        self, table: Table, raters: str, order: NDArray[np.int64] | None
+        self, table: FileTable, raters: str, order: NDArray[np.int64] | None
     ) -> tuple[list[list[str | None]], str | None, list[str]]:
         if raters == "all" and len(table.names) == 1:
             matrix = table.numbers(table.names)
@@ -166,7 +166,7 @@ class Files:
             columns = [table.texts(name) for name in names]
         return [self._in_order(each, order) for each in columns], None, names
 
-    def _all_raters(self, table: Table) -> list[str]:
+    def _all_raters(self, table: FileTable) -> list[str]:
         """Return all columns without another role."""
         roles = self.roles
         taken = {roles.unit, roles.case, roles.id, roles.weight, roles.slice}
@@ -175,7 +175,7 @@ class Files:
             return [name for name in table.names if name not in taken and is_rater(name)]
         return [name for name in table.names if name not in taken]
 
-    def _no_label(self, table: Table) -> str:
+    def _no_label(self, table: FileTable) -> str:
         raters = [name for name in table.names if is_rater(name)]
         advice = (
             f"Name one: --label, or the readers: --raters {','.join(raters)}."
@@ -186,7 +186,7 @@ class Files:
             advice += " Or pass the file of the labels as the second argument."
         return f"No column is known to hold labels; the columns are {listed(table.names)}. {advice}"
 
-    def _reject_wide(self, table: Table, name: str) -> None:
+    def _reject_wide(self, table: FileTable, name: str) -> None:
         columns = getattr(table, "columns", {})
         column = columns.get(name)
         if isinstance(column, np.ndarray) and column.ndim == 2 and column.shape[1] > 1:
@@ -245,7 +245,7 @@ class Files:
         values = found[0].numbers([found[1]])[:, 0]
         return values if found[0] is self.table or order is None else values[order]
 
-    def _column(self, option: str) -> tuple[Table, str] | None:
+    def _column(self, option: str) -> tuple[FileTable, str] | None:
         """Return the table and the column that an option names; the labels' file comes first."""
         name = getattr(self.roles, option)
         if name is None:

@@ -11,11 +11,11 @@ import numpy as np
 
 from calibrant.cli.extras import needed_by
 from calibrant.cli.input_files.errors import InputFileError
-from calibrant.cli.input_files.tables import ColumnTable, Table
+from calibrant.cli.input_files.tables import ColumnTable, FileTable
 from calibrant.cli.input_files.text_tables import TextTable
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> FileTable:
     """Return the table in a file.
 
     Raises
@@ -34,13 +34,13 @@ def read_table(path: Path) -> Table:
     return reader(path)
 
 
-def _npy(path: Path) -> Table:
+def _npy(path: Path) -> FileTable:
     with FormatErrors(path, "a NumPy array"):
         array = np.load(path, allow_pickle=False)
     return ColumnTable(path, {array_name(path): _rows(path, array)}, is_named=False)
 
 
-def _npz(path: Path) -> Table:
+def _npz(path: Path) -> FileTable:
     with FormatErrors(path, "NumPy arrays"), np.load(path, allow_pickle=False) as found:
         columns = {name: _rows(path, found[name], name) for name in found.files}
     return ColumnTable(path, columns)
@@ -58,7 +58,7 @@ def _rows(path: Path, array: Any, name: str | None = None) -> Any:
     return array
 
 
-def _json(path: Path) -> Table:
+def _json(path: Path) -> FileTable:
     with FormatErrors(path, "JSON"):
         found = json.loads(path.read_text("utf-8"))
     if isinstance(found, dict) and isinstance(found.get("predictions"), list):
@@ -81,14 +81,14 @@ def _columns_of(path: Path, records: list[Any]) -> dict[str, list[Any]]:
     return {name: [each.get(name) for each in records] for name in names}
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path) -> FileTable:
     with needed_by("Reading Parquet files", "parquet"):
         import pyarrow.parquet as parquet
     with FormatErrors(path, "Parquet"):
         return _arrow_columns(path, parquet.read_table(path))
 
 
-def _arrow(path: Path) -> Table:
+def _arrow(path: Path) -> FileTable:
     with needed_by("Reading Arrow files", "parquet"):
         import pyarrow as pa
     with FormatErrors(path, "an Arrow file or stream"):
@@ -99,7 +99,7 @@ def _arrow(path: Path) -> Table:
         return _arrow_columns(path, reader.read_all())
 
 
-def _arrow_columns(path: Path, table: Any) -> Table:
+def _arrow_columns(path: Path, table: Any) -> FileTable:
     columns = {}
     for name in table.column_names:
         column = table.column(name)
@@ -149,7 +149,7 @@ class FormatErrors:
             raise InputFileError(self.path, detail, "format") from error
 
 
-READERS: dict[str, Callable[[Path], Table]] = {
+READERS: dict[str, Callable[[Path], FileTable]] = {
     ".npy": _npy,
     ".npz": _npz,
     ".csv": TextTable,

@@ -8,14 +8,14 @@ import numpy as np
 
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import listed
-from calibrant.cli.input_files.tables import Table
+from calibrant.cli.input_files.tables import FileTable
 from calibrant.input.number_text import number_of
 
 
 def class_indices(
     columns: list[list[str | None]],
     classes: list[str] | None,
-    table: Table,
+    table: FileTable,
     label: str | None,
     raters: list[str],
 ) -> Any:
@@ -43,7 +43,7 @@ def class_indices(
 
 
 def _class_index(
-    text: str, places: dict[str, int], table: Table, name: str | None, row: int
+    text: str, places: dict[str, int], table: FileTable, name: str | None, row: int
 ) -> int:
     if text in places:
         return places[text]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from calibrant.cli.input_files.errors import InputFileError
-from calibrant.cli.input_files.tables import Table
+from calibrant.cli.input_files.tables import FileTable
 
 LABELS = ("label", "labels", "y", "y_true", "target", "targets", "class", "gt")
 SCORES = ("probabilities", "probability", "probs", "prob", "p", "scores", "softmax", "y_prob")
@@ -42,8 +42,8 @@ def names_logits(name: str) -> bool:
     return _LOGIT.search(name) is not None
 
 
-def named(table: Table, texts: str, option: str) -> list[str]:
-    """Return the columns that an option names: names or patterns with `*`, with commas between.
+def named(table: FileTable, texts: str, option: str) -> list[str]:
+    """Return the columns that an option names: names or patterns with `*`, separated by commas.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def named(table: Table, texts: str, option: str) -> list[str]:
     return found
 
 
-def scores_of(table: Table, taken: Sequence[str]) -> list[str]:
+def scores_of(table: FileTable, taken: Sequence[str]) -> list[str]:
     """Return the columns of scores by their names; those in `taken` have another role.
 
     Raises
@@ -93,7 +93,7 @@ def scores_of(table: Table, taken: Sequence[str]) -> list[str]:
     return rest
 
 
-def label_of(table: Table) -> str | None:
+def label_of(table: FileTable) -> str | None:
     """Return the column of labels: the only column, or the one with a usual name; None if there is none."""
     usual = [name for name in table.names if name.lower() in LABELS]
     if len(usual) == 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrant.cli.input_files.columns import Files, Roles
+from calibrant.cli.input_files.columns import ColumnRoles, Files
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.formats import read_table
 from calibrant.cli.input_files.labels import class_indices
@@ -45,7 +45,7 @@ class ScoredData:
 def read_scored(
     scores_path: Path,
     labels_path: Path | None,
-    roles: Roles,
+    roles: ColumnRoles,
     is_compared: bool = False,
     pseudonyms: Pseudonyms | None = None,
 ) -> ScoredData:

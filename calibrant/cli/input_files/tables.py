@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 MISSING = ("", "na", "nan", "null", "none")
 
 
-class Table(Protocol):
+class FileTable(Protocol):
     """Columns of a file.
 
     Attributes

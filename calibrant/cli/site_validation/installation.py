@@ -1,4 +1,4 @@
-"""Installation: versions, complete and unchanged files, the kernel, the machine."""
+"""Checks of the installation: versions, complete and unchanged files, the kernel, the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operation: known answers of a fixed data set, properties of panes, and the reduced guarantees."""
+"""Checks of operation: known answers of a fixed data set, properties of panes, and the reduced guarantees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Performance of the library on this machine, in CPU time: other load does not count."""
+"""Checks of performance: the library's CPU time on this machine, which other load does not change."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@
 
 enum policy { POOLED, MEAN, MAJORITY, SINGLE };
 
-/* Blocks in the order of `BLOCKS` in `calibrant/kernel/blocks.py`. */
+/* Blocks in the order of `BLOCKS` in `calibrant/kernel/structures.py`. */
 enum block {
     ALL_LABELS_CELLS,
     CLASSES_CELLS,

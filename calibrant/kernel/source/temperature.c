@@ -34,7 +34,7 @@ static void add_by_unit(SquaresByUnit *squares, const Tile *tile, const Lanes gr
 
 /* Mean and variance of z under softmax(beta z); the sum of p^2, and half of its first and second derivatives in beta. */
 typedef struct {
-    Lanes inverse, log_total, mean, variance, squares, squares_slope, squares_bend;
+    Lanes inverse, log_total, mean, variance, squares, squares_slope, squares_curvature;
 } StepMoments;
 
 static StepMoments moments_at(const Moments *moments, int step)
@@ -48,7 +48,7 @@ static StepMoments moments_at(const Moments *moments, int step)
     at.variance = moments->second[step] * at.inverse - at.mean * at.mean;
     at.squares = moments->total[twice] * square;
     at.squares_slope = first - at.squares * at.mean;
-    at.squares_bend = splat(2.0) * (second - at.mean * (first + at.squares_slope)) - at.variance * at.squares;
+    at.squares_curvature = splat(2.0) * (second - at.mean * (first + at.squares_slope)) - at.variance * at.squares;
     return at;
 }
 
@@ -73,7 +73,7 @@ static void add_losses_at(Curve *curve, double beta, const StepMoments *at, cons
     Lanes scale = own->weight * at->inverse, power = scale * chosen->power[own->choice][step];
     Lanes first = scale * chosen->first[own->choice][step], second = scale * chosen->second[own->choice][step];
     Lanes slope = first - power * at->mean;
-    Lanes bend = second - splat(2.0) * at->mean * first + (at->mean * at->mean - at->variance) * power;
+    Lanes curvature = second - splat(2.0) * at->mean * first + (at->mean * at->mean - at->variance) * power;
     Lanes nll_d1 = own->finite * at->mean - own->logit;
     Lanes brier_d1 = splat(2.0) * (own->all * at->squares_slope - slope);
     curve->sums[NLL][policy][step] += own->finite * at->log_total - own->logit * splat(beta);
@@ -82,7 +82,7 @@ static void add_losses_at(Curve *curve, double beta, const StepMoments *at, cons
     curve->sums[NLL_D1_SQUARED][policy][step] += nll_d1 * nll_d1;
     curve->sums[BRIER][policy][step] += own->all + own->all * at->squares - splat(2.0) * power;
     curve->sums[BRIER_D1][policy][step] += brier_d1;
-    curve->sums[BRIER_D2][policy][step] += splat(2.0) * (own->all * at->squares_bend - bend);
+    curve->sums[BRIER_D2][policy][step] += splat(2.0) * (own->all * at->squares_curvature - curvature);
     curve->sums[BRIER_D1_SQUARED][policy][step] += brier_d1 * brier_d1;
     *nll_gradient = nll_d1;
     *brier_gradient = brier_d1;

@@ -13,7 +13,7 @@
 #include "label_rows.c"
 #include "replicates.c"
 #include "scores.c"
-#include "tempering.c"
+#include "softmax_moments.c"
 #include "temperature.c"
 #include "uncertainty.c"
 #include "units.c"

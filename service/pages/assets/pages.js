@@ -49,7 +49,7 @@
         series: [
           { label: "Cohort", value: (_, at) => (at === null ? "–" : new Date(at * 1000).toISOString().slice(0, 10)) },
           { label: "Statistic", stroke: colour("--line"), width: 2, points: { show: true, size: 6 }, value: (_, __, ___, i) => shown(i === null ? null : values[i]) },
-          { label: "Threshold", stroke: colour("--muted"), width: 1.5, dash: [5, 4], points: { show: false }, value: () => shown(threshold) },
+          { label: "Threshold", stroke: colour("--muted"), width: 1.5, dash: [5, 4], points: { show: false }, value: () => Math.round(Math.pow(10, threshold)).toLocaleString("en") },
         ],
         hooks: { drawClear: [(plot) => shade(plot, since)], draw: [(plot) => arrows(plot, times, values, most)] },
       };

@@ -163,9 +163,12 @@ def test_the_examples_of_the_page_run(url, tmp_path, monkeypatch, capsys):
         if "pairs(" not in block:  # Spark's, tested with the recipe
             exec(block.replace("http://127.0.0.1:8000", url), names)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["24", "merged False"]
+    assert lines[:3] == [
+        *("24", "merged False"),
+        "Job('predictions@v1', 'closed', accepted=4 of 4)",
+    ]
     rows = pl.read_parquet("predictions.parquet")
-    for line, site in zip(lines[2:], "AB", strict=True):
+    for line, site in zip(lines[3:], "AB", strict=True):
         some = rows.filter(pl.col("site") == site)
         ece = cal.ece(some["confidences"].to_numpy(), some["labels"].to_numpy())
         assert line == f"{site} {float(ece):.3f}"

@@ -27,10 +27,9 @@ from opentelemetry.sdk._logs.export import (
 
 import calibrant as cal
 from calibrant.client import ServiceUnreachable
-from calibrant.contrib.evaluations import EVENT
+from calibrant.contrib.evaluations import EVENT, Judge
 from calibrant.contrib.opentelemetry import (
     EvaluationExporter,
-    Judge,
     Receiver,
     read_export,
 )

@@ -170,7 +170,7 @@ def test_what_cannot_be_a_loss_is_rejected() -> None:
     for options in ({"membership": "fuzzy"}, {"edges": "both"}, {"bins": 0}):
         with pytest.raises(ValueError, match="Received"):
             torch_l1_ace_loss(p, target, **options)
-    with pytest.raises(ValueError, match="Received a target of 3 pixels an image; expected 4"):
+    with pytest.raises(ValueError, match="Received a target of 3 pixels per image; expected 4"):
         torch_l1_ace_loss(p, target[:, :3])
     with pytest.raises(CalibrationInputError):
         l1_ace_loss(np.full((1, 2), 0.5), np.full((1, 3), 0.5))

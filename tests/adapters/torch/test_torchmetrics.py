@@ -26,7 +26,7 @@ def predictions(n: int = N, seed: int = 0):
     return logits.softmax(-1), labels
 
 
-def whole(scores, labels, **options):
+def complete(scores, labels, **options):
     pane = cal.Pane.fill(scores.numpy(), labels.numpy(), **options)
     return pane.evaluate(METRICS)
 
@@ -43,8 +43,8 @@ def test_batches_give_the_numbers_of_all_predictions(size):
     metric = CalibrationMetric(N_CLASSES, METRICS)
     for start in range(0, len(scores), size):
         metric.update(scores[start : start + size], labels[start : start + size])
-    assert_equal(metric.compute(), whole(scores, labels))
-    assert metric.report()["ece"].interval == whole(scores, labels)["ece"].interval
+    assert_equal(metric.compute(), complete(scores, labels))
+    assert metric.report()["ece"].interval == complete(scores, labels)["ece"].interval
     assert metric.pane().counts["n_predictions"] == len(scores)
 
 
@@ -52,8 +52,8 @@ def test_forward_gives_the_numbers_of_the_batch_and_keeps_the_epoch():
     scores, labels = predictions()
     metric = CalibrationMetric(N_CLASSES, METRICS)
     metric(scores[:300], labels[:300])
-    assert_equal(metric(scores[300:], labels[300:]), whole(scores[300:], labels[300:]))
-    assert_equal(metric.compute(), whole(scores, labels))
+    assert_equal(metric(scores[300:], labels[300:]), complete(scores[300:], labels[300:]))
+    assert_equal(metric.compute(), complete(scores, labels))
     metric.reset()
     with pytest.warns(UserWarning, match="before the ``update``"):
         assert all(torch.isnan(each) for each in metric.compute().values())
@@ -63,7 +63,7 @@ def test_a_collection_takes_it():
     scores, labels = predictions()
     found = MetricCollection([CalibrationMetric(N_CLASSES, METRICS)])
     found.update(scores, labels)
-    assert_equal(found.compute(), whole(scores, labels))
+    assert_equal(found.compute(), complete(scores, labels))
 
 
 def test_several_raters_logits_pixels_and_absent_ratings():
@@ -84,7 +84,7 @@ def test_several_raters_logits_pixels_and_absent_ratings():
     metric.update(images, classes, units=np.repeat(["a", "b"], 30))
     rows = images.permute(0, 2, 3, 1).reshape(-1, N_CLASSES)
     report = metric.report()
-    assert_equal(metric.compute(), whole(rows, classes.reshape(-1)))
+    assert_equal(metric.compute(), complete(rows, classes.reshape(-1)))
     assert report.n_units == 2
 
 
@@ -116,7 +116,7 @@ def rank(number: int, n_ranks: int, folder: str) -> None:
 def test_ranks_merge_though_one_is_idle(tmp_path):
     torch.multiprocessing.spawn(rank, (3, str(tmp_path)), nprocs=3)
     scores, labels = predictions()
-    report = whole(scores[:400], labels[:400])
+    report = complete(scores[:400], labels[:400])
     expected = [float(report[name]) for name in METRICS.split(",")]
     for number in range(3):
         np.testing.assert_allclose(np.load(tmp_path / f"{number}.npy"), expected, rtol=1e-6)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 N_CLASSES, N = 3, 90
 
 
-class Classifier(torch.nn.Module):
+class Classifier(torch.nn.Module):  # type: ignore[name-defined]
     """A linear classifier in the form that the Trainer expects."""
 
     def __init__(self, n_outputs: int = 1) -> None:

@@ -31,9 +31,12 @@ def of_label_uncertainty(pane: Pane) -> Invariants:
     weight = score_sums(pane)[1]["weight"]
     block = pane["label_uncertainty"].blocks["sums"]
     kept = dict(zip(label_uncertainty.SUMS, block.sums, strict=True))
-    for suffix, whole in (("", weight[1]), ("_by_ratings", weight[0])):
+    for suffix, complete in (("", weight[1]), ("_by_ratings", weight[0])):
         own = kept["weight" + suffix].sum()
-        yield f"label_uncertainty: weight{suffix} differs from scores", near(own, whole, whole)
+        yield (
+            f"label_uncertainty: weight{suffix} differs from scores",
+            near(own, complete, complete),
+        )
     yield from _label_uncertainty_of_each(pane, kept, block.counts)
 
 
@@ -146,23 +149,23 @@ def of_label_bins(pane: Pane) -> Invariants:
 
 
 def _label_bins_of_one_vote(
-    pane: Pane, sums: dict[str, Floats], n: NDArray[np.int64], whole: Floats
+    pane: Pane, sums: dict[str, Floats], n: NDArray[np.int64], complete: Floats
 ) -> Invariants:
     weight, squared = sums["one_weight"], sums["one_weight_squared"]
     for name in ("one_confidence", "one_correct"):
         total = weight.sum() / pane.spec.n_classes
         yield (
             f"label_bins: {name} over all classes is not the weight",
-            near(sums[name].sum(), total, whole.sum()),
+            near(sums[name].sum(), total, complete.sum()),
         )
     yield (
         "label_bins: one_weight_squared out of range",
-        square_within(weight, n, squared, whole) & (squared <= weight**2 + slack(whole**2)),
+        square_within(weight, n, squared, complete) & (squared <= weight**2 + slack(complete**2)),
     )
     correct = sums["one_correct_weight_squared"]
     yield (
         "label_bins: one_correct_weight_squared below the square of its mean",
-        square_within(sums["one_correct"], n, correct, whole),
+        square_within(sums["one_correct"], n, correct, complete),
     )
 
 
@@ -269,12 +272,15 @@ def of_concentration(pane: Pane) -> Invariants:
     profile = block.counts
     kept = dict(zip(concentration.SUMS, block.sums, strict=True))
     weight, nll, slope, bend = (kept[name] for name in ("weight", "nll", "nll_d1", "nll_d2"))
-    whole = sums_of_several(pane)["weight"].sum()
+    complete = sums_of_several(pane)["weight"].sum()
     ratings = sums_of_several(pane, "_by_ratings")["weight"].sum()
-    further = max(ratings - whole, 0.0)  # ratings beyond the first of each prediction
-    yield "concentration: more weight than predictions", inside(0.0, weight, whole, whole)
+    further = max(ratings - complete, 0.0)  # ratings beyond the first of each prediction
+    yield "concentration: more weight than predictions", inside(0.0, weight, complete, complete)
     if not profile[1].any():
-        yield "concentration: weight differs from label_uncertainty", near(weight, whole, whole)
+        yield (
+            "concentration: weight differs from label_uncertainty",
+            near(weight, complete, complete),
+        )
     for name in ("weight", "nll_limit"):
         yield (
             f"concentration: {name} depends on the concentration",

@@ -131,8 +131,8 @@ def _temperature_of_tables(pane: Pane) -> Invariants:
     sums = block.sums.reshape(len(temperature.TABLE_SUMS), betas, -1)
     kept = dict(zip(temperature.TABLE_SUMS, sums.sum(axis=2), strict=True))
     name = "positive" if pane.spec.task == "binary" else "top_label"
-    whole = pane[name].blocks["cells"].filled()[2].sum(axis=1)
-    score = dict(zip(cells.SUMS, whole, strict=True))
+    complete = pane[name].blocks["cells"].filled()[2].sum(axis=1)
+    score = dict(zip(cells.SUMS, complete, strict=True))
     for column, values in kept.items():
         scale = score["weight_pooled"] + score["weight"]
         if not column.startswith("confidence"):

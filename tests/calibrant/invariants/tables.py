@@ -32,11 +32,11 @@ def of_bins(pane: Pane, name: str, block: Block, tables: int) -> Invariants:
     """Invariants of equal-width tables with the columns of `replicates.TABLE_SUMS`."""
     weight = score_sums(pane)[1]["weight"]
     sums = dict(zip(replicates.TABLE_SUMS, block.filled()[2], strict=True))
-    for suffix, whole in (("_pooled", weight[0]), ("", weight[1])):
+    for suffix, full in (("_pooled", weight[0]), ("", weight[1])):
         own = sums["weight" + suffix]
         yield (
             f"{name}: weight differs from scores",
-            near(own.sum(), tables * whole, tables * whole),
+            near(own.sum(), tables * full, tables * full),
         )
 
 
@@ -55,9 +55,9 @@ def of_table(pane: Pane, name: str, block: Block, tables: int) -> Invariants:
             return np.array([values.sum() / tables])
         return np.bincount(table, values, tables).astype(np.float64)
 
-    for suffix, samples, whole in (("_pooled", counts[1], weight[0]), ("", counts[0], weight[1])):
+    for suffix, samples, full in (("_pooled", counts[1], weight[0]), ("", counts[0], weight[1])):
         own, squared = sums["weight" + suffix], sums["weight_squared" + suffix]
-        yield f"{name}: weight differs from scores", near(total(own), whole, whole)
+        yield f"{name}: weight differs from scores", near(total(own), full, full)
         yield (
             f"{name}: squared weights below the square of their mean",
             squared >= own**2 / samples - slack(own**2),
@@ -123,10 +123,10 @@ def of_every_class(pane: Pane, name: str) -> Invariants:
     """Every rating is of one class, and a row's probabilities sum to one."""
     table = dict(zip(cells.SUMS, pane[name].blocks["cells"].filled()[2].sum(axis=1), strict=True))
     weight = score_sums(pane)[1]["weight"]
-    for policy, whole in zip(POLICIES, weight, strict=True):
+    for policy, full in zip(POLICIES, weight, strict=True):
         yield (
             f"{name}: correct_{policy} over all classes is not the weight",
-            near(table[f"correct_{policy}"], whole, whole),
+            near(table[f"correct_{policy}"], full, full),
         )
     yield (
         f"{name}: confidence over all classes is not the weight",
@@ -141,22 +141,22 @@ def of_all_labels(pane: Pane) -> Invariants:
 
 def of_uncertainty(pane: Pane) -> Invariants:
     """Its cells hold the top label's sums, in another order."""
-    whole = score_sums(pane)[1]
+    full = score_sums(pane)[1]
     sums = dict(zip(uncertainty.SUMS, pane["uncertainty"].blocks["cells"].filled()[2], strict=True))
     for suffix, at in (("_pooled", 0), ("", 1)):
-        own, weight = sums["weight" + suffix], whole["weight"][at]
+        own, weight = sums["weight" + suffix], full["weight"][at]
         yield f"uncertainty: weight{suffix} differs from scores", near(own.sum(), weight, weight)
         confidence = sums["confidence" + suffix].sum()
         yield (
             f"uncertainty: confidence{suffix} differs from scores",
-            near(confidence, whole["accuracy_null"][at], weight),
+            near(confidence, full["accuracy_null"][at], weight),
         )
-        variance, wanted = sums["null_variance" + suffix].sum(), whole["accuracy_null_variance"][at]
+        variance, wanted = sums["null_variance" + suffix].sum(), full["accuracy_null_variance"][at]
         yield (
             f"uncertainty: null_variance{suffix} differs from scores",
             near(variance, wanted, wanted + weight),
         )
-    for policy, correct, weight in zip(POLICIES, whole["correct"], whole["weight"], strict=True):
+    for policy, correct, weight in zip(POLICIES, full["correct"], full["weight"], strict=True):
         yield (
             f"uncertainty: correct_{policy} differs from scores",
             near(sums[f"correct_{policy}"].sum(), correct, weight),
@@ -217,16 +217,16 @@ def _products_of_units(pane: Pane) -> Invariants:
     """Squares of units' weights in all bins together do not depend on the table."""
     kept, n_units = pane["replicates"].blocks, pane.counts["n_units"]
     weight = score_sums(pane)[1]["weight"][:2, None]
-    whole = _squares_of_units(kept["unit_products"], 1, replicates.SCORE_BINS)
+    full = _squares_of_units(kept["unit_products"], 1, replicates.SCORE_BINS)
     yield (
         "replicates (unit_products): out of range",
-        inside(weight**2 / max(n_units, 1), whole, weight**2, weight**2),
+        inside(weight**2 / max(n_units, 1), full, weight**2, weight**2),
     )
     if "class_unit_products" in kept:
         own = _squares_of_units(
             kept["class_unit_products"], pane.spec.n_classes, replicates.CLASS_BINS
         )
-        yield "replicates: products of units differ between tables", near(own, whole, weight**2)
+        yield "replicates: products of units differ between tables", near(own, full, weight**2)
 
 
 def _squares_of_units(block: Block, tables: int, bins: int) -> Floats:
@@ -286,10 +286,10 @@ def of_logits(pane: Pane) -> Invariants:
     sums = dict(zip(logit_cells.SUMS, total, strict=True))
     weight = score_sums(pane)[1]["weight"]
     complete = rows["cells"] == n
-    for suffix, whole in (("_pooled", weight[0]), ("", weight[1])):
+    for suffix, full in (("_pooled", weight[0]), ("", weight[1])):
         yield (
             f"logits: weight{suffix} differs from scores",
-            near(sums["weight" + suffix], whole, whole) | (not complete),
+            near(sums["weight" + suffix], full, full) | (not complete),
         )
     width = pane.spec.class_grid.n_positions
     places, _, columns = pane["classes"].blocks["cells"].filled()

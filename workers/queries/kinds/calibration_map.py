@@ -8,9 +8,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from calibrant.calibrators import MAPS, Options, fit
-from calibrant.calibrators.baseline_gain import gain_over
+from calibrant.calibrators.gain_over_other_map import gain_over_other_map
 from calibrant.calibrators.recommendation import recommend
 from calibrant.calibrators.softmax import MAX_CURVED
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import Option, PaneQuery, default_bins
@@ -19,7 +20,6 @@ from calibrant.metrics.requests import Value, parse, read_option, shortest
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     other_side,
     reject_other_classes,
@@ -209,7 +209,7 @@ def compare(query: CalibrationMapQuery, inputs: Inputs, other: Inputs, against: 
     shown = {name: theirs[name] for name in _OF_OTHER if name in theirs}
     mine = _fitted(query, own)
     about = {"n": mine["n"], "against": other_side(against, own.pane, other) | {"map": shown}}
-    return mine | gain_over(theirs, view, query.slug, options) | about
+    return mine | gain_over_other_map(theirs, view, query.slug, options) | about
 
 
 KIND = ResultKind(CalibrationMapQuery, compute, accumulators, compare, is_slow=is_slow)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
@@ -21,7 +22,6 @@ from calibrant.segmentation.case_sensitivity import sensitivity
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     reject_other_classes,
     side_name,
@@ -47,7 +47,7 @@ class CaseParameters(Including):
     metric: str = Field(
         "ml1_ece",
         max_length=400,
-        description="One of the ml1 metrics, whose options hold for all: "
+        description="One of the ml1 metrics. Its options apply to all: "
         "ml1_ece(background=in,edges=left,membership=soft,missing=skip_class).",
     )
     bins: int = Field(
@@ -154,7 +154,7 @@ def compare(query: CasesQuery, inputs: Inputs, other: Inputs, against: Against) 
     return found | {"comparison": compared}
 
 
-def _one_case(view: View, case: str, names: list[str] | None) -> dict[str, Any]:
+def _one_case(view: View, case: str, names: list[str] | None) -> Result:
     try:
         found = case_reliability(view, case)
     except NoResultError as rejection:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import default_bins
 from calibrant.core.view import NoResultError, View
@@ -17,7 +18,6 @@ from calibrant.segmentation.histogram_state import complete_rows, confidence_of,
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     reject_other_classes,
     side_name,
@@ -43,8 +43,8 @@ class ConfidenceHistogramQuery(Query):
         None,
         ge=2,
         le=MAX_BINS,
-        description="Number of bins that the grid of classes gives exactly; for a case a divisor of 600. Any other number, such as "
-        "16384, while the stored sample is complete. Default: 120, or the nearest exact number.",
+        description="Number of bins: one that the grid of classes gives exactly; for a case a divisor of 600. While the stored sample is "
+        "complete, any number is allowed, such as 16384. Default: 120, or the nearest exact number.",
     )
     raters: Raters = "pooled"
     case: str | None = Field(None, max_length=200, description="One case instead of the window.")

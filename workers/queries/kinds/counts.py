@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant.core.documents import Result
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import Query
 
 

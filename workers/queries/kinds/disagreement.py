@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from calibrant.calibrators.rows import about_sample
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
@@ -18,7 +19,6 @@ from calibrant.raters.disagreement_report import NEEDS, disagreement_report
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     other_side,
     reject_other_classes,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.drift.comparison import compare as compare_sides
 from calibrant.drift.recommendation import reported
@@ -14,15 +15,14 @@ from calibrant_server.workers.alarm.detectors import Detector, n_requested
 from calibrant_server.workers.alarm.drift_report import (
     interval_of,
     others_of,
-    passed_over,
     report_of,
+    skipped_cohorts,
 )
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries import change_advice
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     reject_other_classes,
     side_name,
@@ -100,7 +100,7 @@ def _verdict(inputs: Inputs, against: list[DatedPane] | None) -> Result:
             "assumptions": comparison["assumptions"],
             "detector": None,
             "detector_reason": why_not,
-            "cohorts_passed_over": None if detector is None else passed_over(detector),
+            "cohorts_passed_over": None if detector is None else skipped_cohorts(detector),
             "comparison": comparison,
         }
     advice = change_advice.change_advice(inputs)
@@ -140,7 +140,7 @@ def _why_not(config: ModelConfig, detector: Detector | None, settings: AlarmSett
 
 def _comparison(
     panes: list[DatedPane], config: ModelConfig, against: list[DatedPane] | None
-) -> dict[str, Any]:
+) -> Result:
     """Compare the last days of the window with the rest of it, or with another side."""
     cut = start_of_current(panes)
     sides = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from calibrant.core.documents import Result
 from calibrant_server.workers.alarm.cohort_evidence import RaterResult
 from calibrant_server.workers.alarm.cohort_history import CohortResult, kept_cohorts
 from calibrant_server.workers.alarm.episodes import interval, log10_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import DetectorQuery, Needs
 
 
@@ -34,7 +35,7 @@ def compute(query: DriftHistoryQuery, inputs: Inputs) -> Result:
     }
 
 
-def _row(look: CohortResult, bucket_s: int, raters: RaterResult | None) -> dict[str, Any]:
+def _row(look: CohortResult, bucket_s: int, raters: RaterResult | None) -> Result:
     table = look.table
     n = table.n_units
     predictions, labelled = look.coverage.sum(axis=1).tolist()

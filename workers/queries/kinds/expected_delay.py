@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from calibrant.core.documents import Result
 from calibrant.drift.expected_delay import PREDICTED_CHANGES, expected_delay
 from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant_server.workers.alarm.detectors import n_requested
@@ -15,7 +16,7 @@ from calibrant_server.workers.alarm.typical_cohort import (
     sealed_rate,
     typical_table,
 )
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import Needs, Query
 
 # More classes are not simulated: a change of settings waits for this result.
@@ -40,7 +41,7 @@ def compute(query: ExpectedDelayQuery, inputs: Inputs) -> Result:
     """Median cohorts to an alarm after each assumed change, of each watched class; none without labels."""
     panes, config, alarm = inputs.panes, inputs.config, inputs.alarm
     settings = AlarmSettings.of(config)
-    fitted = alarm.in_force.fitted if settings.is_mapped else None
+    fitted = alarm.active_map.fitted if settings.is_mapped else None
     merged = [each.pane for each in panes]
     scopes = settings.scopes[:MAX_SCOPES]
     tables = {
@@ -56,7 +57,7 @@ def compute(query: ExpectedDelayQuery, inputs: Inputs) -> Result:
     length_s = last_s - min(each.start_s for each in panes)
     rate = sealed_rate(alarm, settings)
     threshold = settings.threshold(n_requested(alarm.detectors, settings))
-    changes: list[dict[str, Any]] = []
+    changes: list[Result] = []
     for scope, table in tables.items():
         per_s = rate or table.n_units / max(length_s, settings.bucket_s)
         a_cohort = scaled(table, per_s * settings.bucket_s / table.n_units)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from calibrant.calibrators.map_comparison import compare as compare_maps
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant.core.documents import Result
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import CI, Query, Raters
 
 

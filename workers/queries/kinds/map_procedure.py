@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from calibrant.calibrators.procedure_gain import procedure_gain
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant.core.documents import Result
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery
 from calibrant_server.workers.queries.query import Query
 

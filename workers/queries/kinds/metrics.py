@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.core.view import View
 from calibrant.inference.detectable import LEVEL, POWER, detectable
@@ -22,11 +23,11 @@ from calibrant.raters.label_coverage import PARTS, coverage
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     other_side,
     reject_other_classes,
 )
+from calibrant_server.workers.queries.metric_work import reject_costly_metrics
 from calibrant_server.workers.queries.query import (
     CI,
     BinnedQuery,
@@ -51,7 +52,7 @@ class MetricsQuery(BinnedQuery):
         ",".join(DEFAULT_METRICS),
         min_length=1,
         max_length=4000,
-        description="Slugs with commas between, each with its options in brackets: ece,lp_ece(order=3). "
+        description="Slugs separated by commas, each with its options in brackets: ece,lp_ece(order=3). "
         "Default: 12 metrics. GET /v1/metrics lists all.",
     )
     binning: MetricBinning = Field(  # type: ignore[assignment]
@@ -71,7 +72,9 @@ class MetricsQuery(BinnedQuery):
     def resolved(self, config: ModelConfig) -> Query:
         requests = requests_in(self.metrics, config, shared=shared_options(self.binning))
         reject_untaken(self, requests)
-        return self.own(metrics=",".join(each.key for each in requests), **self.in_model(config))
+        listed, own = [each.key for each in requests], self.in_model(config)
+        reject_costly_metrics("/metrics", listed, bins=own["bins"])
+        return self.own(metrics=",".join(listed), **own)
 
     @property
     def listed(self) -> list[str]:
@@ -86,7 +89,7 @@ def accumulators(query: MetricsQuery) -> frozenset[str]:
 
 
 def is_slow(query: MetricsQuery) -> bool:
-    """Tell whether many metrics have options of their own: each such metric needs its own view."""
+    """Return whether many metrics have options of their own: each such metric needs its own view."""
     return sum("(" in each for each in query.listed) > MAX_QUICK_OPTIONS
 
 
@@ -123,7 +126,7 @@ def compare(query: MetricsQuery, inputs: Inputs, other: Inputs, against: Against
     )
 
 
-def judged(found: dict[str, dict[str, Any]], tolerance: float | None) -> dict[str, dict[str, Any]]:
+def judged(found: dict[str, Result], tolerance: float | None) -> dict[str, Result]:
     """Add the verdict against a tolerance to each calibration error."""
     if tolerance is not None:
         for key, each in found.items():
@@ -159,7 +162,7 @@ def _around(pane: Pane, view: View) -> Result:
     }
 
 
-def _named(found: dict[str, dict[str, Any]], names: list[str] | None) -> dict[str, dict[str, Any]]:
+def _named(found: dict[str, Result], names: list[str] | None) -> dict[str, Result]:
     """Name the classes of errors over cases as the model declares them."""
     for each in found.values():
         if names and "classes" in each:

@@ -7,26 +7,41 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from calibrant.core.errors import CalibrationInputError
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
-from calibrant_server.workers.queries.kind import Against, Inputs, Result, ResultKind
+from calibrant_server.workers.queries.kind import Against, Inputs, ResultKind
 from calibrant_server.workers.queries.kinds import metrics
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
-from calibrant_server.workers.queries.query import Needs
+from calibrant_server.workers.queries.metric_work import reject_costly_metrics
+from calibrant_server.workers.queries.query import Needs, SeriesQuery
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
-# Each takes some milliseconds: a week of hours with the default metrics.
-MAX_VALUES = 2_400
 
+class MetricsSeriesQuery(MetricsQuery, SeriesQuery):
+    """Which metrics, of parts of which length: a whole number of panes.
 
-class MetricsSeriesQuery(MetricsQuery):
-    """Which metrics, of parts of which length: a whole number of panes."""
+    Attributes
+    ----------
+    n_slices, is_compared : of the request that it is part of, for the bound of its work
+    """
 
     kind: ClassVar[str] = "metrics_series"
-    needs: ClassVar[Needs] = Needs(panes="each")
+    needs: ClassVar[Needs] = Needs(panes="parts")
 
     every_s: int
+    n_slices: int = 1
+    is_compared: bool = False
+
+    def check(self, n_parts: int) -> None:
+        reject_costly_metrics(
+            "/every",
+            self.listed,
+            n_parts=n_parts,
+            n_slices=self.n_slices,
+            bins=self.bins,
+            is_compared=self.is_compared,
+        )
 
 
 def compute(query: MetricsSeriesQuery, inputs: Inputs) -> Result:
@@ -53,12 +68,6 @@ def _series(
     query: MetricsSeriesQuery, inputs: Inputs, make: Callable[[int, Inputs], Result]
 ) -> Result:
     parts, points = in_parts(inputs.panes, query.every_s), list[Result]()
-    if len(parts) * len(query.listed) > MAX_VALUES:
-        detail = (
-            f"Received {len(parts)} parts of {len(query.listed)} metrics each; expected at most {MAX_VALUES} values. "
-            "Request fewer metrics, longer parts or a shorter window."
-        )
-        raise CalibrationInputError.at("/every", "too_many_values", detail)
     for begin, some in parts.items():
         part = replace(inputs, merged=merged(some, inputs.config))
         points.append({"window": ends_of(begin, query.every_s, some), **make(begin, part)})
@@ -74,7 +83,10 @@ def in_parts(panes: list[DatedPane], every_s: int) -> dict[int, list[DatedPane]]
 
 
 def merged(panes: list[DatedPane], config: ModelConfig) -> Pane:
-    """The merge of some panes, none included."""
+    """The merge of some panes, none included; it must not be changed."""
+    if len(panes) == 1:
+        only: Pane = panes[0].pane
+        return only
     spec = panes[0].pane.spec if panes else config.spec()
     pane = Pane(spec)
     for each in panes:

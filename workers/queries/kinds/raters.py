@@ -8,13 +8,22 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Result
+from calibrant.core.errors import CalibrationInputError
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
 from calibrant.input.labels import WITHDRAWN
 from calibrant.report import raters_compared
+from calibrant.stability.rater_differences import LabelsByRater, rater_differences
 from calibrant_server.workers.alarm.rows import CohortRows, batch_of
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant_server.workers.queries.kind import (
+    Against,
+    Inputs,
+    ResultKind,
+    reject_other_classes,
+    side_name,
+)
 from calibrant_server.workers.queries.query import EDGES, MIN_COUNT, Edges, MetricQuery, Needs
 
 MAX_RATERS = 64
@@ -47,24 +56,54 @@ def compute(query: RatersQuery, inputs: Inputs) -> Result:
     `n_labelled` counts the window; `n_records` counts those with an id, which all other values describe.
     """
     rows = inputs.records.read()
-    everyone = rows.raters
-    names = sorted(everyone, key=lambda name: (-everyone[name], name))[:MAX_RATERS]
+    return _result(query, inputs, rows, _rated(rows, inputs))
+
+
+def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against) -> Result:
+    """The same; each rater with the other side's value, the difference and its interval.
+
+    Raises
+    ------
+    CalibrationInputError
+        The other side stores no records, or is a model of another task or other classes.
+    """
+    if against.by in ("baseline", "reference"):
+        detail = f"Received {against}; expected window:… or model:…: a {against.by} stores no records of raters."
+        raise CalibrationInputError.at("/against", "not_comparable", detail)
+    reject_other_classes(inputs.config, other.config)
+    rows, others = inputs.records.read(), other.records.read()
+    mine, theirs = _rated(rows, inputs), _rated(others, other)
+    found = _result(query, inputs, rows, mine)
+    if mine is not None:
+        compared = rater_differences(mine, theirs, query.slug, query.requested(), inputs.seed)
+        found["by_rater"] = {n: each | compared[n] for n, each in found["by_rater"].items()}
+    about = side_name(against, other) | {
+        "n_labelled": other.pane.counts["n_labelled"],
+        "n_records": len(others.records),
+        "n_raters": len(others.raters),
+    }
+    return found | {"against": about}
+
+
+def _result(
+    query: RatersQuery, inputs: Inputs, rows: CohortRows, rated: LabelsByRater | None
+) -> Result:
+    names = _names(rows)
     n_labelled = inputs.pane.counts["n_labelled"]
     found: Result = {
         "metric": query.metric,
         "n_labelled": n_labelled,
-        "n_records": len(rows.facts),
-        "n_raters": len(everyone),
-        "n_raters_over": len(everyone) - len(names),
+        "n_records": len(rows.records),
+        "n_raters": len(rows.raters),
+        "n_raters_over": len(rows.raters) - len(names),
         "by_rater": {},
     }
-    batch = batch_of(rows, inputs.config.task, as_sent=True)
-    if batch is None:
+    if rated is None:
         return found | dict.fromkeys(_NOTHING) | _why_nothing(n_labelled)
-    raw = Pane(PaneSpec(batch.task, batch.n_classes))
-    raw.fill_batch(batch)
-    view = View(raw, query.requested(), batch)
-    compared = raters_compared(view, [query.slug], {name: classes_of(rows, name) for name in names})
+    raw = Pane(PaneSpec(rated.batch.task, rated.batch.n_classes))
+    raw.fill_batch(rated.batch)
+    view = View(raw, query.requested(), rated.batch)
+    compared = raters_compared(view, [query.slug], rated.raters)
     found |= {name: compared[name] for name in ("disagreement", "n_majority_ties")}
     found |= compared["metrics"][query.slug]
     if not names:
@@ -73,6 +112,20 @@ def compute(query: RatersQuery, inputs: Inputs) -> Result:
             "detail": "no label of the window names its rater",
         }
     return found | {"reason": None}
+
+
+def _names(rows: CohortRows) -> list[str]:
+    """Return the raters with most ratings, most first."""
+    everyone = rows.raters
+    return sorted(everyone, key=lambda name: (-everyone[name], name))[:MAX_RATERS]
+
+
+def _rated(rows: CohortRows, inputs: Inputs) -> LabelsByRater | None:
+    """Return the rows with the raters that have most ratings; None without a row."""
+    batch = batch_of(rows, inputs.config.task, as_sent=True)
+    if batch is None:
+        return None
+    return LabelsByRater(batch, {name: classes_of(rows, name) for name in _names(rows)})
 
 
 def _why_nothing(n_labelled: int) -> dict[str, str]:
@@ -84,8 +137,8 @@ def _why_nothing(n_labelled: int) -> dict[str, str]:
 
 def classes_of(rows: CohortRows, rater: str) -> NDArray[np.int64]:
     """Return a rater's class for every row, int64 (n,); -1 if they gave none or withdrew it."""
-    ratings = [facts.ratings.get(rater) for _, facts in rows.facts]
+    ratings = [record.ratings.get(rater) for _, record in rows.records]
     return np.array([WITHDRAWN if each is None else each.class_index for each in ratings], np.int64)
 
 
-KIND = ResultKind(RatersQuery, compute, accumulators, is_slow=is_slow)
+KIND = ResultKind(RatersQuery, compute, accumulators, compare, is_slow=is_slow)

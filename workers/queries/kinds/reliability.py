@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from calibrant.core.documents import Result
 from calibrant.core.reliability_table import reliability
 from calibrant.core.view import View
 from calibrant.inference.reliability_differences import reliability_difference
@@ -12,7 +13,6 @@ from calibrant.raters.label_coverage import PARTS, coverage
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     other_side,
     reject_other_classes,

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
@@ -16,7 +17,6 @@ from calibrant.metrics import accumulators_for, compute_metrics
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     other_side,
     reject_other_classes,
@@ -37,7 +37,9 @@ class RocQuery(Query):
         "Default: the model's own scope.",
     )
     raters: Raters = "pooled"
-    edges: Edges = Field("right", description="For plain histograms that the window may contain.")
+    edges: Edges = Field(
+        "right", description="Edges of plain histograms in the window, if there are any."
+    )
     points: int = Field(
         POINTS, ge=2, le=MAX_POINTS, description="Maximum number of points of the curve."
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from calibrant.core.documents import Result
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
@@ -18,7 +19,6 @@ from calibrant.stability.report import stability_report
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     other_side,
     reject_other_classes,
@@ -68,7 +68,7 @@ def compare(query: StabilityQuery, inputs: Inputs, other: Inputs, against: Again
     """The same; each of `baselines` with the other side's value, the difference and its interval."""
     reject_other_classes(inputs.config, other.config)
     mine, theirs = compute(query, inputs), compute(query, other)
-    compared: dict[str, Any] = {}
+    compared: Result = {}
     for policy in POLICIES:
         pane_query: PaneQuery = replace(query.requested(), raters=policy)
         views = View(inputs.pane, pane_query), View(other.pane, pane_query)

@@ -9,13 +9,13 @@ from pydantic import Field
 
 from calibrant.calibrators.recommendation import CandidateComparison
 from calibrant.calibrators.temperature.fit import check_ece_bins, fit_temperature
+from calibrant.core.documents import Result
 from calibrant.core.query import PaneQuery, default_bins
 from calibrant.core.view import View
 from calibrant.inference.temperature_differences import temperature_difference
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     other_side,
     reject_other_classes,

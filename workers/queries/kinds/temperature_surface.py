@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from calibrant.calibrators.temperature.report import POINTS, surface_report
+from calibrant.calibrators.temperature.surface_report import POINTS, surface_report
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import NoResultError, View
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     reject_other_classes,
     side_name,
@@ -35,7 +35,10 @@ class SurfaceQuery(Query):
 
     raters: Raters = "pooled"
     points: int = Field(
-        POINTS, ge=2, le=40, description="Temperatures per class, in equal ratios from 0.25 to 10."
+        POINTS,
+        ge=2,
+        le=40,
+        description="Number of temperatures per class, in equal ratios from 0.25 to 10.",
     )
     case: str | None = Field(None, max_length=200, description="One case instead of the window.")
 

@@ -1,4 +1,4 @@
-"""How errors follow the entropy of the predictions."""
+"""The uncertainty diagram of a window: share of errors by entropy of the predictions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
 from calibrant.core.view import View
@@ -16,7 +17,6 @@ from calibrant.report_uncertainty import uncertainty
 from calibrant_server.workers.queries.kind import (
     Against,
     Inputs,
-    Result,
     ResultKind,
     other_side,
     reject_other_classes,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 from typing import ClassVar
 
-from calibrant_server.workers.queries.kind import Inputs, Result, ResultKind
+from calibrant.core.documents import Result
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
 from calibrant_server.workers.queries.query import Query
 
 MAX_BYTES = 8 * 1024 * 1024

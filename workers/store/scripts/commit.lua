@@ -7,7 +7,7 @@
 --       8.. operations, each: name, position in KEYS, n, then n arguments
 --           hset field value ...   hdel field ...   sadd member ...   srem member ...   unlink (none)
 --           record value ttl_s     letter entry_id why       add field number ...
---           park entry_id why ms   xdel entry_id ...
+--           park entry_id why ms   xdel entry_id ...         set value   zadd score member   pexpireat ms
 --       `record`: an existing time to live is kept; otherwise it is ttl_s, or none with 0: the batch is parked.
 -- Reply {1, token} written; {2, token} this commit was written before and its reply was lost;
 --       {0, token} another worker has committed since: nothing was written. An error: nothing was written either, because
@@ -28,9 +28,10 @@ local current = cursor[1] or '0'
 if current == ARGV[2] then return {2, current} end
 if current ~= ARGV[1] then return {0, current} end
 
-local plain = {hset = 'HSET', hdel = 'HDEL', sadd = 'SADD', srem = 'SREM', unlink = 'UNLINK', xdel = 'XDEL'}
+local plain = {hset = 'HSET', hdel = 'HDEL', sadd = 'SADD', srem = 'SREM', unlink = 'UNLINK', xdel = 'XDEL',
+               set = 'SET', zadd = 'ZADD', pexpireat = 'PEXPIREAT'}
 local kinds = {hset = 'hash', hdel = 'hash', sadd = 'set', srem = 'set', xdel = 'stream', add = 'hash', letter = 'stream',
-               park = 'stream'}
+               park = 'stream', zadd = 'zset'}
 local types = {}
 local function check(key, kind)
   if not types[key] then types[key] = redis.call('TYPE', key)['ok'] end

@@ -21,8 +21,9 @@ for i = 1, #fields, 2 do
     if now - value > 3 * ARGV[5] then redis.call('HDEL', KEYS[1], name) else n = n + 1 end
   end
 end
--- A clock that was set back refills nothing; one that was set forward fills the bucket at most.
-level = math.min(size, level + rate * math.max(0, now - at)) - tonumber(ARGV[3])
+-- A clock that was set back refills nothing; one that was set forward fills the bucket at most. What was spent since the last
+-- report is deducted from what came in meanwhile, before the bound: a process that spends at the rate is granted the rate again.
+level = math.min(size, level + rate * math.max(0, now - at) - tonumber(ARGV[3]))
 redis.call('HSET', KEYS[1], 'level', tostring(level), 'at', string.format('%.6f', now), 'p:' .. ARGV[4],
   string.format('%.6f', now))
 redis.call('EXPIRE', KEYS[1], 60)

@@ -82,9 +82,9 @@ class TemperedRows:
         at, weight, weight_all = self.moments, self.row_weight, self.row_weight_all
         logit = self.row_logit.sum(axis=1, keepdims=True)
         squares = self._summed(weight_all, at.squares)
-        change = self._summed(weight_all, at.squares_slope)
-        bend = self._summed(weight_all, at.squares_bend)
-        chosen, chosen_slope, chosen_bend = self._rated()
+        slope = self._summed(weight_all, at.squares_slope)
+        curvature = self._summed(weight_all, at.squares_curvature)
+        chosen, chosen_slope, chosen_curvature = self._rated()
         total_all = weight_all.sum(axis=1, keepdims=True)
         columns = (
             weight.sum(axis=1, keepdims=True),
@@ -93,8 +93,8 @@ class TemperedRows:
             self._summed(weight, at.variance),
             total_all,
             total_all + squares - 2.0 * chosen,
-            2.0 * (change - chosen_slope),
-            2.0 * (bend - chosen_bend),
+            2.0 * (slope - chosen_slope),
+            2.0 * (curvature - chosen_curvature),
         )
         return tuple(map(self.policies.all_four, columns))
 
@@ -130,23 +130,23 @@ class TemperedRows:
         at = self.moments
         terms = []
         for lane in self.lanes:
-            chosen, slope, bend = lane.sums(at.inverse)
+            chosen, slope, curvature = lane.sums(at.inverse)
             # p'' = p ((z - mean)^2 - variance), and p' = p (z - mean).
-            bend -= 2.0 * at.mean * slope
-            bend += (at.mean**2 - at.variance) * chosen
+            curvature -= 2.0 * at.mean * slope
+            curvature += (at.mean**2 - at.variance) * chosen
             slope -= at.mean * chosen
-            terms.append((chosen, slope, bend))
+            terms.append((chosen, slope, curvature))
         return terms
 
     def _rated(self) -> tuple[Floats, Floats, Floats]:
         """Return weighted sums over all ratings of p and its two derivatives; (computed policies, betas)."""
-        chosen, slope, bend = np.empty((3, len(self.policies.lanes), N_BETAS))
+        chosen, slope, curvature = np.empty((3, len(self.policies.lanes), N_BETAS))
         for number, terms in enumerate(self._lane_terms):
             own = [i for i, each in enumerate(self.policies.lanes) if each == number]
             weights = np.stack([self.policies.weights[i] for i in own])
-            for result, values in zip((chosen, slope, bend), terms, strict=True):
+            for result, values in zip((chosen, slope, curvature), terms, strict=True):
                 result[own] = weights @ values.T
-        return chosen, slope, bend
+        return chosen, slope, curvature
 
     def _summed(self, weight: Floats, values: Floats) -> Floats:
         """Return the weighted sum over rows of (betas, n); where all weights are equal, once for all policies."""
@@ -173,7 +173,7 @@ class TemperedRows:
 class Moments:
     """Per beta and row: normaliser, its inverse, mean and variance of z under softmax(beta z), sum of p^2.
 
-    With it the first derivative of half that sum in beta (`squares_slope`), and the first of that (`squares_bend`).
+    With it the first derivative of half that sum in beta (`squares_slope`), and the first of that (`squares_curvature`).
     """
 
     total: Floats
@@ -182,7 +182,7 @@ class Moments:
     variance: Floats
     squares: Floats
     squares_slope: Floats
-    squares_bend: Floats
+    squares_curvature: Floats
     score: Floats
 
 
@@ -203,8 +203,8 @@ def _moments(part: TemperedRows) -> Moments:
     )
     squares_slope = squares_logit - squares * mean
     # sum p^2 (2 (z - mean)^2 - variance)
-    squares_bend = 2.0 * (squares_logit_logit - mean * (squares_logit + squares_slope))
-    squares_bend -= variance * squares
+    squares_curvature = 2.0 * (squares_logit_logit - mean * (squares_logit + squares_slope))
+    squares_curvature -= variance * squares
     return Moments(
         total=total[:N_BETAS],
         inverse=inverse,
@@ -212,7 +212,7 @@ def _moments(part: TemperedRows) -> Moments:
         variance=variance,
         squares=squares,
         squares_slope=squares_slope,
-        squares_bend=squares_bend,
+        squares_curvature=squares_curvature,
         score=score,
     )
 
@@ -237,7 +237,7 @@ def _sums_of_two(part: TemperedRows, steps: int) -> tuple[Floats, Floats, Floats
     return 1.0 + other, first, first * finite, score
 
 
-class Ratings:
+class RatingLanes:
     """A batch's ratings as lanes, divided into parts of some rows."""
 
     def __init__(self, batch_sums: BatchSums) -> None:

@@ -1,4 +1,4 @@
-"""Gain of a map fitted to a window over a map of the same method fitted to another window or model: how much lower its losses are.
+"""Held-out gain of a calibration map over another map, of a baseline window or model: how much lower its mean losses are.
 
 The window's stored sample is split in two by unit. The method is fitted to each half and applied to the other, so that
 the own map is not evaluated on its own training labels. The other map is applied unchanged. Both are scored on the
@@ -7,21 +7,20 @@ window's labels.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from calibrant.calibrators.base import Options
 from calibrant.calibrators.fitting import apply, fit
-from calibrant.calibrators.map_comparison import Fitted, common_scope, losses_under, means_of
+from calibrant.calibrators.map_comparison import common_scope, losses_under, means_of
 from calibrant.calibrators.rows import MIN_UNITS, about_sample, labelled_rows, mean_by_unit
+from calibrant.core.documents import FittedMap, Result, Row
 from calibrant.core.pane import Pane
 from calibrant.core.view import View
 
 NAMES = ("nll", "brier")
 
 
-def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[str, Any]:
+def gain_over_other_map(other: FittedMap, view: View, method: str, options: Options) -> Result:
     """Return the other map's mean losses minus those of the own method's map, held out, each with its interval.
 
     Parameters
@@ -35,7 +34,7 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
     dict with `difference` (`nll` and `brier`: value and interval, positive if the own map is better; None with a
     `difference_reason`), `held_out` and `against_held_out` (mean losses of both), `n` and `n_units`
     """
-    reported: dict[str, Any] = {
+    reported: Row = {
         "difference": None, "difference_reason": None, "held_out": None, "against_held_out": None, "n": 0, "n_units": 0,
     }  # fmt: skip
     if about_sample(view.pane) is None:
@@ -47,8 +46,8 @@ def gain_over(other: Fitted, view: View, method: str, options: Options) -> dict[
     reported |= {"n": len(rows), "n_units": rows.n_units}
     if rows.n_units < MIN_UNITS:
         return reported | {"difference_reason": "few_units"}
-    theirs: dict[str, Any] = {}
-    own: dict[str, Any] = {name: np.zeros(len(rows)) for name in NAMES}
+    theirs: Result = {}
+    own: Result = {name: np.zeros(len(rows)) for name in NAMES}
     for half in (0, 1):
         pane = Pane.for_window(view.spec)
         pane.fill_batch(batch.take(rows.half != half))

@@ -1,4 +1,4 @@
-"""Bins of the maps that are constant in each bin: edges that assign every score to the bin that the fit used."""
+"""Bins of histogram binning and scaling-binning: cells summed by bin, and edges that assign a score to the bin of the fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from calibrant.core.cells import Cells, equal_mass_groups
 from calibrant.core.grid import equal_width_bin
 
 
-def binned(cells: Cells, options: Options, score: Floats | None = None) -> tuple[Cells, Floats]:
+def bin_cells(cells: Cells, options: Options, score: Floats | None = None) -> tuple[Cells, Floats]:
     """Return cells summed by bin, and the bins' edges.
 
     Parameters

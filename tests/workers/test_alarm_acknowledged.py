@@ -1,4 +1,4 @@
-"""What is told of an alarm once somebody took note of it."""
+"""What is reported of an alarm after its acknowledgement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant.core.routing import ALL_ROWS
-from calibrant_server.workers.alarm.alarm_snapshot import read_view
+from calibrant_server.workers.alarm.alarm_snapshot import read_snapshot
 from calibrant_server.workers.alarm.commands import acknowledgement
 from calibrant_server.workers.alarm.drift_report import report_of
 from calibrant_server.workers.alarm.settings import AlarmSettings
@@ -20,9 +20,11 @@ from tests.workers.test_alarm import CONFIG, DAY_S, Sealing, pane_of
 pytestmark = pytest.mark.one_server
 
 
-def told(sealing):
+def result(sealing):
     """The verdict of all rows."""
-    view = read_view(sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S))
+    view = read_snapshot(
+        sealing.node, sealing.keys, sealing.config, ALL_ROWS, Window(0, 10**6 * DAY_S)
+    )
     assert view.detector is not None
     return report_of(view.detector, AlarmSettings.of(sealing.config), view, 0)
 
@@ -35,10 +37,10 @@ def test_an_acknowledged_alarm_keeps_its_start_and_effect(bench):
     day, raised = sealing.until_alarm(rng, 60)
     for later in range(day + 1, day + 20):
         sealing.seal(later, {"": pane_of(rng, slope=0.4)})
-    alarmed = told(sealing)
+    alarmed = result(sealing)
     assert alarmed["effect"]["slope"]["value"] == pytest.approx(0.4, abs=0.08)
     sealing.order(acknowledgement(raised.id, "ann", "seen"))
-    noted = told(sealing)
+    noted = result(sealing)
     assert (alarmed["status"], noted["status"]) == ("alarm", "alarm")
     assert alarmed["acknowledged_at"] is None and noted["acknowledged_at"] is not None
     assert noted["alarmed_at"] == alarmed["alarmed_at"]
@@ -49,14 +51,14 @@ def test_an_acknowledged_alarm_keeps_its_start_and_effect(bench):
     for name in ("effect", "effect_since", "bins_since_change", "recommendation"):
         assert noted[name] == alarmed[name]
     sealing.seal(day + 20, {"": pane_of(rng)})
-    assert told(sealing)["effect"]["n_units"] == noted["effect"]["n_units"] + 200
+    assert result(sealing)["effect"]["n_units"] == noted["effect"]["n_units"] + 200
 
 
 def test_without_an_alarm_there_is_no_start_of_change(bench):
     sealing, rng = Sealing(bench), np.random.default_rng(4)
     for day in range(5):
         sealing.seal(day, {"": pane_of(rng)})
-    found = told(sealing)
+    found = result(sealing)
     assert (
         found["start_of_change"] is None
         and found["bins_since_change"] is None
@@ -71,7 +73,7 @@ def test_an_alarm_that_has_not_judged_is_not_ok(bench):
 
     def status(config):
         sealing = Sealing(bench, config)
-        view = read_view(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S))
+        view = read_snapshot(sealing.node, sealing.keys, config, ALL_ROWS, Window(0, 10**6 * DAY_S))
         found = compute(
             DriftQuery(), Inputs(config, Window(0, 10**6 * DAY_S), panes=panes, of_alarm=view)
         )

@@ -1,8 +1,6 @@
-"""Losses of a model of two classes over one temperature per class, from a window's state or from rows."""
+"""Report of the temperature surface: losses of a model of two classes over one temperature per class."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +15,13 @@ from calibrant.calibrators.temperature.logit_surface import (
 )
 from calibrant.calibrators.temperature.losses import (
     EceOptions,
-    RowLosses,
+    RowTemperatureLosses,
     TwoClassLosses,
     reject_other_than_two,
 )
 from calibrant.calibrators.temperature.surface import loss_surface
 from calibrant.core.batch import Batch
+from calibrant.core.documents import Result
 from calibrant.core.view import NoResultError, View
 
 LOWEST, HIGHEST, POINTS = 0.25, 10.0, 20
@@ -34,7 +33,7 @@ Floats = NDArray[np.float64]
 
 def surface_report(
     view: View, *, points: int = POINTS, least: float = 0.0, case: str | None = None
-) -> dict[str, Any]:
+) -> Result:
     """Return NLL, Brier and ECE over a temperature for class 0 and one for class 1.
 
     Parameters
@@ -89,17 +88,17 @@ def surface_report(
 
 def _of_rows(
     batch: Batch, source: str, n: int, grid: Floats, options: EceOptions, view: View
-) -> dict[str, Any]:
+) -> Result:
     if not batch.is_logits:
         detail = "the rows are probabilities; two temperatures need the logits of both classes"
         raise NoResultError(NO_LOGITS, detail)
-    losses = TwoClassLosses.of_rows(RowLosses(batch, options, view.pane_query.raters))
+    losses = TwoClassLosses.of_rows(RowTemperatureLosses(batch, options, view.pane_query.raters))
     return {"source": source, "n_used": n, **loss_surface(losses, grid, grid)}
 
 
 def _of_cells(
     table: LogitCells, source: str, grid: Floats, options: EceOptions, view: View
-) -> dict[str, Any]:
+) -> Result:
     losses = LogitCellLosses(table, view.policy, options)
     bound = [[losses.nll_error(np.array([t0, t1])) for t0 in grid] for t1 in grid]
     some = np.geomspace(LOWEST, HIGHEST, _ESTIMATED)

@@ -18,7 +18,7 @@ from calibrant_server.workers.store.registry import ModelConfig
 Action = Callable[[Store, int, str], bool]
 
 
-class LetterBook:
+class DeadLetterReader:
     """Entries of models that were not merged; `store_retries` repeats a call after transient errors."""
 
     def __init__(self, settings: EngineSettings, store_retries: Callable[..., Awaitable[Any]]):

@@ -16,7 +16,7 @@ MAX_OF_TENANT = 10  # tests of all models of a tenant in one period; of one mode
 StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
-class WebhookTests:
+class WebhookTestLimit:
     """Counts the tests of models and tenants in the store, for the event loop."""
 
     def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):

@@ -1,4 +1,4 @@
-"""One calibration error under each label policy, and for each rater separately.
+"""Values of one calibration error under each label policy, and for each rater separately.
 
 The multi-rater value and a consensus estimate different quantities, so both are returned under their names.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.batch import Batch, Ratings
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.label_policies import POLICIES
 from calibrant.core.pane import Pane
@@ -25,13 +25,13 @@ from calibrant.metrics import METRICS, chosen, compute_metrics
 Ints = NDArray[np.int64]
 
 
-def baselines(
+def rater_baselines(
     batch: Batch,
     slug: str,
     pane_query: PaneQuery | None = None,
     raters: Mapping[str, Ints] | None = None,
     seed: int = SEED,
-) -> dict[str, Any]:
+) -> Result:
     """Return a metric under each policy, and that of each named rater.
 
     Parameters
@@ -61,7 +61,7 @@ def baselines(
     chosen([slug])
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(batch)
-    result: dict[str, Any] = {
+    result: Result = {
         "metric": slug,
         "policies": by_policy(View(pane, requested, batch), slug, seed),
         "n_majority_ties": pane.counts["n_majority_ties"],
@@ -71,9 +71,7 @@ def baselines(
     return result
 
 
-def of_raters(
-    batch: Batch, slug: str, pane_query: PaneQuery, raters: Mapping[str, Ints]
-) -> dict[str, Any]:
+def of_raters(batch: Batch, slug: str, pane_query: PaneQuery, raters: Mapping[str, Ints]) -> Result:
     """Return a metric with each rater's labels alone, `by_rater`, and the mean of the values, `mean_of_raters`.
 
     Raises
@@ -88,7 +86,7 @@ def of_raters(
     return {"by_rater": by_rater, "mean_of_raters": float(np.mean(values)) if values else None}
 
 
-def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, dict[str, Any]]:
+def by_policy(view: View, slug: str, seed: int = SEED) -> dict[str, Result]:
     """Return a metric's result under each label policy, in the order of `POLICIES`.
 
     Parameters
@@ -123,23 +121,36 @@ def _value(view: View, slug: str) -> tuple[float | None, str]:
     return (None, "no_data") if value is None or not np.isfinite(value) else (float(value), "")
 
 
-def _of_rater(
-    batch: Batch, name: str, classes: Ints, slug: str, pane_query: PaneQuery
-) -> dict[str, Any]:
+def _of_rater(batch: Batch, name: str, classes: Ints, slug: str, pane_query: PaneQuery) -> Result:
     """Return value and n with one rater's labels alone."""
+    view = view_of_rater(batch, name, classes, pane_query)
+    if view is None:
+        return {"value": None, "reason": "no_data", "n": 0}
+    # The number alone: intervals and null references of a hundred raters would take a hundred times as long.
+    value, reason = _value(view, slug)
+    n = int((np.asarray(classes) >= 0).sum())
+    return {"value": value, "n": n} | ({"reason": reason} if value is None else {})
+
+
+def view_of_rater(batch: Batch, name: str, classes: Ints, pane_query: PaneQuery) -> View | None:
+    """Return a view of the rows that one rater labelled, with their labels alone; None if there are none.
+
+    Raises
+    ------
+    CalibrationInputError
+        Classes that do not fit the batch.
+    """
     given = np.asarray(classes)
     fits = given.shape == (batch.n,) and given.dtype.kind in "iu"
     if not fits or (given < -1).any() or (given >= batch.n_classes).any():
-        detail = f"each rater has one class index a row, -1 for none: 0 to {batch.n_classes - 1}, {batch.n} rows"
+        detail = f"each rater has one class index per row, -1 for none: 0 to {batch.n_classes - 1}, {batch.n} rows"
         raise CalibrationInputError.at(f"/raters/{name}", "rater_classes", detail)
     row = np.flatnonzero(given >= 0)
     if not len(row):
-        return {"value": None, "reason": "no_data", "n": 0}
+        return None
     own = replace(
         batch, ratings=Ratings(row, given[row].astype(np.int64), np.ones(len(row), np.int64))
     ).take(row)
     pane = Pane(PaneSpec(batch.task, batch.n_classes))
     pane.fill_batch(own)
-    # The number alone: intervals and null references of a hundred raters would take a hundred times as long.
-    value, reason = _value(View(pane, replace(pane_query, raters="pooled"), own), slug)
-    return {"value": value, "n": len(row)} | ({"reason": reason} if value is None else {})
+    return View(pane, replace(pane_query, raters="pooled"), own)

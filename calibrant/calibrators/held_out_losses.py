@@ -1,4 +1,4 @@
-"""Losses of one class's probability on halves of the stored sample, each held out from the fit of its map.
+"""Held-out losses of a map of one class's probability, cross-fitted on halves of the stored sample.
 
 For scopes whose tables the replicates do not store: one class of a model with many.
 """
@@ -15,12 +15,13 @@ from calibrant.calibrators.from_rows import rows_of
 from calibrant.calibrators.map_losses import difference, losses
 from calibrant.calibrators.rows import MIN_UNITS, LabelledRows, event_losses, mean_by_unit
 from calibrant.core.cells import SUM_FIELDS, Cells
+from calibrant.core.documents import Result
 from calibrant.core.view import View
 
 
-def held_out_scores(
+def held_out_losses(
     method: MapMethod, view: View, options: Options
-) -> tuple[dict[str, Any] | None, str | None]:
+) -> tuple[Result | None, str | None]:
     """Return losses before and after by two-fold cross-fitting over units, or the reason why there are none.
 
     Parameters
@@ -60,7 +61,7 @@ def held_out_scores(
         losses(_summed(every_row, correct, rows.weight, before), each) for each in (before, after)
     ]
     first, then = (event_losses(correct, rows.weight, each) for each in (before, after))
-    gain: dict[str, Any] = {
+    gain: Result = {
         "ece": {"value": difference(reported[0]["ece"], reported[1]["ece"]), "interval": None}
     }
     for name in first:

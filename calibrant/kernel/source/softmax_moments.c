@@ -1,4 +1,4 @@
-/* Moments of softmax(beta z) of four rows at every beta of the grid; `calibrant/accumulators/tempering.py`. */
+/* Moments of softmax(beta z) of four rows at every beta of the grid; `calibrant/accumulators/temperature_losses.py`. */
 #include "exponential.h"
 #include "workspace.h"
 

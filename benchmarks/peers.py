@@ -1,0 +1,227 @@
+"""CPU of calibrant and of related packages on the same arrays, in one run: `make bench-peers`.
+
+    .venv-adapters/peers/bin/python -m benchmarks.peers [--rows 100000 1000000]
+
+Each line is a result. `rows`: calibrant from the arrays, with intervals and null references, which the others do not compute. `state`:
+calibrant from a pane that was filled before, as the service computes it. The other columns are the CPU of a package, and in
+brackets how many times that of `rows`. Values are printed, because definitions differ (docs/peers.md). One thread each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+import calibrant as cal
+from calibrant.calibrators.base import Options
+from calibrant.calibrators.fitting import fit
+from calibrant.core.query import PaneQuery
+from calibrant.core.view import View
+from calibrant.metrics import compute_metrics
+
+N_CLASSES, BINS = 5, 15
+# A peer that takes longer for the smaller table is not run with the larger one.
+SLOWEST_S = 20.0
+Values = NDArray[Any]
+Call = Callable[[], float | None]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Predictions of an overconfident model and its pane."""
+
+    logits: Values
+    probabilities: Values
+    labels: Values
+    pane: cal.Pane
+
+    @property
+    def top(self) -> tuple[Values, Values]:
+        """Score of the top class, and whether it is the label."""
+        best = self.probabilities.argmax(axis=1)
+        return self.probabilities[np.arange(len(best)), best], (best == self.labels).astype(float)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One result: calibrant's two ways to it, and the peers'."""
+
+    name: str
+    rows: Call
+    state: Call
+    peers: dict[str, Call] = field(default_factory=dict)
+
+
+def draw(n: int) -> Rows:
+    """Draw rows whose true probabilities have the temperature 1.5."""
+    rng = np.random.default_rng(0)
+    logits = 2.0 * rng.standard_normal((n, N_CLASSES))
+    true = softmax(logits / 1.5, axis=1).cumsum(axis=1)
+    labels = (true < rng.random((n, 1))).sum(axis=1).clip(max=N_CLASSES - 1)
+    probabilities = softmax(logits, axis=1)
+    return Rows(logits, probabilities, labels, cal.Pane.fill(logits=logits, labels=labels))
+
+
+def lines(rows: Rows) -> list[Line]:
+    """Return the results that are compared."""
+    import calibration
+    import netcal.binning
+    import netcal.metrics
+    import netcal.scaling
+    import relplot
+    import torch
+    from sklearn.calibration import _TemperatureScaling, calibration_curve
+    from sklearn.isotonic import IsotonicRegression
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    torch.set_num_threads(1)
+    p, y, z = rows.probabilities, rows.labels, rows.logits
+    score, outcome = rows.top
+    tensors = torch.tensor(p), torch.tensor(y)
+
+    def of_state(slug: str) -> float | None:
+        found = compute_metrics(View(rows.pane, PaneQuery(bins=BINS)), [slug])[slug]
+        value: float | None = found["value"]
+        return value
+
+    def curve(strategy: str) -> float:
+        true, predicted = calibration_curve(outcome, score, n_bins=BINS, strategy=strategy)
+        return float(np.abs(true - predicted).mean())
+
+    def temperature_of_netcal() -> float:
+        fitted = netcal.scaling.TemperatureScaling(detection=False).fit(p, y)
+        return 1.0 / float(np.ravel(fitted.temperature)[0])  # Theirs multiplies logits.
+
+    def isotonic_of_netcal() -> float:
+        fitted = netcal.binning.IsotonicRegression().fit(score, outcome)
+        return float(fitted.transform(np.array([0.8]))[0])
+
+    def isotonic_of_state() -> float:
+        found = fit("isotonic", View(rows.pane, PaneQuery(scope="top_label")), Options())
+        at = found["parameters"]
+        return float(np.interp(0.8, at["x"], at["y"]))
+
+    return [
+        Line(
+            "ECE, 15 equal-width bins",
+            lambda: cal.ece(p, y, bins=BINS).value,
+            partial(of_state, "ece"),
+            {
+                "netcal": lambda: netcal.metrics.ECE(BINS).measure(p, y),
+                "torchmetrics": lambda: float(
+                    multiclass_calibration_error(*tensors, N_CLASSES, BINS)
+                ),
+                "scikit-learn": partial(curve, "uniform"),
+                "uncertainty-calibration": lambda: calibration.get_ece(p, y, num_bins=BINS),
+                "relplot": lambda: float(relplot.metrics.binnedECE(score, outcome, BINS)),
+            },
+        ),
+        Line(
+            "class-wise error",
+            lambda: cal.classwise_ece(p, y, bins=BINS).value,
+            partial(of_state, "classwise_ece"),
+            {
+                "uncertainty-calibration": lambda: calibration.lower_bound_scaling_ce(
+                    p, y, num_bins=BINS, mode="marginal"
+                )
+            },
+        ),
+        Line(
+            "ECE, 15 equal-mass bins",
+            lambda: cal.adaptive_ece(p, y, bins=BINS).value,
+            partial(of_state, "adaptive_ece"),
+            {
+                "netcal": lambda: netcal.metrics.ECE(BINS, equal_intervals=False).measure(p, y),
+                "scikit-learn": partial(curve, "quantile"),
+                "uncertainty-calibration": lambda: calibration.get_ece_em(p, y, num_bins=BINS),
+            },
+        ),
+        Line(
+            "temperature",
+            lambda: cal.fit_temperature(logits=z, labels=y).value,
+            lambda: rows.pane.temperature().value,
+            {
+                "netcal": temperature_of_netcal,
+                "scikit-learn": lambda: 1.0 / float(_TemperatureScaling().fit(z, y).beta_),
+            },
+        ),
+        Line(
+            "isotonic map of the top class, at 0.8",
+            lambda: float(
+                cal.fit_map(score, outcome.astype(int), method="isotonic")(np.array([0.8]))[0]
+            ),
+            isotonic_of_state,
+            {
+                "netcal": isotonic_of_netcal,
+                "scikit-learn": lambda: float(
+                    IsotonicRegression(out_of_bounds="clip").fit(score, outcome).predict([0.8])[0]
+                ),
+            },
+        ),
+        Line("kdeECE", lambda: cal.kde_ece(p, y).value, partial(of_state, "kde_ece")),
+        Line(
+            "smooth ECE",
+            lambda: cal.smooth_ece(p, y).value,
+            partial(of_state, "smooth_ece"),
+            {"relplot": lambda: float(relplot.smECE(score, outcome))},
+        ),
+    ]
+
+
+def timed(call: Call) -> tuple[float, float | None]:
+    """Return CPU seconds, the least of two calls, and the value."""
+    least = float("inf")
+    for _ in range(2):
+        start = time.process_time()
+        value = call()
+        least = min(least, time.process_time() - start)
+        if least > SLOWEST_S:
+            break
+    return least, value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
+    slow: set[tuple[str, str]] = set()
+    for n in parser.parse_args().rows:
+        rows = draw(n)
+        print(f"\n{n:,} rows of {N_CLASSES} classes: CPU in ms (times calibrant from rows), value")
+        for line in lines(rows):
+            own_s, value = timed(line.rows)
+            state_s, of_state = timed(line.state)
+            print(f"{line.name}")
+            print(f"  {'calibrant, rows':28}{1e3 * own_s:10.1f}{'':10}{_shown(value)}")
+            print(
+                f"  {'calibrant, state':28}{1e3 * state_s:10.1f}{state_s / own_s:9.2f}×{_shown(of_state)}"
+            )
+            for name, call in line.peers.items():
+                if (line.name, name) in slow:
+                    print(f"  {name:28}{'not run: slow':>20}")
+                    continue
+                try:
+                    seconds, found = timed(call)
+                except (MemoryError, ValueError) as error:
+                    print(f"  {name:28}{type(error).__name__:>20}")
+                    continue
+                if seconds > SLOWEST_S:
+                    slow.add((line.name, name))
+                print(f"  {name:28}{1e3 * seconds:10.1f}{seconds / own_s:9.2f}×{_shown(found)}")
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:12.5f}"
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()

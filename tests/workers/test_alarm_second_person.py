@@ -1,0 +1,58 @@
+"""Acknowledgements of an alarm by two people: the first one's request, and what is stored of both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant_server.workers.alarm.alarm_transfer import EPISODE, alarm_lines
+from calibrant_server.workers.alarm.commands import (
+    acknowledgement,
+    acknowledgement_request,
+    promotion,
+)
+from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, shown
+from tests.workers.test_alarm import Sealing
+
+
+@pytest.fixture
+def sealing(bench):
+    return Sealing(bench)
+
+
+def exported_lines(sealing):
+    async def read():
+        keys = sealing.bench.store.keys.of_model(sealing.config.key)
+        lines = alarm_lines(sealing.bench.inbox.client, keys, sealing.config)
+        return [each async for each in lines]
+
+    return sealing.bench.run(read())
+
+
+def test_a_request_to_acknowledge_leaves_the_alarm_open(sealing):
+    _, raised = sealing.until_alarm(np.random.default_rng(5))
+    before, sent = sealing.detector().pack(), len(sealing.deliveries())
+    pending = {"requested_by": "ann", "expires_at": "2026-11-30T00:00:00Z"}
+    sealing.order(acknowledgement_request(raised.id, pending))
+    [waiting] = sealing.episodes()
+    assert (waiting.status, waiting.pending) == (OPEN, pending) and waiting.number > raised.number
+    assert sealing.detector().pack() == before and len(sealing.deliveries()) == sent
+    exported = [each for each in exported_lines(sealing) if each["type"] == EPISODE]
+    assert [each["holds"]["pending"] for each in exported] == [None]
+    first = {"requested_by": "ann", "requested_reason": "known"}
+    sealing.order(acknowledgement(raised.id, "bob", "I agree", None, first))
+    [episode] = sealing.episodes()
+    assert (episode.status, episode.acknowledged_by) == (ACKNOWLEDGED, "bob")
+    assert (episode.pending, episode.first_person) == (None, first)
+    assert shown(episode)["requested_by"] == "ann"
+    before = sealing.raw()
+    sealing.order(acknowledgement_request(raised.id, pending))
+    assert sealing.raw() == before
+
+
+def test_an_alarm_that_closes_waits_for_nobody(sealing):
+    _, raised = sealing.until_alarm(np.random.default_rng(5))
+    sealing.order(acknowledgement_request(raised.id, {"requested_by": "ann"}))
+    sealing.order(promotion("v2"))
+    [episode] = sealing.episodes()
+    assert (episode.status, episode.pending) == (CLOSED, None)

@@ -1,0 +1,46 @@
+"""Status of a model for an overview: its metrics and its temperature as one result, so that a page of many models waits for few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from calibrant.core.documents import Result
+from calibrant_server.workers.queries.kind import Inputs, ResultKind
+from calibrant_server.workers.queries.kinds import metrics, temperature
+from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
+from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
+from calibrant_server.workers.queries.query import Query
+from calibrant_server.workers.store.registry import ModelConfig
+
+
+class ModelStatusQuery(Query):
+    """The queries that the result is taken from."""
+
+    kind: ClassVar[str] = "model_status"
+
+    metrics: MetricsQuery = MetricsQuery(metrics="ece")
+    temperature: TemperatureQuery = TemperatureQuery()
+
+    def resolved(self, config: ModelConfig) -> Query:
+        return self.own(
+            metrics=self.metrics.resolved(config), temperature=self.temperature.resolved(config)
+        )
+
+
+def accumulators(query: ModelStatusQuery) -> Iterable[str]:
+    """Return what both queries read."""
+    return {*metrics.accumulators(query.metrics), *temperature.accumulators(query.temperature)}
+
+
+def compute(query: ModelStatusQuery, inputs: Inputs) -> Result:
+    """Calibration error, share of labelled predictions, and the temperature that fits the labels."""
+    found = metrics.compute(query.metrics, inputs)
+    return {
+        "error": found["metrics"]["ece"],
+        "label_coverage": found["label_coverage"]["coverage"],
+        "temperature": temperature.compute(query.temperature, inputs)["temperature"],
+    }
+
+
+KIND = ResultKind(ModelStatusQuery, compute, accumulators)
