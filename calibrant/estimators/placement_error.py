@@ -38,17 +38,20 @@ def divisions(cells: Cells) -> Iterator[Cells]:
 
     Where cells are cut and what their parts weigh is the same in all of them: only the division of correct ratings is random.
     """
-    levels = [_Halves(cells)]
+    # What the squares of correct ratings exceed the ratings by is divided as the weight is.
+    beyond = replace(cells, correct_squared=cells.correct_squared - cells.correct)
+    levels = [_Halves(beyond)]
     while len(levels[-1].cells) < MANY and _divisible(levels[-1].cells).any():
         levels.append(_Halves(levels[-1].cells))
     sizes = [len(level.whole) for level in levels]
     drawn = _normals(1 << (N_DRAWS * sum(sizes) - 1).bit_length())[: N_DRAWS * sum(sizes)]
-    parts = np.split(drawn.reshape(N_DRAWS, -1), np.cumsum(sizes)[:-1], axis=1)
-    correct, squared = cells.correct[None], cells.correct_squared[None]
+    parts = np.split(drawn.reshape(N_DRAWS, -1).T, np.cumsum(sizes)[:-1])
+    correct = cells.correct[:, None]
     for level, some in zip(levels, parts, strict=True):
-        correct, squared = level.divided(correct, squared, some)
-    for own, own_squared in zip(correct, squared, strict=True):
-        yield replace(levels[-1].cells, correct=own, correct_squared=own_squared)
+        correct = level.divided(correct, some)
+    parted = levels[-1].cells
+    for own in np.ascontiguousarray(correct.T):
+        yield replace(parted, correct=own, correct_squared=own + parted.correct_squared)
 
 
 class _Halves:
@@ -63,10 +66,9 @@ class _Halves:
     def __init__(self, whole: Cells) -> None:
         self.whole = whole
         is_halved = _divisible(whole)
-        index = np.repeat(np.arange(len(whole)), 1 + is_halved)
-        self._index = index
-        self._upper = np.flatnonzero(np.diff(index, prepend=-1) == 0)
-        self._is_halved = is_halved
+        self._halved = np.flatnonzero(is_halved)
+        self._index = np.repeat(np.arange(len(whole)), 1 + is_halved)
+        self._upper = self._halved + np.arange(1, len(self._halved) + 1)
         self._share = np.where(is_halved, 0.5, 1.0)
         chance = whole.mean * (1.0 - whole.mean)
         self._per_chance = np.divide(
@@ -82,10 +84,10 @@ class _Halves:
         moved = np.clip((whole.upper - whole.lower) / 4.0, 0.0, reach)
         weight = self._shared(whole.weight)
         placed = mean[self._index]
-        placed[lower] -= moved[self._is_halved]
-        placed[upper] += moved[self._is_halved]
+        placed[lower] -= moved[self._halved]
+        placed[upper] += moved[self._halved]
         start, end = whole.lower[self._index], whole.upper[self._index]
-        start[upper] = end[lower] = mean[self._is_halved]
+        start[upper] = end[lower] = mean[self._halved]
         return Cells(
             start,
             end,
@@ -94,36 +96,38 @@ class _Halves:
             weight,
             weight * placed,
             weight,
-            weight,
+            self._shared(whole.correct_squared),
             self._shared(whole.weight_squared),
             self._shared(self._per_chance) * placed * (1.0 - placed),
         )
 
-    def divided(self, correct: Floats, squared: Floats, drawn: Floats) -> tuple[Floats, Floats]:
-        """Return the correct ratings of the halves, and their squares, where normal draws divide those of the cells.
+    def divided(self, correct: Floats, drawn: Floats) -> Floats:
+        """Return the correct ratings of the halves, where normal draws divide those of the cells.
 
         Parameters
         ----------
-        correct, squared : float64 (n_draws, n_cells), or (1, n_cells) where they are the same for all draws
-        drawn : float64 (n_draws, n_cells)
+        correct : float64 (n_cells, n_draws), or (n_cells, 1) where they are the same for all draws
+        drawn : float64 (n_cells, n_draws)
         """
-        halved = self._is_halved
-        weight, own = self.whole.weight[halved], correct[:, halved]
+        at = self._halved
+        weight, own = self.whole.weight[at, None], correct.take(at, axis=0)
         rate = own / weight
-        variance = self._per_chance[halved] * (rate * (1.0 - rate))
-        moved = np.sqrt(np.maximum(variance, 0.0, out=variance)) * drawn[:, halved]
+        moved = rate * (1.0 - rate)
+        moved *= self._per_chance[at, None]
+        np.sqrt(np.maximum(moved, 0.0, out=moved), out=moved)
+        moved = moved * drawn.take(at, axis=0)
         room = np.minimum(own, weight - own)
         np.clip(moved, -room, room, out=moved)
         moved *= 0.5
-        shared = self._shared(correct)
-        found = np.repeat(shared, len(moved) // len(shared), axis=0)
-        found[:, self._upper - 1] -= moved
-        found[:, self._upper] += moved
-        return found, self._shared(squared) + found - shared
+        found = np.repeat(self._shared(correct), moved.shape[1] // correct.shape[1], axis=1)
+        found[self._upper - 1] -= moved
+        found[self._upper] += moved
+        return found
 
     def _shared(self, values: Floats) -> Floats:
         """Return half of the values of halved cells for each half, and all of those of the others."""
-        return np.asarray((self._share * values)[..., self._index])
+        share = self._share if values.ndim == 1 else self._share[:, None]
+        return (share * values).take(self._index, axis=0)
 
     def _split(self, numbers: Ints) -> Ints:
         """Return numbers, of which the lower half has the smaller part."""
