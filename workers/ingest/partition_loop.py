@@ -232,8 +232,9 @@ class PartitionLoop:
         self._add(group, [item])
         return group
 
-    def _reads(self) -> StoreReads:
-        return StoreReads(self._retained, self._slices_of, self._settings.max_slice_values)
+    def _reads(self, by_columns: bool = False) -> StoreReads:
+        max_values = self._settings.max_slice_values
+        return StoreReads(self._retained, self._slices_of, max_values, by_columns)
 
     def _slices_of(self, config: ModelConfig) -> list[str]:
         members = self._node.smembers(self.keys.slices(config.key, config.generation))
@@ -247,7 +248,7 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
-        group = CommitGroup(self._numerics, self._busy, self._reads())
+        group = CommitGroup(self._numerics, self._busy, self._reads(by_columns=True))
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
