@@ -18,10 +18,10 @@ PAGE = ROOT / "docs" / "architecture.md"
 # 40, and two files each of the samples of a day and of batches that are appended together;
 # one that CloudEvents share, and one of the bounds of a commit.
 MAX_FILES_OF_A_POST = 45
-MAX_FILES_OF_A_GET = 30
+MAX_FILES_OF_A_GET = 29
 # One of them the interval of a mean.
 MAX_FILES_OF_THE_LIBRARY = 21
-MAX_FILES_OF_A_CACHED_GET = 28
+MAX_FILES_OF_A_CACHED_GET = 27
 THREADS = ("MainThread", "compute-", "AnyIO")
 ROWS = {"probabilities": [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]], "labels": [0, 1]}
 OF_THE_PROCESS = ("service/startup.py",)
