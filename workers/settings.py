@@ -139,13 +139,11 @@ class EngineSettings(BaseSettings):
 
     # Above the time for which a read of the stream waits for entries.
     socket_timeout_s: Seconds = Field(2.5, gt=0.3)
-    max_connections: int = Field(64, ge=1)
 
     lease_s: Seconds = Field(4.0, gt=0)
     held_panes_bytes: Bytes | None = None
     housekeeping_s: Seconds = 60.0
     compute_threads: int = Field(1, ge=1)
-    background_nice: int = Field(10, ge=0, le=19)
     pane_cache_bytes: Bytes = 128 << 20
     stored_merges_bytes: Bytes = Field(256 << 20, ge=0)
 

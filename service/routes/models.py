@@ -67,7 +67,7 @@ from calibrant_server.workers.queries.ask import (
 )
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery
 from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
-from calibrant_server.workers.store.window_requests import resolve
+from calibrant_server.workers.store.windows import resolve
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 

@@ -45,6 +45,8 @@ REPLICA_WAIT_MS = 1000
 _WRITE_AGAIN = "#!lua flags=allow-oom\nreturn redis.call('INCRBY', KEYS[1], 0)"
 # Wait for a connection of the pool. Calls release theirs within the socket's timeout.
 POOL_WAIT_S = 5.0
+# Of the event loop of one process. Appends are sent in groups and replies are read by one reader, so that a busy process uses a few.
+MAX_CONNECTIONS = 64
 
 
 @lru_cache
@@ -180,7 +182,7 @@ def connect_async(settings: EngineSettings) -> Any:
     }
     if address.kind == "sentinel":
         options = with_async_sentinels(address, options)
-    pool = {"max_connections": settings.max_connections, "timeout": POOL_WAIT_S}
+    pool = {"max_connections": MAX_CONNECTIONS, "timeout": POOL_WAIT_S}
 
     def client(place: Node | None = None) -> Any:
         at = {} if place is None else {"host": place[0], "port": place[1]}
