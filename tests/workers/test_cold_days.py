@@ -59,7 +59,7 @@ TWIN = replace(HORIZON, model="twin")
 def settings(settings, tmp_path):
     """Everything is old at once, and nothing rests."""
     return settings.replace(
-        cold_url=str(tmp_path / "days"), cold_after_s=3600, compact_after_s=3600, housekeeping_s=0.0, sample_bytes=20_000
+        cold_url=str(tmp_path / "days"), cold_after_s=3600, cold_keep_s=0, compact_after_s=3600, housekeeping_s=0.0, sample_bytes=20_000
     )  # fmt: skip
 
 
@@ -346,13 +346,19 @@ def test_one_label_brings_back_what_it_changes_and_renews_no_other_version(bench
     old = named(bench)
     move(loop)
     assert hot(bench) == [] and content(bench) == after
-    # The file that was replaced stays for its readers; then it goes.
     assert len(set(old) & set(named(bench))) == N_DAYS - 1
-    assert set(files(bench_root(bench))) == set(old) | set(named(bench))
+    assert files(Path(bench.settings.cold_url)) == named(bench)
 
 
-def bench_root(bench):
-    return Path(bench.settings.cold_url)
+def test_a_file_that_was_replaced_stays_for_its_readers_and_older_copies_of_the_store(bench, root):
+    bench.settings = bench.settings.replace(cold_keep_s=3600)
+    loop = filled(bench, HORIZON)[0]
+    move(loop)
+    old = named(bench)
+    bench.deliver(sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])))
+    drained(bench, loop)
+    move(loop)
+    assert set(files(root)) == set(old) | set(named(bench)) > set(named(bench))
 
 
 def ids_in_files(root):
@@ -368,7 +374,6 @@ def ids_in_files(root):
 
 def test_a_deleted_id_leaves_the_files_at_once(bench, loop, root, monkeypatch):
     monkeypatch.setattr(cold_moves, "REST_S", 1 << 30)
-    monkeypatch.setattr(cold_moves, "READERS_S", 0)
     move(loop)
     [erased] = hash_names(["q0.4"]).tolist()
     assert erased in ids_in_files(root)
@@ -392,7 +397,6 @@ def test_a_deleted_id_leaves_the_files_at_once(bench, loop, root, monkeypatch):
 
 @pytest.mark.parametrize("deleted", [True, False])
 def test_files_go_with_their_model_and_their_retention(bench, loop, root, monkeypatch, deleted):
-    monkeypatch.setattr("calibrant_server.workers.lifecycle.removal.READERS_S", 0)
     move(loop)
     assert files(root)
     if deleted:
@@ -452,7 +456,6 @@ def test_a_kill_at_any_step_loses_nothing_and_leaves_nothing(
     bench, loop, root, tmp_path, monkeypatch
 ):
     """Before each write, rename, read, removal and commit: of a first move, of one after a change, and of the removal of old files."""
-    monkeypatch.setattr(cold_moves, "READERS_S", 0)
     log = tmp_path / "kills"
     marks = loop.keys.marks(HORIZON.key, HORIZON.generation)
     bench.client.hset(marks, "sealed_to", FIRST + DAY_S)  # the second day stays
@@ -733,7 +736,6 @@ def test_a_model_without_days_of_hours_is_moved_with_its_rows(bench, root):
 def test_a_large_day_takes_several_files(bench, loop, root, monkeypatch):
     monkeypatch.setattr(cold_moves, "FILE_BYTES", 30_000)
     monkeypatch.setattr(cold_moves, "_ITEMS_A_READ", 1)
-    monkeypatch.setattr(cold_moves, "READERS_S", 0)
     before = content(bench)
     move(loop)
     assert hot(bench) == [] and content(bench) == before

@@ -27,7 +27,6 @@ from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.cold_days import (
-    READERS_S,
     ColdDay,
     give_up,
     of_files,
@@ -396,7 +395,7 @@ class DayMoves:
         )
         day = replace(day, erased=cold.erased and bool(day.back))
         commit.set_fields(self._keys.cold_days(*name), {str(move.day_s): day.to_json()})
-        give_up(commit, self._keys, gone, _ms(READERS_S))
+        give_up(commit, self._keys, gone, _ms(self._settings.cold_keep_s))
         commit.drop_fields(self._keys.spare_files, [move.name])
         self._fencing.send(commit, self._fencing.new_token())
         if day.back:

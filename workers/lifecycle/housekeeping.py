@@ -57,7 +57,7 @@ class Housekeeping:
         self._keys = keys
         self._fencing = fencing
         self.due_at = 0.0
-        self._removal = PaneRemoval(self._node, keys, fencing)
+        self._removal = PaneRemoval(self._node, keys, fencing, store.settings.cold_keep_s)
         self._walked: dict[tuple[str, str], int] = {}
         self._walk: Iterator[None] | None = None
         self._due = DueTimes()

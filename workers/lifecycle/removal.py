@@ -16,7 +16,7 @@ from calibrant_server.workers.alarm.removal import remove_alarm
 from calibrant_server.workers.ingest.dead_letters import forget_generation
 from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.lifecycle.expiry import remove_records
-from calibrant_server.workers.store.cold_days import READERS_S, ColdDay, give_up
+from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.jobs import job_of_member
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
@@ -30,9 +30,17 @@ _SCAN_COUNT = 1000
 
 
 class PaneRemoval:
-    """Removals of one partition."""
+    """Removals of one partition.
 
-    def __init__(self, node: Any, keys: PartitionKeys, fencing: FencingToken):
+    Parameters
+    ----------
+    keep_s : how long files of days are kept after their panes
+    """
+
+    def __init__(
+        self, node: Any, keys: PartitionKeys, fencing: FencingToken, keep_s: float = 600.0
+    ):
+        self._keep_s = keep_s
         self._node = node
         self._keys = keys
         self._fencing = fencing
@@ -69,7 +77,7 @@ class PaneRemoval:
         # A pane longer than a day belongs to its first one.
         last_s = boundary - max(config.pane_s - DAY_S, 0)
         self._drop_samples(name, last_s)
-        self._drop_files(name, last_s, int(time.time() + READERS_S) * 1000)
+        self._drop_files(name, last_s, int(time.time() + self._keep_s) * 1000)
         self._removed_to[name] = boundary
         return n_removed
 

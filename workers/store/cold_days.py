@@ -23,8 +23,6 @@ from calibrant_server.workers.store.slice_names import is_baseline
 from calibrant_server.workers.store.watermarks import day_of
 
 Model = tuple[str, str]
-# A file that no day names any more is removed after this time: readers may have found its name before.
-READERS_S = 600
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,21 @@ keeps a store from writing among the files of another.
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
 from secrets import token_hex
 from typing import Any
 
 from calibrant_server.workers.settings import EngineSettings
-from calibrant_server.workers.store.cold_files import ColdFiles
+from calibrant_server.workers.store.cold_files import NOT_SET, ColdFiles
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.properties import StoreMismatch
 
 # Before the identity, until the marker was written.
 _NEW = b"new:"
+_CHECK_S, _CHECK_AGE_S = 1.0, 10.0
 
 
 class FileOwner:
@@ -72,6 +76,37 @@ def problem(files: ColdFiles, known: bytes) -> str | None:
     if found != _identity(known):
         return "the files at CALIBRANT_COLD_URL belong to another store"
     return None
+
+
+class FileHealth:
+    """Whether the files of a store can be read and written, for the event loop: a check that is late counts as failed."""
+
+    def __init__(self, client: Any, keys: Keys):
+        self._client = client
+        self._keys = keys
+        self._checked_at, self._is_unavailable = -math.inf, False
+
+    async def is_unavailable(self) -> bool:
+        """Return the result of a check that is at most some seconds old; False if the store has no files."""
+        files = self._keys.files
+        if files is None or time.monotonic() - self._checked_at < _CHECK_AGE_S:
+            return self._is_unavailable
+        known = await self._client.get(self._keys.files_owner)
+        if known is not None:
+            checked = files.in_background(lambda: problem(files, known))
+            done, _ = await asyncio.wait([asyncio.wrap_future(checked)], timeout=_CHECK_S)
+            self._is_unavailable = not done or checked.result() is not None
+        self._checked_at = time.monotonic()
+        return self._is_unavailable
+
+    async def require(self) -> None:
+        """Raise FilesUnavailable if the files cannot be read now."""
+        files, known = self._keys.files, await self._client.get(self._keys.files_owner)
+        if files is None or known is None:
+            raise FilesUnavailable(NOT_SET)
+        found = await asyncio.to_thread(problem, files, known)
+        if found is not None:
+            raise FilesUnavailable(found)
 
 
 def require_setting(settings: EngineSettings, known: bytes | None) -> None:
