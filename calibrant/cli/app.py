@@ -9,6 +9,7 @@ import typer
 
 from calibrant.cli import maps, server_commands
 from calibrant.cli.connection import registered
+from calibrant.cli.consume import consume
 from calibrant.cli.doctor import doctor
 from calibrant.cli.fill import fill
 from calibrant.cli.models import models, watch
@@ -23,7 +24,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Calibration of probabilistic predictions: evaluate files, run the service, use a service.",
 )
-registered(app, score, fill, models, watch, push, export, import_, restore, doctor, validate)
+registered(
+    app, score, fill, models, watch, push, consume, export, import_, restore, doctor, validate
+)
 app.add_typer(maps.app, name="map")
 
 

@@ -187,6 +187,10 @@ class AsyncModel:
             found = found.with_more(await self._client.run(page))
         return found
 
+    async def watermark(self, source: str) -> int | None:
+        """Return the number after the last accepted message of a source, as `Model.watermark`."""
+        return await self._client.run(operations.watermark(self.name, source))
+
     async def send_task(
         self, panes: KeyedPanes, *, job: str, task: int, wait: float = 0
     ) -> Receipt:

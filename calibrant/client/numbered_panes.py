@@ -39,19 +39,11 @@ class PaneGroup:
 
     def request(self, model: str, source: str, wait: float) -> Operation[Receipt]:
         """Return the request that sends the group."""
-        return self._request(model, {"source": source, "offsets": [self.first, self.end]}, wait)
+        return panes_request(model, source, (self.first, self.end), self.panes, wait)
 
     def request_of_task(self, model: str, job: str, task: int, wait: float) -> Operation[Receipt]:
         """Return the request that sends the group as a task of a bulk job."""
-        return self._request(model, {"job": job, "task": task}, wait)
-
-    def _request(self, model: str, origin: Mapping[str, object], wait: float) -> Operation[Receipt]:
-        updates = [
-            {"kind": "pane", "packed": base64.b64encode(packed).decode(), **_place(key)}
-            for key, packed in self.panes
-        ]
-        body = {**origin, "histograms": updates}
-        return batch(model, "histograms", json.dumps(body).encode(), False, wait)
+        return _request(model, {"job": job, "task": task}, self.panes, wait)
 
     def rest(self, error: ServiceError) -> PaneGroup:
         """Return the panes that an earlier run, with other groups, has not sent; raise the error if it is another one."""
@@ -94,6 +86,28 @@ def task_request(
         detail = f"Received {what} for one task; expected those of one request. Make smaller tasks."
         raise CalibrationInputError.at("/histograms", "one_request", detail)
     return found[0].request_of_task(model, job, task, wait)
+
+
+def panes_request(
+    model: str,
+    source: str,
+    offsets: tuple[int, int],
+    panes: Iterable[tuple[Key, bytes]],
+    wait: float = 0,
+) -> Operation[Receipt]:
+    """Return the request that sends panes of the messages `[from, to)` of a source."""
+    return _request(model, {"source": source, "offsets": list(offsets)}, panes, wait)
+
+
+def _request(
+    model: str, origin: Mapping[str, object], panes: Iterable[tuple[Key, bytes]], wait: float
+) -> Operation[Receipt]:
+    updates = [
+        {"kind": "pane", "packed": base64.b64encode(packed).decode(), **_place(key)}
+        for key, packed in panes
+    ]
+    body = {**origin, "histograms": updates}
+    return batch(model, "histograms", json.dumps(body).encode(), False, wait)
 
 
 def _slices(key: Key) -> dict[str, str]:

@@ -117,6 +117,12 @@ def job_page(model: str, name: str, first: int) -> Operation[Job]:
     return _get(model_path(model, f"/jobs/{quote(name, safe='')}"), Job, from_=first)
 
 
+def watermark(model: str, source: str) -> Operation[int | None]:
+    """Request the number after the last accepted message of a source."""
+    path = model_path(model, f"/sources/{quote(source, safe='')}")
+    return Operation("GET", path, lambda found: found["watermark"])
+
+
 def predictions(
     model: str, columns: Mapping[str, Any], batch_id: str | None, partial: bool, wait: float
 ) -> Operation[Receipt]:

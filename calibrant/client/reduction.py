@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ class PanePacker:
             )
         if not labelled.n:
             return
-        spec = _spec(labelled, model)
+        spec = spec_of(model) if model else PaneSpec(labelled.task, labelled.n_classes)
         pane_s = duration_seconds(model["pane"]) if model else UNKNOWN_PANE_S
         for rows, at_us, values in _groups(labelled, pane_s):
             pane = Pane(spec)
@@ -125,9 +125,8 @@ def _joined(parts: list[Any]) -> Any:
     return [value for each in lists for value in each]
 
 
-def _spec(rows: Batch, model: dict[str, Any] | None) -> PaneSpec:
-    if model is None:
-        return PaneSpec(rows.task, rows.n_classes)
+def spec_of(model: Mapping[str, Any]) -> PaneSpec:
+    """Return the specification of a model's panes, from its definition as the service returns it."""
     return PaneSpec.from_dict(
         {name: model[name] for name in ("task", "n_classes", "grid", "listed_classes")}
         | {"composites": list((model.get("composites") or {}).items())}

@@ -270,6 +270,10 @@ class Model:
         """
         return self._client.run(task_request(self.name, panes, job, task, wait))
 
+    def watermark(self, source: str) -> int | None:
+        """Return the number after the last accepted message of a source, None before its first batch."""
+        return self._client.run(operations.watermark(self.name, source))
+
     def send_panes(self, panes: KeyedPanes, *, source: str, wait: float = 0) -> list[Receipt]:
         """Send the panes of a table now, each once: a repeated call with the same source sends what is missing.
 

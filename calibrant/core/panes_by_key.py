@@ -178,13 +178,27 @@ def fill_by(
     except CalibrationInputError as error:
         raise CalibrationInputError(in_table(error.violations, wanted)) from None
     of_pane_s = pane_s if time is not None else None
-    return _filled(checked.batch, spec, of_pane_s, sample_bytes, combine_slices)
+    panes = panes_of_batch(checked.batch, spec, of_pane_s, sample_bytes, combine_slices)
+    if panes.n_units_split:
+        text = f"{panes.n_units_split} units have rows in panes of different times; each of these panes counts them as one"
+        warnings.warn(text, SplitUnitsWarning, stacklevel=2)
+    return panes
 
 
-def _filled(
-    batch: Batch, spec: PaneSpec, pane_s: int | None, sample_bytes: int | None, combine: bool
+def panes_of_batch(
+    batch: Batch,
+    spec: PaneSpec,
+    pane_s: int | None,
+    sample_bytes: int | None = None,
+    combine: bool = False,
 ) -> PanesByKey:
-    """Fill a batch's rows into panes; one for all times if `pane_s` is None."""
+    """Fill the rows of a checked batch into panes.
+
+    Parameters
+    ----------
+    pane_s : length of a pane in seconds; None for one pane of all times
+    sample_bytes, combine : as `sample_bytes` and `combine_slices` of `fill_by`
+    """
     panes = PanesByKey()
     combinations = list(_combinations(batch)) if combine else [("", None)]
     batch = replace(batch, slices=None) if combine else batch
@@ -200,9 +214,6 @@ def _filled(
             start = None if pane_s is None else _timestamp(place.start_s)
             panes[Key(start, values or place.slice)] = pane
     panes.n_units_split = _n_units_split(batch, pane_s)
-    if panes.n_units_split:
-        text = f"{panes.n_units_split} units have rows in panes of different times; each of these panes counts them as one"
-        warnings.warn(text, SplitUnitsWarning, stacklevel=3)
     return panes
 
 

@@ -8,7 +8,9 @@ gives the `error_bound`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,65 +28,122 @@ def placement_error(cells: Cells, value_of: Callable[[Cells], float]) -> float:
     """Return the root mean square difference between the metric of cells and of their random halves; 0 if none can be divided."""
     if not _divisible(cells).any():
         return 0.0
-    rng = np.random.default_rng(_SEED)
     value = value_of(cells)
-    changes = []
-    for _ in range(N_DRAWS):
-        divided = halves(cells, rng)
-        while len(divided) < MANY and _divisible(divided).any():
-            divided = halves(divided, rng)
-        changes.append(value_of(divided) - value)
+    changes = [value_of(divided) - value for divided in divisions(cells)]
     return float(np.sqrt(np.mean(np.square(changes))))
 
 
-def halves(cells: Cells, rng: np.random.Generator) -> Cells:
-    """Return cells with each divisible one in two halves, the lower first; sums of both are those of the cell.
+def divisions(cells: Cells) -> Iterator[Cells]:
+    """Return several random divisions of cells into many parts.
 
-    Parameters
-    ----------
-    cells : Cells
-    rng : divides correct ratings
+    Where cells are cut and what their parts weigh is the same in all of them: only the division of correct ratings is random.
     """
-    divisible = _divisible(cells)
-    repeats = 1 + divisible.astype(np.int64)
-    sign = np.ones(int(repeats.sum()))
-    sign[np.cumsum(repeats) - repeats] = -1.0
-    every = cells.select(np.repeat(np.arange(len(cells)), repeats))
-    sign[~np.repeat(divisible, repeats)] = 0.0
-    share = np.where(sign == 0.0, 1.0, 0.5)
-    mean = every.mean
-    reach = np.minimum(every.upper - mean, mean - every.lower)
-    # The mean of each half of an interval is a quarter of its width from the middle.
-    placed = mean + sign * np.clip((every.upper - every.lower) / 4.0, 0.0, np.maximum(reach, 0.0))
-    drawn = np.repeat(rng.standard_normal(len(cells)), repeats)
-    chance = mean * (1.0 - mean)
-    moved = sign * drawn * 0.5 * np.sqrt(every.label_variance)
-    room = 0.5 * np.minimum(every.correct, every.weight - every.correct)
-    correct = share * every.correct + np.clip(moved, -room, room)
-    is_lower = sign < 0.0
-    return Cells(
-        np.where(sign > 0.0, mean, every.lower),
-        np.where(is_lower, mean, every.upper),
-        _divided(every.count, sign, is_lower),
-        _divided(every.predictions, sign, is_lower),
-        share * every.weight,
-        share * every.weight * placed,
-        correct,
-        share * every.correct_squared + correct - share * every.correct,
-        share * every.weight_squared,
-        share
-        * np.divide(
-            every.null_variance * placed * (1.0 - placed),
-            chance,
-            out=np.zeros(len(every)),
-            where=chance > 0,
-        ),
-    )
+    # What the squares of correct ratings exceed the ratings by is divided as the weight is.
+    beyond = replace(cells, correct_squared=cells.correct_squared - cells.correct)
+    levels = [_Halves(beyond)]
+    while len(levels[-1].cells) < MANY and _divisible(levels[-1].cells).any():
+        levels.append(_Halves(levels[-1].cells))
+    sizes = [len(level.whole) for level in levels]
+    drawn = _normals(1 << (N_DRAWS * sum(sizes) - 1).bit_length())[: N_DRAWS * sum(sizes)]
+    parts = np.split(drawn.reshape(N_DRAWS, -1).T, np.cumsum(sizes)[:-1])
+    correct = cells.correct[:, None]
+    for level, some in zip(levels, parts, strict=True):
+        correct = level.divided(correct, some)
+    parted = levels[-1].cells
+    for own in np.ascontiguousarray(correct.T):
+        yield replace(parted, correct=own, correct_squared=own + parted.correct_squared)
 
 
-def _divided(number: Ints, sign: Floats, is_lower: NDArray[np.bool_]) -> Ints:
-    return np.where(sign == 0.0, number, np.where(is_lower, number // 2, number - number // 2))
+class _Halves:
+    """Cells with each divisible one in two halves, the lower first; sums of both are those of the cell.
+
+    Attributes
+    ----------
+    whole : the cells before
+    cells : the halves, without the correct ratings of each
+    """
+
+    def __init__(self, whole: Cells) -> None:
+        self.whole = whole
+        is_halved = _divisible(whole)
+        self._halved = np.flatnonzero(is_halved)
+        self._index = np.repeat(np.arange(len(whole)), 1 + is_halved)
+        self._upper = self._halved + np.arange(1, len(self._halved) + 1)
+        self._share = np.where(is_halved, 0.5, 1.0)
+        chance = whole.mean * (1.0 - whole.mean)
+        self._per_chance = np.divide(
+            whole.null_variance, chance, out=np.zeros(len(whole)), where=chance > 0
+        )
+        self.cells = self._halves()
+
+    def _halves(self) -> Cells:
+        whole, upper = self.whole, self._upper
+        lower, mean = upper - 1, whole.mean
+        reach = np.maximum(np.minimum(whole.upper - mean, mean - whole.lower), 0.0)
+        # The mean of each half of an interval is a quarter of its width from the middle.
+        moved = np.clip((whole.upper - whole.lower) / 4.0, 0.0, reach)
+        weight = self._shared(whole.weight)
+        placed = mean[self._index]
+        placed[lower] -= moved[self._halved]
+        placed[upper] += moved[self._halved]
+        start, end = whole.lower[self._index], whole.upper[self._index]
+        start[upper] = end[lower] = mean[self._halved]
+        return Cells(
+            start,
+            end,
+            self._split(whole.count),
+            self._split(whole.predictions),
+            weight,
+            weight * placed,
+            weight,
+            self._shared(whole.correct_squared),
+            self._shared(whole.weight_squared),
+            self._shared(self._per_chance) * placed * (1.0 - placed),
+        )
+
+    def divided(self, correct: Floats, drawn: Floats) -> Floats:
+        """Return the correct ratings of the halves, where normal draws divide those of the cells.
+
+        Parameters
+        ----------
+        correct : float64 (n_cells, n_draws), or (n_cells, 1) where they are the same for all draws
+        drawn : float64 (n_cells, n_draws)
+        """
+        at = self._halved
+        weight, own = self.whole.weight[at, None], correct.take(at, axis=0)
+        rate = own / weight
+        moved = rate * (1.0 - rate)
+        moved *= self._per_chance[at, None]
+        np.sqrt(np.maximum(moved, 0.0, out=moved), out=moved)
+        moved = moved * drawn.take(at, axis=0)
+        room = np.minimum(own, weight - own)
+        np.clip(moved, -room, room, out=moved)
+        moved *= 0.5
+        found = np.repeat(self._shared(correct), moved.shape[1] // correct.shape[1], axis=1)
+        found[self._upper - 1] -= moved
+        found[self._upper] += moved
+        return found
+
+    def _shared(self, values: Floats) -> Floats:
+        """Return half of the values of halved cells for each half, and all of those of the others."""
+        share = self._share if values.ndim == 1 else self._share[:, None]
+        return (share * values).take(self._index, axis=0)
+
+    def _split(self, numbers: Ints) -> Ints:
+        """Return numbers, of which the lower half has the smaller part."""
+        found = numbers[self._index]
+        found[self._upper - 1] //= 2
+        found[self._upper] -= found[self._upper - 1]
+        return found
 
 
 def _divisible(cells: Cells) -> NDArray[np.bool_]:
     return cells.divisible & (cells.weight > 0)
+
+
+@lru_cache(maxsize=4)
+def _normals(n: int) -> Floats:
+    """Return the first draws of one sequence: its start does not depend on how many are drawn."""
+    drawn = np.random.default_rng(_SEED).standard_normal(n)
+    drawn.setflags(write=False)
+    return drawn

@@ -25,6 +25,7 @@ from calibrant.estimators.isotonic import (
     recalibrated,
 )
 from calibrant.inference.intervals import JACKKNIFE, GapStatistic, jackknife_interval
+from calibrant.inference.isotonic_null import NORMAL, isotonic_null
 from calibrant.inference.null_reference import (
     DRAWN,
     NullReference,
@@ -112,8 +113,6 @@ def _reader(part: str) -> Callable[[View], MetricValue | None]:
             )
         kind = SCORE.of(view.pane_query)
         extra: dict[str, object] = {"score": kind, "scope": view.scope}
-        if part == "miscalibration":
-            extra["null_assumption"] = DRAWN
         if not view.is_raw and part != "uncertainty":
             cells = scored_cells(view)
             bound = recalibration_bound(cells, kind)
@@ -129,6 +128,8 @@ def _of_cells(part: str) -> Callable[[View, Cells], float]:
     def of_cells(view: View, cells: Cells) -> float:
         score = np.clip(cells.mean, 0.0, 1.0)
         kind = SCORE.of(view.pane_query)
+        if part == "miscalibration":
+            return float(_lost(cells.weight, _rate(cells)[None], score, kind)[0])
         return float(getattr(decompose(cells.weight, score, _rate(cells), kind), part))
 
     return of_cells
@@ -201,15 +202,19 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
-    """Return the miscalibration of a calibrated model, from drawn outcomes.
+    """Return the miscalibration of a calibrated model: in closed form where there is one, else from drawn outcomes.
 
     Recalibration fits noise down to the finest cells. Many draws in few groups give the variation; a few draws in all cells show how
     much lower the mean of the groups is.
     """
-    kind = SCORE.of(view.pane_query)
+    kind, ci = SCORE.of(view.pane_query), view.pane_query.ci
     cells = independent(scored_cells(view))
+    closed = isotonic_null(cells, ci) if kind == "brier" else None
+    if closed is not None:
+        return closed
     if len(cells) <= _FEW:
-        return quantiles_of(_miscalibrations(cells, drawn_correct(cells, _N_DRAWS, seed), kind))
+        drawn = drawn_correct(cells, _N_DRAWS, seed)
+        return quantiles_of(_miscalibrations(cells, drawn, kind), ci)
     group = equal_mass_groups(cells.weight, _FEW)
     grouped = cells.at_places(group)
     found = _miscalibrations(grouped, drawn_correct(grouped, _N_DRAWS, seed), kind)
@@ -219,7 +224,11 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     coarse = np.add.reduceat(fine, starts, axis=1)
     lost = _miscalibrations(cells, fine, kind) - _miscalibrations(grouped, coarse, kind)
-    return quantiles_of(found + lost.mean())
+    return quantiles_of(found + lost.mean(), ci)
+
+
+def _assumption(null: NullReference) -> str:
+    return DRAWN if null.q95_error else NORMAL
 
 
 def _miscalibrations(cells: Cells, correct_ratings: Floats, kind: str) -> Floats:
@@ -269,6 +278,7 @@ METRICS = (
         "lower",
         of_bins=of_bins,
         null=null,
+        null_assumption=_assumption,
     ),
     _part(
         "discrimination",

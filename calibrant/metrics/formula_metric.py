@@ -73,6 +73,7 @@ class FormulaMetric(Metric):
     interval : from view, value, seed, instead of `of_bins`; without either, `no_interval` is the reason
     null : the reference of a calibrated model, from view, value, seed; without it, `no_null` is the reason
     null_of_units : whether the reference is also right where units were named; otherwise it is the worst case there
+    null_assumption : what a reference assumes, where that is not what those of gaps assume
     """
 
     read: Callable[[View], MetricValue | None] = _unread
@@ -84,6 +85,7 @@ class FormulaMetric(Metric):
     null: Callable[[View, MetricValue, int], NullReference] | None = None
     no_null: str = "not_simulated"
     null_of_units: bool = False
+    null_assumption: Callable[[NullReference], str] | None = None
 
     def value(self, view: View) -> float | None:
         reading = self.read(view)
@@ -123,9 +125,12 @@ class FormulaMetric(Metric):
             null = self.null(view, reading, seed)
         except NoResultError as rejection:
             return None, {"null_reason": rejection.reason}
+        about = (
+            {} if self.null_assumption is None else {"null_assumption": self.null_assumption(null)}
+        )
         if has_named_units(view) and not self.null_of_units:
-            return None, worst_case(null) | {"null_reason": "units_not_replicated"}
-        return null, {}
+            return None, about | worst_case(null) | {"null_reason": "units_not_replicated"}
+        return null, about
 
     def _interval(self, view: View, reading: MetricValue, seed: int) -> Interval:
         if self.interval is not None:

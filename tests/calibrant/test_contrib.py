@@ -17,6 +17,7 @@ from calibrant.input.name_columns import NAME
 
 FRAMEWORKS = {
     "bentoml": ("bentoml", "bentoml"),
+    "kafka": ("confluent_kafka", "kafka"),
     "mlflow": ("mlflow", "mlflow"),
     "monai": ("torch", "monai"),
     "onnx": ("onnx", "onnx"),
@@ -25,7 +26,15 @@ FRAMEWORKS = {
     "torchmetrics": ("torch", "torchmetrics"),
     "transformers": ("transformers", "transformers"),
 }
-WITHOUT = {"evaluations", "extras", "ids", "open_inference", "onnx_formulas"}
+WITHOUT = {
+    "evaluations",
+    "extras",
+    "ids",
+    "numbered_messages",
+    "open_inference",
+    "onnx_formulas",
+    "partition_queue",
+}
 
 
 def test_every_adapter_is_listed_here():

@@ -61,6 +61,23 @@ def test_each_message_counts_once(embedded):
     assert send(embedded, model, body(30, 40, batch_id="b1")).json()["status"] == "merged"
 
 
+def test_a_watermark_can_be_read(embedded):
+    source = "/v1/models/read-mark/sources/orders-0"
+    assert embedded.client.get(source).status_code == 404
+    send(embedded, "read-mark", body(0, 20, source="another"))
+    assert embedded.get(source) == {"source": "orders-0", "watermark": None}
+    send(embedded, "read-mark", body(10, 20))
+    assert embedded.get(source) == {"source": "orders-0", "watermark": 20}
+    send(embedded, "read-mark", body(12, 20))
+    send(embedded, "read-mark", body(25, 30))
+    assert embedded.get(source)["watermark"] == 20
+    assert send(embedded, "read-mark", body(20, 31) | {"labels": [9] * 11}).status_code == 422
+    assert embedded.get(source)["watermark"] == 20
+    with cal.Client(f"http://127.0.0.1:{embedded.port}") as client:
+        assert client.model("read-mark").watermark("orders-0") == 20
+        assert client.model("read-mark").watermark("orders-1") is None
+
+
 @pytest.mark.parametrize(
     ("first", "end", "rule"), [(15, 25, "offset_overlap"), (21, 30, "offset_gap")]
 )

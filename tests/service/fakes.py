@@ -162,6 +162,13 @@ class FakeJobs:
         return [job for (key, _), job in self.jobs.items() if key == config.key]
 
 
+class FakeSources:
+    """Sources without batches."""
+
+    async def watermark(self, config, name):
+        return None
+
+
 class FakeMaps:
     """Frozen maps in dicts."""
 
@@ -389,6 +396,7 @@ class FakeInbox:
         self.maps = FakeMaps()
         self.reports = FakeReports()
         self.jobs = FakeJobs()
+        self.sources = FakeSources()
         self.access_keys = FakeAccessKeys()
         self.page_sessions = FakePageSessions()
         self.audit = FakeAudit()

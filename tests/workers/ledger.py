@@ -176,6 +176,10 @@ class LedgerRows:
         return self
 
     @property
+    def only_adds(self) -> bool:
+        return True
+
+    @property
     def least_bytes(self) -> int:
         return len(self)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.capacity import COLD_DAY_BYTES, VERSION_BYTES
 from calibrant import Batch, Pane
 from calibrant.core.hashing import hash_names
 from calibrant.input.labels import LabelRow
@@ -773,3 +774,11 @@ def test_samples_are_found_by_their_day(bench, loop):
     assert {str(n).encode(): p.data for n, p in loop._cache._samples._read(key).pieces.items()} == {
         name: data for name, data in stored.items() if name.isdigit()
     }
+
+
+def test_the_store_has_as_little_of_a_cold_day_as_the_capacity_page_states(bench, loop):
+    move(loop)
+    names = bench.client.memory_usage(loop.keys.cold_days(HORIZON.key, HORIZON.generation))
+    assert names / N_DAYS < COLD_DAY_BYTES
+    versions = bench.client.memory_usage(loop.keys.versions(HORIZON.key, HORIZON.generation, ""))
+    assert versions / (N_DAYS + 2) < VERSION_BYTES  # of its panes, one of today and the last change

@@ -56,6 +56,7 @@ from calibrant_server.workers.store.rate_leases import RateLeases
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
+from calibrant_server.workers.store.sources import Sources
 from calibrant_server.workers.store.status_index import StatusIndex
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
@@ -112,6 +113,7 @@ class Inbox:
         self.maps = MapVersions(self.client, self.keys)
         self.reports = ReportArchive(self.client, self.keys)
         self.jobs = Jobs(self.client, self.keys, self._retried)
+        self.sources = Sources(self.client, self.keys, self._retried)
         self.access_keys = AccessKeys(self.client, self.keys, self._retried)
         self.page_sessions = PageSessions(self.client, self.keys, self._retried)
         self.audit = AuditLog(self.client, self.keys, self._retried)

@@ -213,6 +213,11 @@ class TailRows:
         return found
 
     @property
+    def only_adds(self) -> bool:
+        """Whether no row takes another one away."""
+        return bool((self.sign > 0).all())
+
+    @property
     def least_bytes(self) -> int:
         """Lower estimate of the packed size, without packing."""
         return 4 * self.scores.size + len(self.ratings.row) // 8

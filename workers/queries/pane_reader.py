@@ -3,26 +3,23 @@
 A pane is its stored sums together with the rows of its time slice that are not sums yet. Both are read at one moment. Panes are
 read in runs, each with the versions of its panes. Where a day is in files (`cold_days`), the needed accumulators are read from these
 afterwards: files do not change.
-
-Every slice of a model, and every set of accumulators, is read with the same rows. Small ones are unpacked once and cached by
-their packed bytes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from calibrant.core.packing import PackingError
 from calibrant.core.routing import ROWS_TOGETHER
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.stored_panes import divided, read_rows, sums_and_rows
+from calibrant_server.workers.ingest.stored_panes import divided, sums_and_rows
+from calibrant_server.workers.queries.growing_panes import GrowingPanes
+from calibrant_server.workers.queries.pane_rows import RowReader
 from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.queries.window_state import (
     LoadedPane,
-    LruCache,
     PanesDamaged,
     Wanted,
     WindowPlace,
@@ -46,59 +43,14 @@ PANES_A_RUN = 16
 Loaded = dict[int, tuple[bytes, LoadedPane]]
 
 
-class CachedRows(NamedTuple):
-    """Unpacked rows of a tail."""
-
-    rows: Any
-
-    def size_of(self) -> int:
-        """Return the bytes that they count for in a cache."""
-        return 4000 + LoadedPane.row_bytes(self.rows)
-
-
-class RowReader:
-    """Reader of the rows of tails; several threads may share one object.
-
-    Parameters
-    ----------
-    cache : of rows and of whatever else has a `size_of`
-    """
-
-    def __init__(self, numerics: Numerics, cache: LruCache[Any, Any]):
-        self._numerics = numerics
-        self._cached = cache
-
-    def read(self, tail: dict[bytes, bytes]) -> Any:
-        """Return the rows of a stored tail, which must not be changed; None if there are none.
-
-        Raises
-        ------
-        PackingError
-            The rows are damaged.
-        """
-        if not tail:
-            return None
-        digest = blake2b(digest_size=16)
-        for piece in sorted(tail):
-            digest.update(b"%d %d " % (len(piece), len(tail[piece])) + piece + tail[piece])
-        name = ("rows", digest.digest())
-        cached: CachedRows | None = self._cached.get(name)
-        if cached is not None:
-            return cached.rows
-        rows = read_rows(self._numerics, tail)
-        # Many rows are filled at once; to keep them too would only displace panes.
-        if rows is not None and len(rows) < ROWS_TOGETHER:
-            self._cached.put(name, CachedRows(rows))
-        return rows
-
-
 class PaneReader:
     """Reader of panes; several threads may share one object."""
 
-    def __init__(self, store: Store, numerics: Numerics, rows: RowReader):
+    def __init__(self, store: Store, numerics: Numerics, rows: RowReader, growing: GrowingPanes):
         self._store = store
         self._numerics = numerics
         self._rows = rows
+        self._growing = growing
 
     def look(self, place: WindowPlace, run: list[int], loaded: Loaded) -> WindowSnapshot:
         """Read current versions and marks, and of the same moment a run of panes."""
@@ -159,7 +111,7 @@ class PaneReader:
             if version is None:
                 continue
             try:
-                loaded[start] = (version, self.decode(place, reply, tail, found))
+                loaded[start] = (version, self.decode(place, start, reply, tail, found))
             except PackingError as error:
                 length_s = marks.length(start, place.config.pane_s)
                 damaged.append(described(place, start, length_s, error))
@@ -182,6 +134,7 @@ class PaneReader:
     def decode(
         self,
         place: WindowPlace,
+        start: int,
         reply: Any,
         tail: dict[bytes, bytes],
         found: Fields | PackingError | None = None,
@@ -204,6 +157,9 @@ class PaneReader:
                 for name, value in zip(place.parts, reply, strict=True)
                 if value is not None
             }
+        grown = self._growing.read(place, start, parts, tail)
+        if grown is not None:
+            return LoadedPane.of(*grown, is_shared=True)
         pane, rows = sums_and_rows(
             self._numerics, place.config, place.slice, parts, tail, place.wanted, self._rows.read
         )
@@ -220,14 +176,20 @@ class PaneReader:
         return loaded if loaded.rows is None else self.filled(place, loaded).compacted()
 
     def filled(self, place: WindowPlace, loaded: LoadedPane) -> LoadedPane:
-        """Return a pane whose sums have its rows; a pane that has rows yet belongs to one query, and is changed."""
+        """Return a pane whose sums have its rows.
+
+        A pane that has rows yet belongs to one query and is changed, unless it is shared.
+        """
         if loaded.rows is None:
             return loaded
         spec = self._numerics.spec(place.config)
-        loaded.rows.fill_into(
-            loaded.pane, place.slice, lambda: self._numerics.of_parts(spec, {}, place.wanted)
-        )
-        return LoadedPane.of(loaded.pane)
+
+        def empty() -> Any:
+            return self._numerics.of_parts(spec, {}, place.wanted)
+
+        pane = empty().merge_all([loaded.pane]) if loaded.is_shared else loaded.pane
+        loaded.rows.fill_into(pane, place.slice, empty)
+        return LoadedPane.of(pane)
 
 
 def described(place: WindowPlace, start_s: int, length_s: int, error: Exception) -> dict[str, str]:

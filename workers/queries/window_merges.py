@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 from calibrant.core.routing import ROWS_TOGETHER
@@ -44,6 +45,7 @@ class Assembly:
     merges : by part
     parts : of the window as last read
     every_s : length of the parts of a series; None if all parts become one merge
+    last_s : length of the last side; its panes and those before it are in parts of their own
     """
 
     place: WindowPlace
@@ -52,14 +54,25 @@ class Assembly:
     parts: list[WindowPart] = field(default_factory=list)
     versions: dict[int, bytes] | None = None
     every_s: int | None = None
+    last_s: int = 0
 
-    def divide(self, versions: dict[int, bytes]) -> None:
+    def divide(self, snapshot: WindowSnapshot) -> None:
         """Divide the panes of the window into parts."""
-        self.versions = versions
+        self.versions = snapshot.versions
         if self.every_s is None:
-            self.parts = parts_of(versions)
+            self.parts = [part for side in self._sides(snapshot) for part in parts_of(side)]
         else:
-            self.parts = parts_every(versions, self.every_s)
+            self.parts = parts_every(snapshot.versions, self.every_s)
+
+    def _sides(self, snapshot: WindowSnapshot) -> list[dict[int, bytes]]:
+        if not self.last_s:
+            return [snapshot.versions]
+        spans = snapshot.spans(self.place.config)
+        cut = max((start + length for start, length in spans), default=0) - self.last_s
+        sides: list[dict[int, bytes]] = [{}, {}]
+        for start, version in snapshot.versions.items():
+            sides[start >= cut][start] = version
+        return sides
 
     @property
     def newest_s(self) -> int:
@@ -70,6 +83,23 @@ class Assembly:
     def loaded_bytes(self) -> int:
         """Memory of the panes that are not merged yet."""
         return sum(each.n_bytes for _, each in self.panes.values())
+
+
+@dataclass(frozen=True)
+class _Before:
+    """Merge of the panes of a window, without the last rows of the newest."""
+
+    panes: tuple[Any, ...]
+    merge: Any
+    n_bytes: int
+
+    def size_of(self) -> int:
+        """Return the bytes that it counts for in a cache."""
+        return self.n_bytes
+
+    def is_of(self, panes: tuple[Any, ...]) -> bool:
+        """Whether it is the merge of these very panes, which are cached and do not change."""
+        return len(panes) == len(self.panes) and all(map(is_, panes, self.panes))
 
 
 class WindowMerges:
@@ -87,7 +117,7 @@ class WindowMerges:
     def assemble(self, assembly: Assembly, snapshot: WindowSnapshot) -> list[int]:
         """Merge the parts whose panes are all loaded; return the panes that others lack."""
         if assembly.versions != snapshot.versions:
-            assembly.divide(snapshot.versions)
+            assembly.divide(snapshot)
             self._find_stored(assembly, snapshot)
         missing: list[int] = []
         for part in assembly.parts:
@@ -155,11 +185,15 @@ class WindowMerges:
             found = self._merged(assembly, part, missing, within)
         if found is None:
             return None
+        if found.is_shared and assembly.every_s is None and part is assembly.parts[-1]:
+            assembly.merges[part] = found
+            return found
         if (is_new or found.rows is not None) and part in assembly.parts:
-            # Merges to which others are added stay dense: that is faster.
-            is_last = part.is_pane or assembly.every_s is not None
-            fill = self._reader.complete if is_last else self._reader.filled
-            found = fill(place, found)
+            if part.is_pane:
+                found = self._reader.complete(place, found)
+            else:
+                # Dense, the parts of a window would take several times its memory.
+                found = self._reader.filled(place, found).compacted()
             self._cached.put((*place.name, part.panes), found)
         assembly.merges[part] = found
         return found
@@ -172,11 +206,11 @@ class WindowMerges:
         if len(loaded) < len(smaller):
             return None
         place = assembly.place
-        for i in self._reused(assembly, part, loaded):
-            loaded[i] = self._reader.filled(place, loaded[i]).compacted()
-            self._cached.put((*place.name, part.smaller[i].panes), loaded[i])
         is_stored = self._is_stored(assembly, part)
         is_stored = is_stored and not self._is_inside(assembly, part, within)
+        for i in self._reused(assembly, part, loaded, is_stored):
+            loaded[i] = self._reader.filled(place, loaded[i]).compacted()
+            self._cached.put((*place.name, part.smaller[i].panes), loaded[i])
         merge = self.merge(place, loaded, fills=is_stored)
         for each in part.smaller:
             del assembly.merges[each]
@@ -187,10 +221,12 @@ class WindowMerges:
             )
         return merge
 
-    def _reused(self, assembly: Assembly, part: WindowPart, loaded: list[LoadedPane]) -> list[int]:
+    def _reused(
+        self, assembly: Assembly, part: WindowPart, loaded: list[LoadedPane], is_stored: bool
+    ) -> list[int]:
         """Return which of the smaller parts to cache, so that next time only what has changed is read.
 
-        All of them where the part changes, otherwise merges whose rows are filled.
+        All of them where the part changes, otherwise merges whose rows are filled; none if the store has the part's merge.
         """
         place = assembly.place
         name = (*place.name, part.level, part.start_s)
@@ -199,6 +235,8 @@ class WindowMerges:
         newest_s = assembly.newest_s
         changes = part.panes[-1][0] >= newest_s - newest_s % DAY_S
         changes = changes or earlier not in (None, part.state)
+        if not changes and is_stored and self._stored.supports(place.parts):
+            return []
         return [
             i
             for i, each in enumerate(part.smaller)
@@ -219,6 +257,22 @@ class WindowMerges:
             if fills or len(merge.rows) >= ROWS_TOGETHER
             else merge
         )
+
+    def window(self, place: WindowPlace, parts: list[LoadedPane]) -> Any:
+        """Return the merge of the parts of a window; the newest pane may still have rows.
+
+        All but these rows is kept as one merge, to which the next query adds the rows that the newest pane has then.
+        """
+        if not (parts and parts[-1].is_shared):
+            return self.merge(place, parts).pane
+        spec, panes = self._numerics.spec(place.config), tuple(each.pane for each in parts)
+        name = ("before", *place.name, place.window.from_s)
+        known: _Before | None = self._cached.get(name)
+        if known is None or not known.is_of(panes):
+            sums = self._numerics.of_parts(spec, {}, place.wanted).merge_all(panes)
+            known = self._cached.put(name, _Before(panes, sums, int(sums.memory_bytes)))
+        loaded = LoadedPane.of(known.merge, parts[-1].rows, is_shared=True)
+        return self._reader.filled(place, loaded).pane
 
     def missing_panes(
         self,

@@ -8,18 +8,19 @@ merges them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibrant.accumulators.sample import WINDOW_BYTES
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleChangedError, merged_sample
+from calibrant_server.workers.queries.growing_panes import GrowingPanes
 from calibrant_server.workers.queries.pane_reader import (
     PANES_A_RUN,
     Loaded,
     PaneReader,
-    RowReader,
     described,
 )
+from calibrant_server.workers.queries.pane_rows import RowReader
 from calibrant_server.workers.queries.versions import name_state
 from calibrant_server.workers.queries.window_merges import Assembly, WindowMerges
 from calibrant_server.workers.queries.window_samples import SampleDamaged, WindowSamples
@@ -40,8 +41,18 @@ from calibrant_server.workers.store.windows import DatedPane, Window
 _TRIES = 20
 # Merged windows in the memory cache: a dashboard requests about 12 windows repeatedly.
 _MAX_WINDOWS = 16
+# Windows whose newest pane is known.
+_MAX_NEWEST = 1024
 # Loaded panes are merged when they take this much memory.
 _LOADED_BYTES = 16 << 20
+
+
+class _Newest(NamedTuple):
+    """Newest pane of a window when it was last read, and whether it had changed since the time before."""
+
+    start_s: int
+    version: bytes
+    changes: bool
 
 
 class WindowPanes:
@@ -54,9 +65,11 @@ class WindowPanes:
             store.settings.pane_cache_bytes, lambda each: int(each.size_of())
         )
         rows = RowReader(numerics, self._cached)
-        self._reader = PaneReader(store, numerics, rows)
+        growing = GrowingPanes(numerics, rows, self._cached)
+        self._reader = PaneReader(store, numerics, rows, growing)
         self._samples = WindowSamples(store, numerics, self._cached, rows.read)
         self._windows: LruCache[Any, Any] = LruCache(_MAX_WINDOWS)
+        self._newest: LruCache[Any, _Newest] = LruCache(_MAX_NEWEST)
         self._merges = WindowMerges(store, numerics, self._reader, self._cached)
 
     def none(self, config: ModelConfig, slice_: str, window: Window, alarm: bytes) -> WindowState:
@@ -98,7 +111,7 @@ class WindowPanes:
         """Return the merge of the panes. Results must not change it: it is cached."""
         place = WindowPlace(config, slice_, window, wanted)
         assembly = Assembly(place)
-        snapshot = self._reader.look(place, [], assembly.panes)
+        snapshot = self._look(place, assembly)
         for _ in range(_TRIES):
             version = snapshot.state(place, b"").version
             merge = self._windows.get((version, wanted))
@@ -112,6 +125,19 @@ class WindowPanes:
                 return snapshot.state(place, alarm, merged=merge)
             snapshot = self._read(place, snapshot, missing, assembly)
         raise RuntimeError("the window changed faster than it could be read")
+
+    def _look(self, place: WindowPlace, assembly: Assembly) -> WindowSnapshot:
+        """Read the state of a window, and with it the newest pane where it has changed between the last two reads."""
+        name = (*place.name, place.window)
+        last = self._newest.get(name)
+        run = [last.start_s] if last is not None and last.changes else []
+        snapshot = self._reader.look(place, run, assembly.panes)
+        if snapshot.versions:
+            start_s = max(snapshot.versions)
+            version = snapshot.versions[start_s]
+            changes = last is not None and last.start_s == start_s and last.version != version
+            self._newest.put(name, _Newest(start_s, version, changes))
+        return snapshot
 
     def parts(
         self,
@@ -130,13 +156,36 @@ class WindowPanes:
         check : rejects a number of parts, before their panes are read
         """
         place = WindowPlace(config, slice_, window, wanted)
-        assembly = Assembly(place, every_s=every_s)
+        return self._divided(Assembly(place, every_s=every_s), check)
+
+    def sides(
+        self,
+        config: ModelConfig,
+        slice_: str,
+        window: Window,
+        wanted: Wanted,
+        last_s: int,
+        alarm: bytes = b"",
+    ) -> WindowState:
+        """Return the panes of the last seconds of a window and those before them, as few merges of neighbouring panes."""
+        place = WindowPlace(config, slice_, window, wanted)
+        return self._divided(Assembly(place, last_s=last_s), alarm=alarm)
+
+    def _divided(
+        self,
+        assembly: Assembly,
+        check: Callable[[int], None] | None = None,
+        alarm: bytes = b"",
+    ) -> WindowState:
+        """Return the merge of the panes of each part of an assembly."""
+        place = assembly.place
         snapshot = self._reader.look(place, [], assembly.panes)
         for _ in range(_TRIES):
-            check(len(parts_every(snapshot.versions, every_s)))
+            if check is not None and assembly.every_s is not None:
+                check(len(parts_every(snapshot.versions, assembly.every_s)))
             missing = self._merges.assemble(assembly, snapshot)
             if not missing:
-                state = snapshot.state(place, b"")
+                state = snapshot.state(place, alarm)
                 lengths = dict(state.spans)
                 for part in assembly.parts:
                     first, last = part.panes[0][0], part.panes[-1][0]
@@ -163,7 +212,7 @@ class WindowPanes:
         self, place: WindowPlace, snapshot: WindowSnapshot, parts: list[LoadedPane]
     ) -> Any:
         """Return the merge of panes with its sample; None if the window changed while the sample was read."""
-        merge = self._merges.merge(place, parts).pane
+        merge = self._merges.window(place, parts)
         if not (place.wants_sample and self._samples.are_stored(place.config)):
             return merge
         if place.leaves_sample_out(merge.counts["n_labelled"]):

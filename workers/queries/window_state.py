@@ -81,16 +81,19 @@ class LoadedPane(NamedTuple):
     Attributes
     ----------
     rows : rows that are not in its sums yet; such a pane is not cached
+    is_shared : whether later queries use the pane, which must then not be changed
     """
 
     pane: Any
     n_bytes: int
     rows: Any = None
+    is_shared: bool = False
 
     @classmethod
-    def of(cls, pane: Any, rows: Any = None) -> LoadedPane:
+    def of(cls, pane: Any, rows: Any = None, is_shared: bool = False) -> LoadedPane:
         """Return a pane with the memory that it and its rows take."""
-        return cls(pane, pane.memory_bytes + _PANE_OVERHEAD_BYTES + cls.row_bytes(rows), rows)
+        n_bytes = pane.memory_bytes + _PANE_OVERHEAD_BYTES + cls.row_bytes(rows)
+        return cls(pane, n_bytes, rows, is_shared)
 
     @staticmethod
     def row_bytes(rows: Any) -> int:
@@ -170,11 +173,14 @@ class WindowSnapshot:
     versions: dict[int, bytes]
     marks: Watermarks
 
+    def spans(self, config: ModelConfig) -> list[tuple[int, int]]:
+        """Return start and length of the panes, oldest first."""
+        return [(start, self.marks.length(start, config.pane_s)) for start in self.versions]
+
     def state(self, place: WindowPlace, alarm: bytes, **more: Any) -> WindowState:
         config, marks = place.config, self.marks
         name = name_state(config, place.slice, self.window, self.versions, marks, alarm)
-        spans = [(start, marks.length(start, config.pane_s)) for start in self.versions]
-        return WindowState(name, spans, self.window, marks, **more)
+        return WindowState(name, self.spans(config), self.window, marks, **more)
 
 
 @dataclass(frozen=True)

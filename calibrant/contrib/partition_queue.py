@@ -1,0 +1,141 @@
+"""Messages of one partition that wait, and the number at which its next request begins."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from calibrant.contrib.numbered_messages import Message, MessageRange, RejectedMessage
+
+# Messages of one request, at most: their rows are in memory together while they are filled.
+MAX_MESSAGES = 100_000
+
+
+@dataclass
+class PartitionQueue:
+    """Messages that wait for their request.
+
+    A request begins at `first`, the watermark of the service, not at its first message: numbers without messages (compaction,
+    transactions, rejected messages) belong to the request after them.
+
+    Attributes
+    ----------
+    source : name of the partition for the service
+    first : where the next request begins; None until the watermark is known
+    next_offset : the smallest number that the next message may have
+    oldest_at : when the first waiting message arrived, None without messages
+    retry_at : when a request may be sent again
+    n_failures : requests without success in a row
+    """
+
+    source: str
+    first: int | None = None
+    next_offset: int = 0
+    oldest_at: float | None = None
+    retry_at: float = 0.0
+    n_failures: int = 0
+    n_bytes: int = 0
+    _messages: deque[Message] = field(default_factory=deque)
+    _prepared: MessageRange | None = None
+    _limit: int = MAX_MESSAGES
+    _reported: tuple[int, int] = (-1, -1)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def place(self, first: int, next_offset: int) -> None:
+        """Begin at a watermark; messages are read from `next_offset`."""
+        self.first, self.next_offset = first, next_offset
+        self._drop(len(self._messages))
+
+    def unplace(self) -> None:
+        """Forget the place: the messages that wait are read again from the watermark of the service."""
+        self.first = None
+        self._drop(len(self._messages))
+
+    def add(self, message: Message, now: float) -> None:
+        """Add a message. One that was there before, or that belongs to another place, is left out."""
+        if self.first is None or message.offset < self.next_offset:
+            return
+        if self.oldest_at is None:
+            self.oldest_at = now
+        self.next_offset = message.offset + 1
+        self._messages.append(message)
+        self.n_bytes += message.n_bytes
+
+    def is_due(self, now: float, linger_s: float) -> bool:
+        """Return whether a request is to be sent."""
+        if self.oldest_at is None or now < self.retry_at:
+            return False
+        return now >= self.oldest_at + linger_s or len(self) >= MAX_MESSAGES
+
+    def prepared(self, fill: Callable[[list[Message]], MessageRange]) -> MessageRange:
+        """Return the panes of the next request, filled once."""
+        if self._prepared is None:
+            self._prepared = fill(list(islice(self._messages, self._limit)))
+        return self._prepared
+
+    def unreported(self, found: MessageRange) -> list[RejectedMessage]:
+        """Return what was rejected and not returned here before."""
+        new = [each for each in found.rejected if _place(each) > self._reported]
+        if new:
+            self._reported = _place(new[-1])
+        return new
+
+    def accept(self, end: int, now: float) -> None:
+        """Continue after a request that was accepted."""
+        self.first = end
+        self._limit = min(2 * self._limit, MAX_MESSAGES)
+        self._drop_before(end, now)
+
+    def leave_out(self, found: MessageRange, now: float) -> None:
+        """Drop messages without rows. Their numbers belong to the next request."""
+        self._limit = min(2 * self._limit, MAX_MESSAGES)
+        self._drop_before(found.end, now)
+
+    def continue_at(self, watermark: int, now: float) -> bool:
+        """Follow the watermark of the service; return whether the messages after it are here."""
+        assert self.first is not None
+        is_here = watermark >= self.first
+        self.first = watermark
+        self._drop_before(watermark, now)
+        self.next_offset = max(self.next_offset, watermark)
+        return is_here
+
+    def split(self) -> bool:
+        """Make the next request smaller; return whether that is possible."""
+        n = self._prepared.n_messages if self._prepared is not None else self._limit
+        self._prepared, self._limit = None, max(n // 2, 1)
+        return n > 1
+
+    def refill(self) -> None:
+        """Fill the panes of the next request again."""
+        self._prepared = None
+
+    def fail(self, wait_s: float, now: float) -> None:
+        """Wait before the request is sent again."""
+        self.n_failures += 1
+        self.retry_at = now + wait_s
+
+    def _drop_before(self, end: int, now: float) -> None:
+        n = 0
+        for each in self._messages:
+            if each.offset >= end:
+                break
+            n += 1
+        self._drop(n)
+        self.oldest_at = now if self._messages else None
+        self.n_failures, self.retry_at = 0, 0.0
+
+    def _drop(self, n: int) -> None:
+        for _ in range(n):
+            self.n_bytes -= self._messages.popleft().n_bytes
+        self._prepared = None
+        if not self._messages:
+            self.oldest_at = None
+
+
+def _place(rejected: RejectedMessage) -> tuple[int, int]:
+    return rejected.offset, -1 if rejected.record is None else rejected.record

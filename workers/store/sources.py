@@ -1,0 +1,32 @@
+"""Sources of a model: the number after the last message that was accepted of each.
+
+`scripts/append_group.lua` moves a watermark in the step that appends the batch, and compares the offsets of later batches with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from calibrant_server.workers.store.keys import Keys
+from calibrant_server.workers.store.registry import ModelConfig
+
+StoreRetries = Callable[..., Awaitable[Any]]
+
+
+class Sources:
+    """The sources of a store, for the event loop."""
+
+    def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
+        self._client, self._keys, self._retried = client, keys, store_retries
+
+    async def watermark(self, config: ModelConfig, name: str) -> int | None:
+        """Return the number after the last accepted message of a source; None before its first batch.
+
+        Raises
+        ------
+        StoreUnavailableError
+        """
+        marks = self._keys.of_model(config.key).marks(config.key, config.generation)
+        found = await self._retried(lambda: self._client.hget(marks, f"source:{name}"))
+        return None if found is None else int(found)
