@@ -117,6 +117,39 @@ class Move:
     future: Future[Written]
 
 
+@dataclass(frozen=True)
+class _Place:
+    """A day of a model in time, with its panes and the watermarks of the model."""
+
+    config: ModelConfig
+    marks: dict[bytes, bytes]
+    day_s: int
+    panes: list[DayItem]
+
+    @property
+    def end_s(self) -> int:
+        ends = [
+            each.start_s + self._of(each.slice).length(each.start_s, self.config.pane_s)
+            for each in self.panes
+        ]
+        return max(self.day_s + DAY_S, *ends)
+
+    def is_past(self, age_s: float, now_s: float) -> bool:
+        """Whether the last pane ended this long ago, and is not past its retention."""
+        return self._of("").kept_from < self.end_s <= now_s - age_s
+
+    def is_settled(self, merges: bool) -> bool:
+        """Whether the day is sealed, if the model seals cohorts, and merged, if hours are merged into days."""
+        if self.config.label_horizon_s is not None and self.end_s > self._of("").sealed_to:
+            return False
+        if not merges or DAY_S % self.config.pane_s or self.config.pane_s == DAY_S:
+            return True
+        return all(each.start_s < self._of(each.slice).daily_to for each in self.panes)
+
+    def _of(self, slice_: str) -> Watermarks:
+        return Watermarks.of(slice_, self.marks)
+
+
 class DayReader:
     """Reader of the state and the content of days of one partition."""
 
@@ -203,6 +236,7 @@ class DayMoves:
         self._resting: dict[Name, tuple[float, ModelConfig]] = {}
         self._days: list[tuple[ModelConfig, int]] = []
         self._moves: list[Move] = []
+        self._complete: dict[Name, int] = {}
         self._removal: tuple[list[str], Future[list[str]]] | None = None
         self._sweep_at = 0.0
         self._failures, self._paused_to = 0, 0.0
@@ -216,9 +250,20 @@ class DayMoves:
         )  # fmt: skip
 
     def examine(self, configs: Iterable[ModelConfig]) -> None:
-        """Look for old days of models soon."""
-        if self._keys.files is not None and self._settings.cold_after_s:
-            self._queue.update(((each.key, each.generation), each) for each in configs)
+        """Look for old days soon: of models whose next day is old enough, and of those to which something came back."""
+        if self._keys.files is None or not self._settings.cold_after_s:
+            return
+        back = self._node.smembers(self._keys.models_back)
+        boundary = self._boundary(time.time())
+        for config in configs:
+            name = (config.key, config.generation)
+            if self._complete.get(name) != boundary or "|".join(name).encode() in back:
+                self._queue[name] = config
+
+    def forget_but(self, names: set[Name]) -> None:
+        """Forget the models that are not among `names`."""
+        for name in self._complete.keys() - names:
+            del self._complete[name]
 
     def step(self, progress: Callable[[], None] = lambda: None) -> bool:
         """Do what can be done without waiting; return whether panes of the store changed."""
@@ -262,38 +307,37 @@ class DayMoves:
         name = (config.key, config.generation)
         marks = self._node.hgetall(self._keys.marks(*name))
         stored = self._node.hgetall(self._keys.cold_days(*name))
-        found = []
+        found, is_complete = [], True
         for day_s, panes in sorted(self._reader.starts(name).items()):
             cold = ColdDay.read(stored.get(str(day_s).encode()))
-            if not self._is_old(config, marks, day_s, panes, now_s):
+            place = _Place(config, marks, day_s, panes)
+            if (cold is not None and not cold.back and not cold.erased) or not place.is_past(
+                self._settings.cold_after_s, now_s
+            ):
                 continue
+            is_complete = False
             rests_to_s = 0.0 if cold is None or cold.erased else cold.changed_ms / 1000 + REST_S
-            if cold is not None and not cold.back and not cold.erased:
+            if not place.is_settled(merges=bool(self._settings.compact_after_s)):
                 continue
             if rests_to_s > now_s:
                 self._resting[name] = (rests_to_s, config)
             else:
                 found.append(day_s)
+        if is_complete:
+            self._note_complete(name, now_s)
         return found
 
-    def _is_old(
-        self, config: ModelConfig, marks: dict[bytes, bytes], day_s: int, panes: list[DayItem], now_s: float
-    ) -> bool:  # fmt: skip
-        """Whether a day is past its age, sealed if the model seals cohorts, and merged if its panes are merged into days."""
-        of_slice = {each.slice: Watermarks.of(each.slice, marks) for each in panes}
-        ends = [
-            each.start_s + of_slice[each.slice].length(each.start_s, config.pane_s)
-            for each in panes
-        ]
-        end_s, any_marks = max(day_s + DAY_S, *ends), next(iter(of_slice.values()))
-        if end_s + self._settings.cold_after_s > now_s or end_s <= any_marks.kept_from:
-            return False
-        if config.label_horizon_s is not None and end_s > any_marks.sealed_to:
-            return False
-        merges = DAY_S % config.pane_s == 0 and config.pane_s != DAY_S
-        if not (merges and self._settings.compact_after_s):
-            return True
-        return all(each.start_s < of_slice[each.slice].daily_to for each in panes)
+    def _note_complete(self, name: Name, now_s: float) -> None:
+        """Note that no day of a model is to be moved before the next one is old enough."""
+        self._complete[name] = self._boundary(now_s)
+        if self._node.sismember(self._keys.models_back, "|".join(name)):
+            commit = Commit(self._keys)
+            commit.remove_member(self._keys.models_back, "|".join(name))
+            self._fencing.send(commit, self._fencing.new_token())
+
+    def _boundary(self, now_s: float) -> int:
+        """Return how many days are past the age at which they are moved."""
+        return int((now_s - self._settings.cold_after_s) // DAY_S)
 
     def _begin(
         self, files: ColdFiles, config: ModelConfig, day_s: int, progress: Callable[[], None]

@@ -231,6 +231,7 @@ class Housekeeping:
     def _forget_gone_models(self, configs: list[ModelConfig]) -> None:
         names = {(config.key, config.generation) for config in configs}
         self._removal.forget_but(names)
+        self._cold.forget_but(names)
         for name in self._walked.keys() - names:
             del self._walked[name]
 

@@ -170,6 +170,7 @@ class ColdDays:
         for model, day_s in sorted(self._changed):
             text = self._days[model][day_s].to_json()
             commit.set_fields(self._keys.cold_days(*model), {str(day_s): text})
+            commit.add_member(self._keys.models_back, "|".join(model))
         self._changed.clear()
 
 

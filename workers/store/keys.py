@@ -22,6 +22,7 @@ T:t:G|start           hash    the rows of a time slice that are not sums yet: nu
 T:y:G|clock|day       hash    the stored sample of a day, `event` or `sealed`: number -> packed rows; `*` -> version of the last change  commit
 T:yl:G                set     clock|day of the stored samples                           commit
 T:cd:G                hash    cold days: start of the day -> JSON: its files, and what of it the store has (`cold_days`)  commit
+T:cb                  set     G of models with cold days of which something came back to the store  commit
 T:cf                  hash    files that no day names -> ms at which they are removed; 0: now  commit
 T:g:G|slice|part      hash    merged panes, a cache: accumulator -> state of the panes (16 bytes), packed bytes  query worker
 T:gt                  zset    merged panes by time                                      query worker, housekeeping
@@ -205,6 +206,10 @@ class PartitionKeys:
 
     def cold_days(self, model: str, generation: str) -> str:
         return f"{self.tag}:cd:{model}|{generation}"
+
+    @cached_property
+    def models_back(self) -> str:
+        return f"{self.tag}:cb"
 
     @cached_property
     def spare_files(self) -> str:
