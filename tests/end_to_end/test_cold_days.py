@@ -95,6 +95,7 @@ def deployment(tmp_path: Path):
         yield deployment
 
 
+@pytest.mark.slow
 def test_responses_are_the_same_to_the_byte_and_files_that_are_away_are_a_503(
     deployment: Deployment, tmp_path: Path
 ) -> None:
