@@ -133,6 +133,10 @@ class EngineSettings(BaseSettings):
     max_panes: int = 64
     max_slice_values: int = 50
     compact_after_s: WholeSeconds = 14 * 86_400
+    cold_url: str | None = Field(None, repr=False)
+    cold_after_s: WholeSeconds = Field(15 * 86_400, ge=0)
+    cold_keep_s: WholeSeconds = Field(600, ge=60)
+    cold_cache_bytes: Bytes = Field(64 << 20, ge=0)
     sample_bytes: Bytes = Field(1 << 20, ge=0, le=8 << 20)
     future_skew_s: WholeSeconds = 300
     create_models: bool = True

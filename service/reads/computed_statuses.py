@@ -29,6 +29,7 @@ from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.stored_results import StatedQuery
 from calibrant_server.workers.queries.versions import SliceState
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from calibrant_server.workers.store.registry import ModelConfig
@@ -123,7 +124,7 @@ async def _computed(
             found = await reads.inbox.ask(
                 stated.query, config, stated.window, version=stated.version, is_new=True
             )
-    except (TimeoutError, ResultTimeoutError):
+    except (TimeoutError, ResultTimeoutError, FilesUnavailable):
         return _Found({}, NOT_READY)
     except (
         CalibrationInputError,
