@@ -133,19 +133,21 @@ class EngineSettings(BaseSettings):
     max_panes: int = 64
     max_slice_values: int = 50
     compact_after_s: WholeSeconds = 14 * 86_400
+    cold_url: str | None = Field(None, repr=False)
+    cold_after_s: WholeSeconds = Field(15 * 86_400, ge=0)
+    cold_keep_s: WholeSeconds = Field(600, ge=60)
+    cold_cache_bytes: Bytes = Field(64 << 20, ge=0)
     sample_bytes: Bytes = Field(1 << 20, ge=0, le=8 << 20)
     future_skew_s: WholeSeconds = 300
     create_models: bool = True
 
     # Above the time for which a read of the stream waits for entries.
     socket_timeout_s: Seconds = Field(2.5, gt=0.3)
-    max_connections: int = Field(64, ge=1)
 
     lease_s: Seconds = Field(4.0, gt=0)
     held_panes_bytes: Bytes | None = None
     housekeeping_s: Seconds = 60.0
     compute_threads: int = Field(1, ge=1)
-    background_nice: int = Field(10, ge=0, le=19)
     pane_cache_bytes: Bytes = 128 << 20
     stored_merges_bytes: Bytes = Field(256 << 20, ge=0)
 

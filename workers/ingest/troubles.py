@@ -24,6 +24,7 @@ class Troubles:
     partitions_without_lease : partitions that no worker serves
     merge_lag_s : age of the oldest entry that waits, in seconds
     workers : processes with a heartbeat in the last two leases
+    files_unavailable : whether the files of cold days cannot be read or written now
     """
 
     parked_entries: int
@@ -35,6 +36,7 @@ class Troubles:
     backlog_bytes: int = 0
     merge_lag_s: float = 0.0
     workers: int = 0
+    files_unavailable: bool = False
 
 
 async def read_states(client: Any, keys: Keys) -> list[PartitionState]:
