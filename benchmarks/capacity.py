@@ -38,8 +38,8 @@ MAX_ROWS_TOGETHER = 10_000
 ID_BYTES, ID_S = 300, 86_400
 # What one deployment has in the table: a server of 64 GB of which 60 % are filled, whose one thread runs at 60 %; 32 cores for
 # service and workers; and the defaults of the settings.
-STORE_MEMORY, STORE_CPU, CORES, PARTITIONS = 64e9 * 0.6, 0.6, 32, 8
-ID_MEMORY = PARTITIONS * (256 << 20)
+STORE_MEMORY, STORE_CPU, CORES, PARTITIONS = 64e9 * 0.6, 0.6, 32, 64
+ID_MEMORY = 2 << 30
 
 
 def packed_bytes(rows: float) -> float:

@@ -93,7 +93,8 @@ def _variable(field: str) -> AliasChoices:
 class EngineSettings(BaseSettings):
     """Settings of the engine. Times in seconds, sizes in bytes.
 
-    `idempotency_bytes` and `backlog_bytes` bound one partition. `held_panes_bytes` (memory of the panes
+    `idempotency_bytes`, `backlog_bytes`, `retained_bytes`, `retained_records` and `parked_bytes` are totals of the store, and
+    `stored_merges_bytes` is one. `held_panes_bytes` (memory of the panes
     that the partition loops cache; None: a quarter of the memory limit) and `pane_cache_bytes` (memory of the panes
     that queries have read) bound one process.
 
@@ -120,15 +121,15 @@ class EngineSettings(BaseSettings):
         0, ge=0, validation_alias=AliasChoices("CALIBRANT_SERVER_MEMORY", "server_memory_bytes")
     )
     namespace: str = Field("calibrant", pattern=r"^[A-Za-z0-9_-]{1,40}$")
-    partitions: int = Field(8, ge=1, le=1000)
+    partitions: int = Field(64, ge=1, le=1000)
     durability: Literal["everysec", "fsync", "replicated"] = "everysec"
 
     idempotency_ttl_s: WholeSeconds = Field(86_400, ge=1)
-    idempotency_bytes: Bytes = 256 << 20
-    backlog_bytes: Bytes = 64 << 20
-    retained_bytes: Bytes = 512 << 20
-    retained_records: int = 5_000_000
-    parked_bytes: Bytes = 256 << 20
+    idempotency_bytes: Bytes = 2 << 30
+    backlog_bytes: Bytes = 512 << 20
+    retained_bytes: Bytes = 4 << 30
+    retained_records: int = 40_000_000
+    parked_bytes: Bytes = 2 << 30
     max_panes: int = 64
     max_slice_values: int = 50
     compact_after_s: WholeSeconds = 14 * 86_400

@@ -143,6 +143,7 @@ class Inbox:
     async def close(self) -> None:
         """Cancel waiting queries and close the connections."""
         await self._queries.close()
+        await self._appender.close()
         self.letters.close()
         await self.client.aclose()
 
