@@ -97,6 +97,13 @@ class Gains(ctypes.Structure):
     ]
 
 
+class Divisions(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("n_draws", "n", "correct_stride", "drawn_stride")),
+        *((name, _Pointer) for name in ("is_halved", "weight", "per_chance", "correct", "drawn")),
+    ]
+
+
 class JsonMember(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("kind", "n", "width", "first", "first_end")),
