@@ -11,6 +11,7 @@ from calibrant.cli import maps, server_commands
 from calibrant.cli.connection import registered
 from calibrant.cli.consume import consume
 from calibrant.cli.doctor import doctor
+from calibrant.cli.federate import federate
 from calibrant.cli.fill import fill
 from calibrant.cli.models import models, watch
 from calibrant.cli.push import push
@@ -25,7 +26,19 @@ app = typer.Typer(
     help="Calibration of probabilistic predictions: evaluate files, run the service, use a service.",
 )
 registered(
-    app, score, fill, models, watch, push, consume, export, import_, restore, doctor, validate
+    app,
+    score,
+    fill,
+    models,
+    watch,
+    push,
+    consume,
+    federate,
+    export,
+    import_,
+    restore,
+    doctor,
+    validate,
 )
 app.add_typer(maps.app, name="map")
 

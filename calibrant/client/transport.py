@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -53,6 +53,21 @@ class Transport:
         except httpx.TransportError as error:
             raise _unreachable(error) from error
         return found.headers, _checked(found)
+
+    def lines(self, operation: Operation[T]) -> Iterator[T]:
+        """Send a request once; read each line of the response as it arrives."""
+        try:
+            found = self._http.send(_request(self._http, operation), stream=True)
+            try:
+                if not found.is_success:
+                    found.read()
+                    _checked(found)
+                for line in found.iter_lines():
+                    yield operation.read(json.loads(line))
+            finally:
+                found.close()
+        except httpx.TransportError as error:
+            raise _unreachable(error) from error
 
     def run(self, operation: Operation[T]) -> T:
         """Send a request, and again while that may help and the time for it lasts."""

@@ -139,6 +139,10 @@ class View(HistogramView):
         made: T = self._made[key]
         return made
 
+    def forget(self, key: Any) -> None:
+        """Drop what `once` computed, where it takes much memory and nothing else needs it."""
+        self._made.pop(key, None)
+
     def class_tables(self) -> list[Table]:
         """Return one table per class, one class against the rest.
 

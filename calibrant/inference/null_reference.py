@@ -7,7 +7,8 @@ as normal, outcomes of cells are drawn. The draws are seeded, so that results re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ DRAWN = "labels drawn from the predictions; a unit's ratings and predictions ful
 N_DRAWS = 2000
 _MAX_UNGROUPED = 2000
 _MAX_CELLS = 1000
-_TOGETHER = 1 << 18
+_TOGETHER, _MAX_SHARED = 1 << 18, 1 << 20
 _NORMAL_FROM = 4.0
 _Z95 = 1.6448536269514722
 Floats = NDArray[np.float64]
@@ -53,21 +54,36 @@ def gap_null(
     seed : of the draws
     ci : level of `limit`
     """
-    draws = normal_draws(weight.shape, seed)
     spread = np.divide(
         np.sqrt(np.maximum(variance, 0.0)), weight, out=np.zeros_like(weight), where=weight > 0
     )
     # A gap is in [-1, 1] whatever its variance; the conservative variance of large units can exceed that.
-    found = piecewise(
-        lambda some: statistic(weight[None], np.clip(some * spread, -1.0, 1.0)), draws
-    )
-    return quantiles_of(found, ci)
+    found = [
+        statistic(weight[None], np.clip(some * spread, -1.0, 1.0))
+        for some in _normal_pieces(weight.shape, seed)
+    ]
+    return quantiles_of(np.concatenate(found), ci)
+
+
+def _normal_pieces(shape: tuple[int, ...], seed: int) -> Iterator[Floats]:
+    """Yield the draws of `normal_draws`, some at a time. Many are not kept: every metric draws them again."""
+    size = N_DRAWS * math.prod(shape)
+    if size <= _MAX_SHARED:
+        yield from _pieces(normal_draws(shape, seed))
+        return
+    draws = np.random.default_rng(seed)
+    for some in np.array_split(np.empty((N_DRAWS, 0)), -(-size // _TOGETHER)):
+        yield draws.standard_normal((len(some), *shape))
 
 
 def piecewise(function: Callable[[Floats], Floats], draws: Floats) -> Floats:
     """Return what a function of draws returns, (n_draws, ...) to (n_draws,), with the memory of few draws at a time."""
-    n_pieces = -(-draws.size // _TOGETHER)
-    return np.concatenate([function(some) for some in np.array_split(draws, max(n_pieces, 1))])
+    return np.concatenate([function(some) for some in _pieces(draws)])
+
+
+def _pieces(draws: Floats) -> list[Floats]:
+    """Return views of some draws each."""
+    return np.array_split(draws, max(-(-draws.size // _TOGETHER), 1))
 
 
 @lru_cache(maxsize=4)
@@ -95,18 +111,14 @@ def drawn_correct(cells: Cells, n_draws: int, seed: int) -> Floats:
     whole_trials = np.floor(trials * (1.0 + 1e-9))
     chance = rate * (1.0 - rate)
     normal = whole_trials * chance >= _NORMAL_FROM
+    scale, (n, p) = np.sqrt(chance / whole_trials)[normal], (whole_trials[~normal], rate[~normal])
     draws = np.random.default_rng(seed)
     share = np.empty((n_draws, len(cells)))
-    noise = (
-        draws.standard_normal((n_draws, int(normal.sum()))) * np.sqrt(chance / whole_trials)[normal]
-    )
-    share[:, normal] = noise
-    few = ~normal
-    share[:, few] = (
-        draws.binomial(whole_trials[few].astype(np.int64), rate[few], (n_draws, int(few.sum())))
-        / whole_trials[few]
-    )
-    share[:, few] -= rate[few]
+    pieces = _pieces(share)
+    for some in pieces:
+        some[:, normal] = draws.standard_normal((len(some), len(scale))) * scale
+    for some in pieces:
+        some[:, ~normal] = draws.binomial(n.astype(np.int64), p, (len(some), len(n))) / n - p
     # The fraction beyond an integer number of trials makes the deviations smaller, never larger than the cell allows.
     share *= np.sqrt(np.minimum(whole_trials / trials, 1.0))
     share += rate

@@ -21,6 +21,7 @@ from calibrant.metrics.kde_ece import BANDWIDTH
 Floats = NDArray[np.float64]
 CLIP = 1e-6
 _N_DRAWS = 60
+_KERNEL = "kernel of canonical_ce"
 _LEAST, _LARGEST = 1e-290, 600.0
 
 
@@ -118,9 +119,7 @@ def read(view: View) -> MetricValue | None:
     if len(rows) < 2:
         raise NoResultError("too_few_samples", "no other prediction is available for comparison")
     bandwidth, norm = float(BANDWIDTH.of(view.pane_query)), int(NORM.of(view.pane_query))
-    kernel = view.once(
-        ("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth)
-    )
+    kernel = view.once(_KERNEL, lambda: dirichlet_kernel(rows.probabilities, bandwidth))
     value, isolated = canonical_error(kernel, rows, rows.share, norm)
     if not np.isfinite(value):
         raise NoResultError(
@@ -143,9 +142,8 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
     rows = available_rows(view, max_paired(view.spec.n_classes))
     assert rows is not None
     bandwidth, norm = float(BANDWIDTH.of(view.pane_query)), int(NORM.of(view.pane_query))
-    kernel = view.once(
-        ("dirichlet", bandwidth), lambda: dirichlet_kernel(rows.probabilities, bandwidth)
-    )
+    kernel = view.once(_KERNEL, lambda: dirichlet_kernel(rows.probabilities, bandwidth))
+    view.forget(_KERNEL)
     one_hot = np.eye(rows.probabilities.shape[1])
     drawn = drawn_labels(rows, _N_DRAWS, seed)
     return quantiles_of(

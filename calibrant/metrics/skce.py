@@ -9,7 +9,7 @@ stored sample.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from calibrant.metrics.l2_ece_squared import reject_others
 Floats = NDArray[np.float64]
 MIN_UNITS = 20
 N_DRAWS = 100
+_PAIRS = "pairs of skce"
 _DRAWN = "one label per unit, drawn from the predictions"
 KERNEL_WIDTH = Option(
     "kernel_width",
@@ -37,26 +38,47 @@ KERNEL_WIDTH = Option(
 )
 
 
+class Pairs(NamedTuple):
+    """Pairs of rows of different units.
+
+    Attributes
+    ----------
+    weight : (n,), sum of the weights of each row's pairs
+    kernel : (n, n), weight of each pair times the kernel; 0 within a unit
+    width : of the kernel
+    """
+
+    weight: Floats
+    kernel: Floats
+    width: float
+
+
 def distances(probabilities: Floats) -> Floats:
     """Return Euclidean distances of all pairs of rows; (n, n)."""
     squares = (probabilities**2).sum(axis=1)
-    square = squares[:, None] + squares - 2.0 * (probabilities @ probabilities.T)
-    return np.asarray(np.sqrt(np.maximum(square, 0.0)))
+    square = probabilities @ probabilities.T
+    square *= -2.0
+    square += squares[:, None] + squares
+    return np.sqrt(np.maximum(square, 0.0, out=square), out=square)
 
 
-def pair_weights(rows: AvailableRows, width: float) -> tuple[Floats, Floats, float]:
-    """Return weights of pairs of rows without and with the kernel, 0 within a unit, and the kernel's width; (n, n) twice.
+def pairs_of(rows: AvailableRows, width: float) -> Pairs:
+    """Return the pairs of rows of different units. One matrix of numbers is in memory at a time, and for a median a copy.
 
     Parameters
     ----------
     width : of the exponential kernel, 0 for the median distance of two rows of different units
     """
     of_other_units = rows.unit[:, None] != rows.unit
-    weight = np.outer(rows.weight, rows.weight) * of_other_units
-    distance = distances(rows.probabilities)
+    kernel = distances(rows.probabilities)
     if not width and of_other_units.any():
-        width = float(np.median(distance[of_other_units]))
-    return weight, weight * np.exp(-distance / (width or 1.0)), width or 1.0
+        width = float(np.median(kernel[of_other_units], overwrite_input=True))
+    kernel /= -(width or 1.0)
+    np.exp(kernel, out=kernel)
+    kernel *= rows.weight[:, None]
+    kernel *= rows.weight
+    kernel *= of_other_units
+    return Pairs(rows.weight * (of_other_units @ rows.weight), kernel, width or 1.0)
 
 
 def row_agreement(kernel: Floats, residual: Floats) -> Floats:
@@ -68,21 +90,21 @@ def _rows(view: View) -> AvailableRows | None:
     return view.once("rows compared", lambda: available_rows(view, max_paired(view.spec.n_classes)))
 
 
-def _pairs(view: View, rows: AvailableRows) -> tuple[Floats, Floats, float]:
+def _pairs(view: View, rows: AvailableRows) -> Pairs:
     width = float(KERNEL_WIDTH.of(view.pane_query))
-    return view.once(("skce", width), lambda: pair_weights(rows, width))
+    return view.once(_PAIRS, lambda: pairs_of(rows, width))
 
 
 def read(view: View) -> MetricValue | None:
     rows = _rows(view)
     if rows is None:
         return None
-    weight, kernel, width = _pairs(view, rows)
-    total = float(weight.sum())
+    pairs = _pairs(view, rows)
+    total = float(pairs.weight.sum())
     if not total:
         raise NoResultError("too_few_units", "no two predictions of different units are available")
-    value = float(row_agreement(kernel, rows.share - rows.probabilities).sum()) / total
-    about = {"kernel": "exponential", "kernel_width": width, **rows.about}
+    value = float(row_agreement(pairs.kernel, rows.share - rows.probabilities).sum()) / total
+    about = {"kernel": "exponential", "kernel_width": pairs.width, **rows.about}
     return MetricValue(value, about | {"null_assumption": _DRAWN})
 
 
@@ -90,9 +112,10 @@ def drawn_errors(view: View, seed: int) -> Floats:
     """Return estimates of a calibrated model with the same predictions."""
     rows = _rows(view)
     assert rows is not None
-    weight, kernel, _ = _pairs(view, rows)
+    pairs = _pairs(view, rows)
     return view.once(
-        ("skce_drawn", seed), lambda: _drawn(rows, kernel.astype(np.float32), seed) / weight.sum()
+        ("skce_drawn", seed),
+        lambda: _drawn(rows, pairs.kernel.astype(np.float32), seed) / pairs.weight.sum(),
     )
 
 
@@ -110,15 +133,15 @@ def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """Compute the interval by the jackknife over the available units."""
     rows = _rows(view)
     assert rows is not None
-    weight, kernel, _ = _pairs(view, rows)
+    pairs = _pairs(view, rows)
     n_units = int(rows.unit.max()) + 1
     if n_units < MIN_UNITS:
         raise NoResultError(
             "too_few_units", f"{n_units} units are available; intervals need at least {MIN_UNITS}"
         )
-    agreement = row_agreement(kernel, rows.share - rows.probabilities)
+    agreement = row_agreement(pairs.kernel, rows.share - rows.probabilities)
     # A unit has no pairs within itself: its pairs count twice in the total.
-    top, bottom = (np.bincount(rows.unit, sums) for sums in (agreement, weight.sum(axis=1)))
+    top, bottom = (np.bincount(rows.unit, sums) for sums in (agreement, pairs.weight))
     left_out = (top.sum() - 2.0 * top) / (bottom.sum() - 2.0 * bottom)
     bounds = jackknife_interval(reading.value, left_out, view.pane_query.ci)
     return Interval(
@@ -157,6 +180,7 @@ class KernelTest(FormulaMetric):
         if found.value is None:
             return found
         as_much = int((drawn_errors(view, seed) >= found.value).sum())
+        view.forget(_PAIRS)
         tests = {"p_value": (1.0 + as_much) / (1.0 + N_DRAWS), "t_cal": t_cal_of(view, seed)}
         return replace(found, extra={**found.extra, **tests})
 

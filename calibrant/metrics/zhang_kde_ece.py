@@ -39,6 +39,8 @@ KERNEL_SD = Option(
 Floats = NDArray[np.float64]
 INTERVALS = 7200
 _NULL_CELLS, _N_DRAWS = 600, 60
+# Densities that are transformed at once: a transform of all draws takes 30 MB.
+_AT_ONCE = 8
 # Integrals of |K'| and |K''| of a triweight kernel of reach 1: twice its top, and four times its steepest slope.
 _FIRST, _SECOND = 2.0 * 35.0 / 32.0, 4.0 * 35.0 / 32.0 * 6.0 * 5**-0.5 * 0.8**2
 
@@ -80,15 +82,19 @@ def mirrored_density(score: Floats, weight: Floats, bandwidth: float) -> Floats:
     reach = min(int(np.ceil(3.0 * bandwidth * INTERVALS)), INTERVALS)
     at = np.arange(reach + 1) / INTERVALS / (3.0 * bandwidth)
     kernel = 35.0 / 32.0 / (3.0 * bandwidth) * np.maximum(1.0 - at**2, 0.0) ** 3
-    # Mirrored at both ends the grid is periodic, and a convolution is a product of transforms.
-    mirrored = np.concatenate([mass, mass[:, -2:0:-1]], axis=1)
-    mirrored[:, [0, INTERVALS]] *= 2.0
     shape = np.zeros(2 * INTERVALS)
     shape[: reach + 1] = kernel
     shape[-reach:] += kernel[:0:-1]
-    product = np.fft.rfft(mirrored, axis=1) * np.fft.rfft(shape)
-    density = np.fft.irfft(product, 2 * INTERVALS, axis=1)[:, : INTERVALS + 1]
-    return np.maximum(density, 0.0).reshape(*weight.shape[:-1], INTERVALS + 1)
+    transform = np.fft.rfft(shape)
+    for first in range(0, len(mass), _AT_ONCE):
+        some = mass[first : first + _AT_ONCE]
+        # Mirrored at both ends the grid is periodic, and a convolution is a product of transforms.
+        mirrored = np.concatenate([some, some[:, -2:0:-1]], axis=1)
+        mirrored[:, [0, INTERVALS]] *= 2.0
+        product = np.fft.rfft(mirrored, axis=1) * transform
+        density = np.fft.irfft(product, 2 * INTERVALS, axis=1)[:, : INTERVALS + 1]
+        np.maximum(density, 0.0, out=some)
+    return mass.reshape(*weight.shape[:-1], INTERVALS + 1)
 
 
 def density_error(cells: Cells, correct_ratings: Floats, bandwidth: float) -> Floats:

@@ -33,7 +33,11 @@ from calibrant_server.service.ingest.service import (
     digest_of,
     digest_of_all,
 )
-from calibrant_server.service.ingest.update_packing import PACKERS, pack_histogram
+from calibrant_server.service.ingest.update_packing import (
+    PACKERS,
+    pack_histogram,
+    reject_sampled_total,
+)
 from calibrant_server.service.ingest.updates import (
     HEAD_NAMES,
     KINDS,
@@ -219,6 +223,9 @@ def _updates(
     _check_head(head, kind, pointer)
     reject_undeclared_update(head.slice, config, f"{pointer}/slice")
     rest = {k: v for k, v in fields.items() if k not in HEAD_NAMES}
+    packings = PACKERS.get(kind, pack_histogram)(rest, config, pointer, budget)
+    if kind == "pane" and head.mode == "cumulative":
+        reject_sampled_total(packings[0], pointer)
     made = [
         PackedUpdate(
             packed=packed,
@@ -228,7 +235,7 @@ def _updates(
             epoch=head.epoch,
             sequence=head.sequence,
         )
-        for packed in PACKERS.get(kind, pack_histogram)(rest, config, pointer, budget)
+        for packed in packings
     ]
     _check_time(made[0], config, pointer, context)
     return made
@@ -248,7 +255,7 @@ def _head(fields: dict[str, Any], pointer: str) -> UpdateHead:
 
 
 def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
-    """Running totals name source, epoch and sequence; increments name none; panes only add."""
+    """Running totals name source, epoch and sequence; increments name none."""
     cumulative = head.mode == "cumulative"
     violations = []
     if head.event_time is not None and head.event_time < EPOCH:
@@ -257,9 +264,6 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
         if ":" in key:
             detail = "Received a key with a colon; expected none: a colon separates key and value."
             violations.append(Violation(f"{pointer}/slice/{key}", "name", detail))
-    if cumulative and kind == "pane":
-        detail = "Received a pane with mode 'cumulative'; expected 'increment'. Send running totals as plain histograms."
-        violations.append(Violation(f"{pointer}/mode", "cumulative", detail))
     for name in ("source", "epoch", "sequence"):
         if (getattr(head, name) is not None) != cumulative:
             need = "is needed with" if cumulative else "belongs to"

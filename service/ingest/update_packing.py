@@ -80,6 +80,13 @@ def pack_pane(
     return [pane.pack()]
 
 
+def reject_sampled_total(packed: bytes, pointer: str) -> None:
+    """Reject a running total with a sample of rows: the rows of the total that it replaces could not be removed."""
+    if "sample" in PaneEnvelope.read(packed).parts:
+        detail = "Received a running total with a stored sample; expected none. Fill the pane with sample_bytes=0."
+        raise CalibrationInputError([Violation(f"{pointer}/packed", "total_with_sample", detail)])
+
+
 def _content_bytes(envelope: PaneEnvelope) -> int:
     return envelope.content_bytes
 

@@ -1,6 +1,5 @@
 """Archived reports: a page with the panes that it was computed from, stored once, beyond the retention of the model."""
 
-import asyncio
 import base64
 import hashlib
 from collections.abc import Callable, Iterator
@@ -162,8 +161,7 @@ async def new_report(
 
 async def _results(read: ReadAccess, queries: dict[str, ReadQuery]) -> dict[str, QueryResult]:
     with engine_errors():
-        found = await asyncio.gather(*(read.reads.result(each) for each in queries.values()))
-    return dict(zip(queries, found, strict=True))
+        return {name: await read.reads.result(each) for name, each in queries.items()}
 
 
 def _parsed(results: dict[str, QueryResult]) -> dict[str, Any]:

@@ -188,7 +188,10 @@ class ReadService:
         media_type: str = JSON,
         render: Render | None = None,
     ) -> Response:
-        """Respond to several queries in one document, which `join` builds from the results by name."""
+        """Respond to several queries in one document, which `join` builds from the results by name.
+
+        One is computed after the other: together they would hold the panes of all, and each would read what another has merged.
+        """
         with engine_errors():
             tags = [
                 (await self._state(read_query, media_type)).etag
@@ -198,13 +201,10 @@ class ReadService:
             headers = {**HEADERS, "ETag": etag}
             if names(entity_tags(request, "if-none-match"), etag):
                 return Response(status_code=304, headers=headers)
-            found = await asyncio.gather(
-                *(self.result(read_query) for read_query in read_queries.values())
-            )
-        results = {
-            each: orjson.loads(result.body)
-            for each, result in zip(read_queries, found, strict=True)
-        }
+            results = {
+                name: orjson.loads((await self.result(read_query)).body)
+                for name, read_query in read_queries.items()
+            }
         body = orjson.dumps(join(results))
         return Response(await render(body) if render else body, 200, headers, media_type)
 

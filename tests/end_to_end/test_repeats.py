@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 
 import httpx
+import numpy as np
 import pytest
 
+import calibrant as cal
 from tests.waiting import PATIENCE_S, eventually
 
 BINS = 10
@@ -175,3 +178,59 @@ def test_what_is_retained_is_counted_by_model(embedded):
     assert found[f'calibrant_records{{model="counted-too",state="joined",{of}}}'] == 1
     assert found[f'calibrant_records_conflicts_total{{model="counted-too",{of}}}'] == 1
     assert found[f'calibrant_records_expired_unlabelled_total{{model="counted",{of}}}'] == 0
+
+
+class TestTotalsOfPanes:
+    """A pane as a running total replaces its predecessor: it is added, and the predecessor is subtracted."""
+
+    MODEL = "/v1/models/pane-totals"
+
+    @pytest.fixture
+    def deployment(self, embedded):
+        embedded.client.delete(self.MODEL)
+        made = embedded.client.put(self.MODEL, json={"classes": 3, "grid": 3600})
+        assert made.status_code == 201
+        return embedded
+
+    def send(self, deployment, pane, sequence, status="merged", source="a", epoch=0, **changes):
+        update = {
+            "kind": "pane", "packed": base64.b64encode(pane.to_bytes()).decode(), "mode": "cumulative", "source": source,
+            "epoch": epoch, "sequence": sequence, "event_time": "2026-11-01T00:00:00Z", **changes,
+        }  # fmt: skip
+        answer = deployment.client.post(
+            f"{self.MODEL}/histograms", json=update, headers={"Prefer": "wait=60"}
+        )
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["status"] == status
+        return answer.json()
+
+    def brier(self, deployment, **query):
+        found = deployment.get(f"{self.MODEL}/metrics", metrics="brier,nll,classwise_ece", **query)
+        return found["n_predictions"], [each["value"] for each in found["metrics"].values()]
+
+    def test_the_last_total_of_each_source_and_epoch_counts(self, deployment):
+        rng = np.random.default_rng(1)
+        probabilities, labels = rng.dirichlet(np.ones(3), 200), rng.integers(0, 3, 200)
+        changed = (labels + (np.arange(200) % 4 == 0)) % 3
+
+        def pane(first, end, labels=labels):
+            return cal.Pane.fill(probabilities[first:end], labels[first:end], sample_bytes=0)
+
+        self.send(deployment, pane(0, 50), 1, slice={"site": "A"})
+        self.send(deployment, pane(0, 90), 2, slice={"site": "A"})
+        self.send(deployment, pane(90, 150), 1, source="b", slice={"site": "B"})
+        assert self.send(deployment, pane(0, 10), 1, slice={"site": "A"})["stale"] is True
+        assert self.send(deployment, pane(0, 90), 2, slice={"site": "A"})["duplicate"] is True
+        found = self.send(deployment, pane(0, 89), 2, "rejected", slice={"site": "A"})
+        assert found["errors"][0]["rule"] == "sequence_conflict"
+        self.send(deployment, pane(0, 100, changed), 7, slice={"site": "A"})
+        self.send(deployment, pane(150, 200), 1, epoch=1, slice={"site": "A"})
+        final = pane(0, 100, changed) + pane(150, 200)
+        for slice_, expected in (("", final + pane(90, 150)), ("site:A", final)):
+            n, values = self.brier(deployment, **({"slice": slice_} if slice_ else {}))
+            assert n == expected.counts["n_predictions"]
+            report = expected.evaluate("brier,nll,classwise_ece")
+            assert values == pytest.approx([float(each) for each in report.values()], rel=1e-12)
+        # A total of nothing takes everything back.
+        self.send(deployment, cal.Pane(final.spec, sample_bytes=0), 8, slice={"site": "A"})
+        assert self.brier(deployment, slice="site:A")[0] == 50

@@ -207,16 +207,13 @@ BAD = {
     "a pane that is nothing": ({"kind": "pane", "packed": ""}, "/packed"),
     "a pane that is noise": ({"kind": "pane", "packed": "AAAA"}, "/packed"),
     "a pane that is missing": ({"kind": "pane"}, "/packed"),
-    "a pane as a running total": (
-        {
-            "kind": "pane",
-            "packed": "",
-            "mode": "cumulative",
-            "source": "a",
-            "epoch": 1,
-            "sequence": 1,
-        },
-        "/mode",
+    "a pane with a sample as a running total": (
+        PANE | {"mode": "cumulative", "source": "a", "epoch": 1, "sequence": 1},
+        "/packed",
+    ),
+    "a pane as a running total without sequence": (
+        PANE | {"mode": "cumulative", "source": "a", "epoch": 1},
+        "/sequence",
     ),
     "a pane with bins": ({"kind": "pane", "packed": "", "bins": 10}, "/bins"),
 }

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
-from calibrant_server.workers.ingest.payloads import PackedUpdate
 from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
 from calibrant_server.workers.store.windows import Window, rfc3339
 
 if TYPE_CHECKING:
+    from calibrant_server.workers.ingest.posted_sums import Claim
     from calibrant_server.workers.ingest.reduce import Numerics
 
 REPLACED, DUPLICATE, STALE, CONFLICT = "replaced", "duplicate", "stale", "conflict"
@@ -66,12 +66,13 @@ class CachedPane:
             getsizeof(name) + getsizeof(value) for name, value in packed
         )
 
-    def replace_total(self, name: str, update: PackedUpdate, numerics: Numerics) -> str:
+    def replace_total(self, name: str, claim: Claim, numerics: Numerics) -> str:
         """Replace the earlier running total of a source by a newer one; return the outcome.
 
         The new totals are added before the old ones are subtracted, so that no cell passes through a count of zero,
         at which its sums would be dropped.
         """
+        update = claim.update
         digest = blake2b(update.packed, digest_size=16).digest()
         sequence = int(update.sequence or 0)
         earlier = self.sources.get(name)
@@ -81,13 +82,25 @@ class CachedPane:
                 return STALE
             if sequence == last_sequence:
                 return DUPLICATE if digest == last_digest else CONFLICT
-        self.pane.fill_histogram(numerics.histogram.unpack(update.packed))
-        if earlier is not None:
-            replaced = numerics.histogram.unpack(earlier[_TOTALS.size :])
-            self.pane.fill_histogram(replaced.negated())
+        self._replace(
+            update.packed, None if earlier is None else earlier[_TOTALS.size :], claim, numerics
+        )
         self.sources[name] = _TOTALS.pack(sequence, digest) + update.packed
         self.changed_sources.add(name)
         return REPLACED
+
+    def _replace(
+        self, packed: bytes, earlier: bytes | None, claim: Claim, numerics: Numerics
+    ) -> None:
+        """Add a total to the sums, and subtract the one that it replaces."""
+        if claim.is_pane:
+            self.pane.merge(numerics.pane.unpack(packed))
+            if earlier is not None:
+                self.pane.subtract(numerics.pane.unpack(earlier))
+            return
+        self.pane.fill_histogram(numerics.histogram.unpack(packed))
+        if earlier is not None:
+            self.pane.fill_histogram(numerics.histogram.unpack(earlier).negated())
 
 
 def conflict_errors(claims: Iterable[tuple[str, str]]) -> list[RowError]:

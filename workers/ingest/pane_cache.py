@@ -279,7 +279,7 @@ class PaneCache:
         self._note_posted(claim.pane)
         is_daily = claim.pane.start_s < self._marks_of(claim.pane).daily_to
         name = total_field(claim.name, claim.pane.start_s if is_daily else None)
-        return cached.replace_total(name, claim.update, self._numerics)
+        return cached.replace_total(name, claim, self._numerics)
 
     def write(self, commit: Commit, version: bytes) -> None:
         """Write all changes into a commit. Panes whose rows only became sums keep their version."""

@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Claim:
-    """A running total that replaces an earlier one of the same name, if it is newer."""
+    """A running total that replaces an earlier one of the same name, if it is newer.
+
+    Attributes
+    ----------
+    is_pane : whether it is a packed pane; else a packed histogram
+    """
 
     pane: PaneKey
     name: str
     update: PackedUpdate
+    is_pane: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,10 +83,18 @@ def reduce_pane(
 ) -> int:
     updates = unpack_updates(entry.payload)
     for update in updates:
-        if update.is_cumulative:
-            raise EntryError("a packed pane cannot be a running total")
         pane = numerics.pane.unpack(update.packed)
-        places = _places(update.event_time_us, update.slices or {}, entry, config, into)
+        sent = update.slices or {}
+        places = _places(update.event_time_us, sent, entry, config, into)
+        if update.is_cumulative:
+            if numerics.keeps_samples and pane.keeps("sample") and not pane.sample.is_empty:
+                raise EntryError("a running total has a sample of rows, which cannot be replaced")
+            name = _name(update, "pane", sent)
+            for place in places:
+                key = config.pane_key(place)
+                into.claims.append((entry.id, Claim(key, name, update, is_pane=True)))
+                into.touched.add(key)
+            continue
         if numerics.keeps_samples and pane.keeps("sample") and not pane.sample.is_empty:
             into.lifted.append(LiftedSample.of(pane, [config.pane_key(place) for place in places]))
         for place in places:
@@ -90,8 +104,12 @@ def reduce_pane(
 
 def _total_name(histogram: Histogram, update: PackedUpdate, slices: dict[str, str]) -> str:
     """Return the name under which running totals replace each other: source, epoch, subject and slices."""
+    return _name(update, f"{histogram.key}|{histogram.case or ''}", slices)
+
+
+def _name(update: PackedUpdate, subject: str, slices: dict[str, str]) -> str:
     named = "".join(f"|{key}:{value}" for key, value in sorted(slices.items()))
-    return f"{update.source}|{update.epoch}|{histogram.key}|{histogram.case or ''}{named}"
+    return f"{update.source}|{update.epoch}|{subject}{named}"
 
 
 def _places(

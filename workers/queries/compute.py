@@ -134,7 +134,7 @@ class Compute:
         if config is None:
             detail = "the other model of the comparison was deleted"
             raise CalibrationInputError.at("/against", "unknown_model", detail)
-        state = self._state(kind, query, config, side, None, True)
+        state = self._state(kind, query, config, side, None, True, is_other=True)
         reads_records = kind.query.needs.records and request.against.by in ("window", "model")
         records = self._records(config, side.slice, state) if reads_records else None
         inputs = Inputs(config, state.window, state.merged, state.panes, of_records=records)
@@ -148,6 +148,7 @@ class Compute:
         side: Side,
         alarm: AlarmSnapshot | None,
         compared: bool,
+        is_other: bool = False,
     ) -> WindowState:
         """Return one side's panes, as the kind needs them."""
         wanted = kind.reads(query, compared)
@@ -158,7 +159,10 @@ class Compute:
         if isinstance(query, SeriesQuery):
             check = query.check
             return self._panes.parts(config, side.slice, window, wanted, query.every_s, check)
-        read = self._panes.each if needs.panes == "each" else self._panes.merged
+        if needs.panes == "sides" and not is_other:
+            last_s = needs.last_s
+            return self._panes.sides(config, side.slice, window, wanted, last_s, version)
+        read = self._panes.merged if needs.panes == "merged" else self._panes.each
         state = read(config, side.slice, window, wanted, version)
         return _recorded(state) if needs.records else state
 

@@ -48,14 +48,16 @@ class Needs:
 
     Attributes
     ----------
-    panes : their merge, each pane separately, the merges of parts (`SeriesQuery`), or none
+    panes : their merge, each pane separately, the merges of parts (`SeriesQuery`), merges of which none is in two `sides`, or none
+    last_s : of sides, the length of the second; of the other window of a comparison, each pane is read separately
     alarm : the state of the model's alarm
     sealed : accumulators of the sealed panes since the alarm's baseline
     changed : of an alarm, accumulators of the sealed panes since the change
     records : retained records; the result then states whether they changed while they were read
     """
 
-    panes: Literal["merged", "each", "parts", "none"] = "merged"
+    panes: Literal["merged", "each", "parts", "sides", "none"] = "merged"
+    last_s: int = 0
     alarm: bool = False
     sealed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()

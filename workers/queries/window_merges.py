@@ -45,6 +45,7 @@ class Assembly:
     merges : by part
     parts : of the window as last read
     every_s : length of the parts of a series; None if all parts become one merge
+    last_s : length of the last side; its panes and those before it are in parts of their own
     """
 
     place: WindowPlace
@@ -53,14 +54,25 @@ class Assembly:
     parts: list[WindowPart] = field(default_factory=list)
     versions: dict[int, bytes] | None = None
     every_s: int | None = None
+    last_s: int = 0
 
-    def divide(self, versions: dict[int, bytes]) -> None:
+    def divide(self, snapshot: WindowSnapshot) -> None:
         """Divide the panes of the window into parts."""
-        self.versions = versions
+        self.versions = snapshot.versions
         if self.every_s is None:
-            self.parts = parts_of(versions)
+            self.parts = [part for side in self._sides(snapshot) for part in parts_of(side)]
         else:
-            self.parts = parts_every(versions, self.every_s)
+            self.parts = parts_every(snapshot.versions, self.every_s)
+
+    def _sides(self, snapshot: WindowSnapshot) -> list[dict[int, bytes]]:
+        if not self.last_s:
+            return [snapshot.versions]
+        spans = snapshot.spans(self.place.config)
+        cut = max((start + length for start, length in spans), default=0) - self.last_s
+        sides: list[dict[int, bytes]] = [{}, {}]
+        for start, version in snapshot.versions.items():
+            sides[start >= cut][start] = version
+        return sides
 
     @property
     def newest_s(self) -> int:
@@ -105,7 +117,7 @@ class WindowMerges:
     def assemble(self, assembly: Assembly, snapshot: WindowSnapshot) -> list[int]:
         """Merge the parts whose panes are all loaded; return the panes that others lack."""
         if assembly.versions != snapshot.versions:
-            assembly.divide(snapshot.versions)
+            assembly.divide(snapshot)
             self._find_stored(assembly, snapshot)
         missing: list[int] = []
         for part in assembly.parts:
@@ -177,10 +189,11 @@ class WindowMerges:
             assembly.merges[part] = found
             return found
         if (is_new or found.rows is not None) and part in assembly.parts:
-            # Merges to which others are added stay dense: that is faster.
-            is_last = part.is_pane or assembly.every_s is not None
-            fill = self._reader.complete if is_last else self._reader.filled
-            found = fill(place, found)
+            if part.is_pane:
+                found = self._reader.complete(place, found)
+            else:
+                # Dense, the parts of a window would take several times its memory.
+                found = self._reader.filled(place, found).compacted()
             self._cached.put((*place.name, part.panes), found)
         assembly.merges[part] = found
         return found
@@ -193,11 +206,11 @@ class WindowMerges:
         if len(loaded) < len(smaller):
             return None
         place = assembly.place
-        for i in self._reused(assembly, part, loaded):
-            loaded[i] = self._reader.filled(place, loaded[i]).compacted()
-            self._cached.put((*place.name, part.smaller[i].panes), loaded[i])
         is_stored = self._is_stored(assembly, part)
         is_stored = is_stored and not self._is_inside(assembly, part, within)
+        for i in self._reused(assembly, part, loaded, is_stored):
+            loaded[i] = self._reader.filled(place, loaded[i]).compacted()
+            self._cached.put((*place.name, part.smaller[i].panes), loaded[i])
         merge = self.merge(place, loaded, fills=is_stored)
         for each in part.smaller:
             del assembly.merges[each]
@@ -208,10 +221,12 @@ class WindowMerges:
             )
         return merge
 
-    def _reused(self, assembly: Assembly, part: WindowPart, loaded: list[LoadedPane]) -> list[int]:
+    def _reused(
+        self, assembly: Assembly, part: WindowPart, loaded: list[LoadedPane], is_stored: bool
+    ) -> list[int]:
         """Return which of the smaller parts to cache, so that next time only what has changed is read.
 
-        All of them where the part changes, otherwise merges whose rows are filled.
+        All of them where the part changes, otherwise merges whose rows are filled; none if the store has the part's merge.
         """
         place = assembly.place
         name = (*place.name, part.level, part.start_s)
@@ -220,6 +235,8 @@ class WindowMerges:
         newest_s = assembly.newest_s
         changes = part.panes[-1][0] >= newest_s - newest_s % DAY_S
         changes = changes or earlier not in (None, part.state)
+        if not changes and is_stored and self._stored.supports(place.parts):
+            return []
         return [
             i
             for i, each in enumerate(part.smaller)

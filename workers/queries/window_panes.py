@@ -156,13 +156,36 @@ class WindowPanes:
         check : rejects a number of parts, before their panes are read
         """
         place = WindowPlace(config, slice_, window, wanted)
-        assembly = Assembly(place, every_s=every_s)
+        return self._divided(Assembly(place, every_s=every_s), check)
+
+    def sides(
+        self,
+        config: ModelConfig,
+        slice_: str,
+        window: Window,
+        wanted: Wanted,
+        last_s: int,
+        alarm: bytes = b"",
+    ) -> WindowState:
+        """Return the panes of the last seconds of a window and those before them, as few merges of neighbouring panes."""
+        place = WindowPlace(config, slice_, window, wanted)
+        return self._divided(Assembly(place, last_s=last_s), alarm=alarm)
+
+    def _divided(
+        self,
+        assembly: Assembly,
+        check: Callable[[int], None] | None = None,
+        alarm: bytes = b"",
+    ) -> WindowState:
+        """Return the merge of the panes of each part of an assembly."""
+        place = assembly.place
         snapshot = self._reader.look(place, [], assembly.panes)
         for _ in range(_TRIES):
-            check(len(parts_every(snapshot.versions, every_s)))
+            if check is not None and assembly.every_s is not None:
+                check(len(parts_every(snapshot.versions, assembly.every_s)))
             missing = self._merges.assemble(assembly, snapshot)
             if not missing:
-                state = snapshot.state(place, b"")
+                state = snapshot.state(place, alarm)
                 lengths = dict(state.spans)
                 for part in assembly.parts:
                     first, last = part.panes[0][0], part.panes[-1][0]

@@ -173,11 +173,14 @@ class WindowSnapshot:
     versions: dict[int, bytes]
     marks: Watermarks
 
+    def spans(self, config: ModelConfig) -> list[tuple[int, int]]:
+        """Return start and length of the panes, oldest first."""
+        return [(start, self.marks.length(start, config.pane_s)) for start in self.versions]
+
     def state(self, place: WindowPlace, alarm: bytes, **more: Any) -> WindowState:
         config, marks = place.config, self.marks
         name = name_state(config, place.slice, self.window, self.versions, marks, alarm)
-        spans = [(start, marks.length(start, config.pane_s)) for start in self.versions]
-        return WindowState(name, spans, self.window, marks, **more)
+        return WindowState(name, self.spans(config), self.window, marks, **more)
 
 
 @dataclass(frozen=True)

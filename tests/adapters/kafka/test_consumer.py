@@ -300,6 +300,30 @@ def test_messages_that_retention_has_deleted_are_reported(deployment, cluster, m
     assert f"messages_lost topic={model} partition=0 from=4 to=9" in caplog.text
 
 
+def test_offsets_without_messages_belong_to_the_next_request(deployment, cluster, monkeypatch):
+    """As after compaction and aborted transactions: whole requests lack their first messages, and nothing is a gap."""
+    model = "compacted"
+    url = declare(deployment, cluster, model)
+
+    class Compacted(Replaced):
+        def consume(self, *given):
+            found = self._real.consume(*given)
+            return [each for each in found if each.error() or each.offset() % 10 in (4, 8)]
+
+    monkeypatch.setattr(
+        "calibrant.contrib.kafka.Consumer",
+        lambda config: Compacted(confluent_kafka.Consumer(config)),
+    )
+    running = Running(cluster, url, model)
+    for first in range(0, 60, 20):
+        cluster.send(model, 0, values(first, first + 20))
+        eventually(lambda first=first: watermark(deployment, model) == first + 19)
+    statistics = running.stop()
+    assert running.error is None
+    assert (statistics.rows, statistics.duplicates, statistics.lost) == (12, 0, 0)
+    eventually(lambda: n_of(deployment, model) == 12)
+
+
 def test_it_waits_as_long_as_the_service_asks(deployment, cluster):
     model = "asked"
     url = declare(deployment, cluster, model)

@@ -28,11 +28,11 @@ from calibrant_server.workers.queries.kind import (
     side_name,
 )
 from calibrant_server.workers.queries.query import DetectorQuery, Needs
-from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import DAY_S
 from calibrant_server.workers.store.windows import DatedPane, rfc3339
 
-CURRENT = "P7D"
+CURRENT_S = 7 * DAY_S
 _ALIKE = "data that both sides share are treated as independent, so intervals of a change are too wide for them"
 
 
@@ -41,7 +41,8 @@ class DriftQuery(DetectorQuery):
 
     kind: ClassVar[str] = "drift"
     needs: ClassVar[Needs] = Needs(
-        panes="each",
+        panes="sides",
+        last_s=CURRENT_S,
         alarm=True,
         sealed=("counts", "delays", "unit_sample", "units"),
         changed=change_advice.NEEDS,
@@ -157,11 +158,9 @@ def _comparison(
     return found
 
 
-def start_of_current(panes: list[DatedPane]) -> float:
+def start_of_current(panes: list[DatedPane]) -> int:
     """Return the start of the last days of a window, in seconds."""
-    length = parse_duration(CURRENT)
-    last = max((each.start_s + each.length_s for each in panes), default=0)
-    return float(last - length)
+    return max((each.start_s + each.length_s for each in panes), default=0) - CURRENT_S
 
 
 def _merged(panes: list[DatedPane], config: ModelConfig) -> Pane:

@@ -1,0 +1,87 @@
+"""`calibrant federate`: share the totals of a site's models with a centre, as a contract allows."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calibrant.cli.terminal import fail, output
+from calibrant.client import Client, ClientError
+from calibrant.client.federation.contract import Contract
+from calibrant.client.federation.forwarder import Forwarder, Round
+from calibrant.client.federation.ledger import Ledger, LedgerError
+from calibrant.core.errors import CalibrationInputError
+
+log = logging.getLogger("calibrant.federation")
+
+
+def federate(
+    contract: Annotated[Path, typer.Argument(help="JSON file: what is shared")],
+    site: Annotated[str, typer.Option(help="address of the site's service")],
+    centre: Annotated[str, typer.Option(help="address of the centre's service")],
+    ledger: Annotated[Path, typer.Option(help="file in which is stored what was sent; keep it")],
+    site_key: Annotated[
+        str | None, typer.Option(envvar="CALIBRANT_SITE_KEY", help="key of the site, scope admin")
+    ] = None,
+    centre_key: Annotated[
+        str | None,
+        typer.Option(envvar="CALIBRANT_CENTRE_KEY", help="key of the centre, scopes ingest, read"),
+    ] = None,
+    interval: Annotated[float, typer.Option(min=1, help="seconds between two rounds")] = 600.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="one round; exit code 1 if it fails")
+    ] = False,
+) -> None:
+    """Send new days, and corrections of earlier ones, to a centre. No row leaves the site."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    stopped = threading.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: stopped.set())
+    try:
+        agreed = Contract.from_file(contract)
+        with (
+            closing(Ledger(ledger, agreed.site)) as book,
+            Client(site, site_key) as at_site,
+            Client(centre, centre_key) as at_centre,
+            closing(at_site.connect()) as reads,
+            closing(at_centre.connect()) as writes,
+        ):
+            forwarder = Forwarder(agreed, reads, writes, book, note=_note)
+            while True:
+                found = _round(forwarder, once)
+                if once or stopped.wait(interval):
+                    break
+    except (
+        CalibrationInputError,
+        LedgerError,
+        ClientError,
+        ImportError,
+        OSError,
+        ValueError,
+    ) as error:
+        fail(str(error))
+    output().print(str(found), markup=False, highlight=False)
+
+
+def _round(forwarder: Forwarder, once: bool) -> Round:
+    """Run a round; the next one continues after a service that was away."""
+    try:
+        found = forwarder.round()
+    except ClientError as error:
+        if once:
+            raise
+        log.warning("round_failed error=%s", error)
+        return Round()
+    log.info("round_ended %s", found)
+    return found
+
+
+def _note(event: str, **values: object) -> None:
+    log.info("%s %s", event, " ".join(f"{name}={value}" for name, value in values.items()))
