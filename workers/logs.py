@@ -6,8 +6,10 @@ recursion would otherwise fill a disk.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import structlog
@@ -24,7 +26,7 @@ def configure_logs(stream: TextIO | None = None) -> None:
 
 def formatter() -> logging.Formatter:
     """Return the formatter of one event: time, level, logger, event, the fields of `extra`, exception."""
-    return structlog.stdlib.ProcessorFormatter(
+    return _Formatter(
         foreign_pre_chain=[
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.stdlib.add_log_level,
@@ -38,6 +40,29 @@ def formatter() -> logging.Formatter:
             structlog.processors.JSONRenderer(),
         ],
     )
+
+
+# What every record of the library has; what else it has are fields of `extra`.
+_OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_as_json = json.JSONEncoder(default=repr).encode
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """The chain of processors, and for a plain event the same text directly: a request writes one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.exc_info or record.stack_info or not isinstance(record.msg, str):
+            return super().format(record)
+        event = {
+            "event": record.getMessage(),
+            "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        event |= {
+            name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD
+        }
+        return _as_json(event)
 
 
 def _shortened(logger: Any, method: str, event: Any) -> Any:

@@ -26,12 +26,13 @@ def _sent(model: str, bodies: list[bytes], kind: str) -> list[bytes]:
 
 
 def measure_text(service: Service, rounds: int) -> Iterator[tuple[str, float]]:
-    """Measure JSON and NDJSON relative to reading the same bytes, in turns."""
+    """Measure JSON and NDJSON relative to reading the same bytes, in turns. Each batch has other rows."""
     for form, kind in (("json", "application/json"), ("ndjson", "application/x-ndjson")):
-        bodies = [body(ROWS, form, seed) for seed in range(N_BATCHES)]
-        per_request_s(service, _sent(form, bodies[:2], kind), 1)
+        per_request_s(service, _sent(form, [body(ROWS, form, seed) for seed in range(2)], kind), 1)
         ratios = []
-        for _ in range(rounds):
+        for turn in range(1, rounds + 1):
+            seeds = range(turn * N_BATCHES, (turn + 1) * N_BATCHES)
+            bodies = [body(ROWS, form, seed) for seed in seeds]
             floor = floor_s(bodies[0], form, 6)
             spent = per_request_s(service, _sent(form, bodies, kind), 1)
             ratios.append(spent / floor)
@@ -71,12 +72,13 @@ ARROW_CASES: dict[str, Callable[[np.random.Generator], dict[str, Any]]] = {
 
 
 def measure_arrow(service: Service, rounds: int) -> Iterator[tuple[str, float]]:
-    """Measure Arrow streams. Batches have other rows in each round, because ids may come once only."""
+    """Measure Arrow streams. Each batch has other rows, as a client's batches have; ids may come once only."""
     for name, more in ARROW_CASES.items():
         found = []
         for turn in range(rounds + 1):
             rngs = [np.random.default_rng((turn, seed)) for seed in range(2 * N_BATCHES)]
-            bodies = [arrow_body(ROWS, seed, **more(rng)) for seed, rng in enumerate(rngs)]
+            first = turn * len(rngs)
+            bodies = [arrow_body(ROWS, first + i, **more(rng)) for i, rng in enumerate(rngs)]
             sent = _sent(name.replace("_", "-"), bodies[: 2 if turn == 0 else None], ARROW)
             found.append(per_request_s(service, sent, 1) / ROWS)
         spent = float(np.median(found[1:]))

@@ -59,6 +59,7 @@ _FAULTS = (
 # Contexts that no thread uses at present: to make one takes longer than to compress a part of a pane. One that raises is dropped.
 _COMPRESSORS: dict[int, list[zstandard.ZstdCompressor]] = {}
 _DECOMPRESSORS: list[zstandard.ZstdDecompressor] = []
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
 _NO_MEMORY = "not enough memory"  # the wording of the zstandard library
 
 
@@ -99,7 +100,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, level:
         seen[key] = len(columns)
         columns.append([name, kind, list(array.shape), code])
         chunks.append(_shuffled(data, stored.dtype.itemsize))
-    header = json.dumps({"about": about, "arrays": columns}, separators=(",", ":")).encode()
+    header = _as_json({"about": about, "arrays": columns}).encode()
     size = sum(array.nbytes for array in arrays.values())
     if len(header) > _MAX_HEADER or size > MAX_CONTENT:
         raise ValueError(

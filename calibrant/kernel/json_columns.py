@@ -1,4 +1,4 @@
-"""Columns of numbers of a JSON object as arrays, without a Python object per number."""
+"""Columns of numbers of a JSON object, or of lines of one each, as arrays, without a Python object per number."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from calibrant.kernel.structures import JsonMember, JsonText
 MAX_MEMBERS = 64
 _MIN_POWER, _MAX_POWER = -342, 308
 _BITS = 128
-# Kinds of members, in the order of `json_columns.c`.
+# Kinds of members, in the order of `json_reader.h`.
 OTHER, NUMBERS, NUMBER_ROWS, INTEGERS, INTEGER_ROWS, RAGGED_ROWS = range(6)
 
 
 class Member(NamedTuple):
-    """One member of the object.
+    """One member of the object, or of all lines.
 
     Attributes
     ----------
     name : str
-    text : the member as it was sent, where no column was read
+    text : the member of an object as it was sent, where no column was read
     column : float64 or int64 (n,) or (n, width); None where no column was read
     ends : int64 (n,), where the lists of a column end that have several lengths; the column is then flat
     """
@@ -43,6 +43,20 @@ class Document(NamedTuple):
     n_lists: int
 
 
+class Lines(NamedTuple):
+    """Members of lines of one form, the number of lines, and the number of lists in the columns.
+
+    Attributes
+    ----------
+    rest : the other members of each line, as a list of objects; empty without any
+    """
+
+    members: list[Member]
+    n: int
+    n_lists: int
+    rest: bytes
+
+
 def read(data: bytes) -> Document | None:
     """Return the members of a JSON object, with its plain columns of numbers as arrays.
 
@@ -55,19 +69,55 @@ def read(data: bytes) -> Document | None:
     found = library()
     if found is None:
         return None
-    n_lists = data.count(b"[")
-    values = np.empty(n_lists + data.count(b","))
-    ends = np.empty(n_lists, np.int64)
-    members = (JsonMember * MAX_MEMBERS)()
-    powers = _powers_of_five()
-    text = JsonText(
-        data, len(data), powers.ctypes.data, values.ctypes.data, len(values), ends.ctypes.data,
-        len(ends), ctypes.addressof(members), MAX_MEMBERS, 0, 0,
-    )  # fmt: skip
-    if not found.calibrant_kernel_json(ctypes.byref(text)):
+    text = _Text(data, found)
+    if not found.calibrant_kernel_json(ctypes.byref(text.structure)):
         return None
-    read = [_member(data, values, ends, members[i]) for i in range(text.n_members)]
-    return Document(read, text.n_lists)
+    return Document(text.members, text.structure.n_lists)
+
+
+def read_lines(data: bytes) -> Lines | None:
+    """Return the members of JSON objects, one a line, with their plain columns of numbers as arrays.
+
+    Returns
+    -------
+    None where the lines differ in their members, or a column is not plain; without the kernel
+    """
+    found = library()
+    if found is None:
+        return None
+    text = _Text(data, found)
+    rest = np.empty(len(data) + 2 * text.structure.n_lines + 2, np.uint8)
+    text.structure.rest = rest.ctypes.data
+    n = found.calibrant_kernel_json_lines(ctypes.byref(text.structure))
+    if not n:
+        return None
+    copied = rest[: text.structure.n_rest].tobytes()
+    joined = b"[" + copied[:-1] + b"]" if copied else b""
+    return Lines(text.members, n, text.structure.n_lists, joined)
+
+
+class _Text:
+    """A text, and the arrays that the kernel reads it to."""
+
+    def __init__(self, data: bytes, kernel: ctypes.CDLL) -> None:
+        self._data = data
+        self._members = (JsonMember * MAX_MEMBERS)()
+        self.structure = JsonText(data, len(data), _powers_of_five().ctypes.data)
+        kernel.calibrant_kernel_json_size(ctypes.byref(self.structure))
+        self._values = np.empty(self.structure.max_values)
+        self._ends = np.empty(self.structure.max_ends, np.int64)
+        self.structure.values, self.structure.ends = (
+            self._values.ctypes.data,
+            self._ends.ctypes.data,
+        )
+        self.structure.members = ctypes.addressof(self._members)
+        self.structure.max_members = MAX_MEMBERS
+
+    @property
+    def members(self) -> list[Member]:
+        """The members as they were read."""
+        read = self._members[: self.structure.n_members]
+        return [_member(self._data, self._values, self._ends, each) for each in read]
 
 
 def _member(

@@ -96,3 +96,7 @@ def _declare(found: ctypes.CDLL) -> None:
     found.calibrant_kernel_divide.argtypes = [pointer, pointer]
     found.calibrant_kernel_divide.restype = None
     found.calibrant_kernel_json.argtypes, found.calibrant_kernel_json.restype = [pointer], int64
+    found.calibrant_kernel_json_size.argtypes = [pointer]
+    found.calibrant_kernel_json_size.restype = None
+    found.calibrant_kernel_json_lines.argtypes = [pointer]
+    found.calibrant_kernel_json_lines.restype = int64

@@ -121,7 +121,9 @@ class JsonText(ctypes.Structure):
         ("ends", _Pointer),
         ("max_ends", _Int),
         ("members", _Pointer),
-        *((name, _Int) for name in ("max_members", "n_members", "n_lists")),
+        *((name, _Int) for name in ("max_members", "n_members", "n_lists", "n_lines")),
+        ("rest", _Pointer),
+        ("n_rest", _Int),
     ]
 
 

@@ -64,6 +64,7 @@ def page(contents: ReportContents) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_unbroken,
     )
     metrics = [_metric_row(key, each, contents) for key, each in contents.estimates.items()]
     subgroups = _subgroups(contents)
@@ -96,6 +97,11 @@ def page(contents: ReportContents) -> str:
         level=percent(contents.ci),
         counted=counted,
     )
+
+
+def _unbroken(value: Any) -> Any:
+    """Return a text without a line break between a number and its sign of per cent."""
+    return value.replace(" %", "\u00a0%") if type(value) is str else value
 
 
 def _data(contents: ReportContents) -> list[tuple[str, str]]:

@@ -110,7 +110,10 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
             text += f" There {'is' if n == 1 else 'are'} {counted(n, 'unit')}; intervals need about {UNITS_OF_INTERVALS} or more, "
             text += "and more if predictions of a unit are alike."
         return text
-    return f"{title_of(key)} is {value}, with a {percent(contents.ci)} interval from {interval_text(bounds)}."
+    text = f"{title_of(key)} is {value}, with a {percent(contents.ci)} interval from {interval_text(bounds)}."
+    if each["value"] > bounds[1]:
+        text += " The interval is of the true error. Chance adds to the measured one, which is therefore above it."
+    return text
 
 
 def _against_null(key: str, each: Mapping[str, Any]) -> list[str]:

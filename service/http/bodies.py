@@ -171,31 +171,26 @@ def too_large(limit: int) -> BodyTooLarge:
 
 
 async def _received(request: Request, settings: Settings, hold: Hold) -> bytes:
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await _joined(request, settings.max_body_bytes, hold)
-    except TimeoutError as error:
-        raise BodyTooSlow() from error
-
-
-async def _joined(request: Request, limit: int, hold: Hold) -> bytes:
+    """Return the body as sent; its end must come in time, and a part of it in each period."""
+    limit = settings.max_body_bytes
     chunks: list[bytes] = []
     size = 0
     now = asyncio.get_running_loop().time
-    deadline, wanted = now() + RATE_PERIOD_S, MIN_PERIOD_BYTES
-    stream = aiter(request.stream())
-    while True:
-        async with asyncio.timeout_at(deadline):
-            chunk = await anext(stream, None)
-        if chunk is None:
-            return b"".join(chunks)
-        size += len(chunk)
-        if size > limit:
-            raise too_large(limit)
-        hold.reach(size)
-        chunks.append(chunk)
-        if size >= wanted:
-            deadline, wanted = now() + RATE_PERIOD_S, size + MIN_PERIOD_BYTES
+    last, wanted = now() + BODY_TIMEOUT_S, MIN_PERIOD_BYTES
+    try:
+        async with asyncio.timeout_at(min(last, now() + RATE_PERIOD_S)) as timer:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise too_large(limit)
+                hold.reach(size)
+                chunks.append(chunk)
+                if size >= wanted:
+                    timer.reschedule(min(last, now() + RATE_PERIOD_S))
+                    wanted = size + MIN_PERIOD_BYTES
+    except TimeoutError as error:
+        raise BodyTooSlow() from error
+    return b"".join(chunks)
 
 
 def decoded_limit(n_sent: int, settings: Settings) -> int:

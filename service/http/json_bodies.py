@@ -84,6 +84,8 @@ def _bound_objects(form: bytes, max_objects: int) -> None:
 
 def _bound_depth(data: bytes, form: bytes) -> None:
     """Reject text nested too deeply. A JSON document is not yet parsed then: many small objects take much time."""
+    if form.count(b"[") <= MAX_DEPTH:
+        return
     if b"\\" in data:
         form = _form(_ESCAPED.sub(b"", data))
     # A quote that is left begins a string without an end, which the parser reports.

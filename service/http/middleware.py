@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 from opentelemetry import trace
+from prometheus_client import Counter, Histogram
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -84,6 +85,8 @@ class RequestMiddleware:
         self.security = security
         self.metrics = metrics
         self.log_requests = log_requests
+        # Counter and histogram of each operation and status: to find them by their labels takes longer than to count.
+        self._counters: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -120,8 +123,13 @@ class RequestMiddleware:
         route = scope.get("route")
         names = (getattr(route, "operation_id", None), getattr(route, "name", None), "unmatched")
         operation = next(filter(None, names))
-        self.metrics.requests.labels(operation, str(status)).inc()
-        self.metrics.seconds.labels(operation).observe(seconds)
+        counters = self._counters.get((operation, status))
+        if counters is None:
+            requests = self.metrics.requests.labels(operation, str(status))
+            counters = requests, self.metrics.seconds.labels(operation)
+            self._counters[operation, status] = counters
+        counters[0].inc()
+        counters[1].observe(seconds)
         if operation.startswith("ingest"):
             self.metrics.ingest_seconds.observe(seconds)
         elif not RESULTS.isdisjoint(getattr(route, "tags", ())):
@@ -238,22 +246,19 @@ def identify(scope: Scope) -> None:
     once = [name for name, _ in scope["headers"]].count(REQUEST_ID) == 1
     named = sent.get(REQUEST_ID, b"")
     is_valid = once and _VALID_ID.fullmatch(named)
-    scope["request_id"] = named.decode() if is_valid else secrets.token_hex(16)
-    scope["traceparent"] = _traceparent(sent.get(TRACEPARENT, b""))
+    new = secrets.token_hex(40)  # one call of the system for all three
+    scope["request_id"] = named.decode() if is_valid else new[:32]
+    scope["traceparent"] = _traceparent(sent.get(TRACEPARENT, b""), new[32:64], new[64:])
 
 
-def _traceparent(sent: bytes) -> str:
-    """Return the span of this request: the one that is exported, else a new one in the client's trace."""
+def _traceparent(sent: bytes, new_trace: str, new_span: str) -> str:
+    """Return the span of this request: the one that is exported, else a new one in the client's trace, or in a new one."""
     span = trace.get_current_span().get_span_context()
     if span.is_valid:
         return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
     found = _VALID_PARENT.fullmatch(sent)
-    trace_id, flags = (found[1].decode(), found[2].decode()) if found else (_trace_id(), "00")
-    return f"00-{trace_id}-{secrets.token_hex(8)}-{flags}"
-
-
-def _trace_id() -> str:
-    return secrets.token_hex(16)
+    trace_id, flags = (found[1].decode(), found[2].decode()) if found else (new_trace, "00")
+    return f"00-{trace_id}-{new_span}-{flags}"
 
 
 def identity_headers(scope: Scope) -> list[tuple[bytes, bytes]]:

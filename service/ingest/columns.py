@@ -1,8 +1,8 @@
 """Form of a posted batch: bytes to columns, before their meaning is checked.
 
 JSON holds columns, NDJSON one record a line under the same names in the singular. Columns of plain
-numbers become arrays here: those of a JSON document in the kernel (`plain_columns.py`), others by way of `array.fromlist`, which is
-faster than numpy's own reading and rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
+numbers become arrays here: in the kernel (`plain_columns.py`), or by way of `array.fromlist`, which is faster than numpy's own
+reading and rejects strings and nulls. Other values are passed on unchanged, and `calibrant.Batch` reports which row
 is wrong and why.
 """
 
@@ -31,7 +31,7 @@ from calibrant_server.service.ingest.parsed_batch import (
     object_of,
     reject_unknown,
 )
-from calibrant_server.service.ingest.plain_columns import read_document
+from calibrant_server.service.ingest.plain_columns import read_document, read_lines
 from calibrant_server.service.ingest.records import RECORDS, from_list, from_records
 from calibrant_server.service.settings import Settings
 
@@ -61,9 +61,11 @@ def read_columns(
     max_objects = 3 * settings.max_rows + 100
     if body.media_type == ARROW:
         return _from_arrow(body, settings)
+    is_plain = not more and len(body.data) >= MIN_KERNEL_BYTES
     if body.media_type == NDJSON:
-        posted = from_records(*read_ndjson(body.data, max_objects), more, head)
-    elif more or len(body.data) < MIN_KERNEL_BYTES:
+        lines = read_lines(body.data, max_objects, settings.max_rows, head) if is_plain else None
+        posted = lines or from_records(*read_ndjson(body.data, max_objects), more, head)
+    elif not is_plain:
         posted = _from_document(read_json(body.data, max_objects), more, head)
     else:
         document = read_document(body.data, max_objects, settings.max_rows)
@@ -74,7 +76,8 @@ def read_columns(
             f"Received {longest} rows; expected at most {settings.max_rows}. Send several batches."
         )
     columns, is_flat = _unflattened(posted.columns)
-    may_hold_booleans = b"true" in body.data or b"false" in body.data
+    has_lists = any(isinstance(columns.get(name), list) for name in ("probabilities", "logits"))
+    may_hold_booleans = has_lists and (b"true" in body.data or b"false" in body.data)
     return replace(posted, columns=_arrays(columns, may_hold_booleans), is_flat=is_flat)
 
 

@@ -1,20 +1,27 @@
-"""JSON documents whose columns of numbers the kernel reads to arrays; whatever is unusual is read as a complete document.
+"""JSON documents and lines whose columns of numbers the kernel reads to arrays; whatever is unusual is read completely.
 
-The result is that of reading the complete document, to the bit. The kernel rejects what is not plain: numbers that are
-no lists or lists of lists, other lengths, other types, escapes in a name, text that is not JSON. Then the document is read
-again, and its errors are those of that reading.
+The result is that of reading everything, to the bit. The kernel rejects what is not plain: numbers that are no lists or
+lists of lists, other lengths, other types, lines of different members, escapes in a name, text that is not JSON. Then the
+body is read again, and its errors are those of that reading.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from calibrant.core.errors import CalibrationInputError
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.kernel import json_columns
-from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.json_bodies import read_json, read_ndjson
 from calibrant_server.service.http.problem import Problem
+from calibrant_server.service.ingest.parsed_batch import LENIENT, SINGULAR, ParsedBatch
+from calibrant_server.service.ingest.records import RECORD_NAMES, from_records
+
+# A first line of the batch itself is read by the parser of complete JSON before it is known whether the kernel reads the rest.
+MAX_HEAD_BYTES = 4096
 
 
 def read_document(data: bytes, max_objects: int, max_rows: int) -> Any:
@@ -54,3 +61,54 @@ def _document(
         return None
     read = rest | by_name
     return {member.name: read[member.name] for member in found.members}
+
+
+def read_lines(
+    data: bytes, max_objects: int, max_rows: int, head: tuple[str, ...]
+) -> ParsedBatch | None:
+    """Return the batch of NDJSON whose lines have one form; None where the complete text must be read.
+
+    Parameters
+    ----------
+    head : fields of the batch itself, in a line before the others
+    """
+    try:
+        found = json_columns.read_lines(data)
+        if found is not None:
+            return _batch(found, max_objects, max_rows, 1)
+        first, _, others = data[:MAX_HEAD_BYTES].partition(b"\n")
+        if not others:
+            return None
+        about = from_records(*read_ndjson(first, max_objects), {}, head)
+        found = None if about.columns else json_columns.read_lines(data[len(first) + 1 :])
+        if found is None:
+            return None
+        batch = _batch(found, max_objects - 1, max_rows, 2)
+    except (Problem, CalibrationInputError):
+        return None
+    if batch is None:
+        return None
+    return replace(batch, batch_id=about.batch_id, options=about.options, origin=about.origin)
+
+
+def _batch(
+    found: json_columns.Lines, max_objects: int, max_rows: int, first_line: int
+) -> ParsedBatch | None:
+    """Return the columns under their names in the plural, in the order of reading the complete lines."""
+    names = [member.name for member in found.members]
+    arrays = {member.name: _column(member) for member in found.members if member.column is not None}
+    both = any({plural, SINGULAR[plural]} <= set(names) for plural in LENIENT)
+    if not arrays or both or len(set(names)) < len(names) or found.n > max_rows:
+        return None
+    if found.n + found.n_lists > max_objects:
+        return None
+    lines = list(range(first_line, first_line + found.n))
+    others: dict[str, Any] = {}
+    if found.rest:
+        records = read_json(found.rest, max_objects - found.n_lists + 1)
+        others = from_records(records, lines, {}, ()).columns
+    columns = {
+        RECORD_NAMES[name]: arrays[name] if name in arrays else others[RECORD_NAMES[name]]
+        for name in sorted(names)
+    }
+    return ParsedBatch(columns, lines=lines, options_at=("1", "options"))

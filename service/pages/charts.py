@@ -10,7 +10,7 @@ from scipy.interpolate import PchipInterpolator
 
 from calibrant.core.documents import Result, Row
 from calibrant_server.service.pages.numbers import day, interval, number, per_cent
-from calibrant_server.service.pages.svg import Scale, SvgFigure, ticks
+from calibrant_server.service.pages.svg import Point, Scale, SvgFigure, ticks
 
 # Bins with fewer independent units are drawn as points that no line joins.
 MIN_JOINED = 5.0
@@ -114,9 +114,9 @@ def _draw_shares(figure: SvgFigure, rows: list[Row], x: Scale) -> None:
     for value in ends:
         place = scale(math.log10(value) if is_log else value)
         figure.text((LEFT - 6, place + 4), _share(value), "tick", "end")
-    figure.text(
-        (LEFT + 4, top + 4), "share of the data, log" if is_log else "share of the data", "axis"
-    )
+    # Between the axes: a full first bin would cover it below.
+    name = "share of the data, log" if is_log else "share of the data"
+    figure.text((LEFT + 4, top - 6), name, "axis")
 
 
 def _share(value: float) -> str:
@@ -249,14 +249,25 @@ def temperature_chart(fitted: Result) -> Markup | None:
     figure.path([(x(math.log(t)), y(loss)) for t, loss in pairs if loss <= top], "curve")
     figure.dot((x(0), y(before)), 5, "dot before", "before: temperature 1")
     figure.dot((x(math.log(best)), y(after)), 5, "dot after", f"after: temperature {number(best)}")
-    # Near a temperature of 1, one text is above the other.
-    is_near = abs(x(math.log(best)) - x(0)) < 110 and abs(y(before) - y(after)) < 16
-    lifted = 24 if is_near else 6
-    figure.text((x(0) + 8, y(before) - lifted), f"before {number(before)}", "note")
-    figure.text((x(math.log(best)), y(after) - 10), f"after {number(after)}", "note", "middle")
+    _name_losses(figure, (x(0), y(before)), (x(math.log(best)), y(after)), before, after)
     figure.text(((LEFT + RIGHT) / 2, 244), "temperature", "axis", "middle")
     figure.text((LEFT, 11), "log loss (nats)", "axis")
     return figure.markup()
+
+
+def _name_losses(
+    figure: SvgFigure, first: Point, second: Point, before: float, after: float
+) -> None:
+    """Write both losses at their dots: as one text where they are equal, one above the other where the dots are near."""
+    if number(before) == number(after):
+        text = f"before and after {number(after)}"
+        figure.text((second[0], second[1] - 14), text, "note", "middle")
+        return
+    is_near = abs(second[0] - first[0]) < 110 and abs(second[1] - first[1]) < 16
+    figure.text(
+        (first[0] + 8, first[1] - (28 if is_near else 6)), f"before {number(before)}", "note"
+    )
+    figure.text((second[0], second[1] - 10), f"after {number(after)}", "note", "middle")
 
 
 def _smooth(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:

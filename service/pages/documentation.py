@@ -3,7 +3,8 @@
 Only the files of that package are used; nothing is fetched from elsewhere. The script that starts it is
 a file of its own, so that the page needs no inline script. Colours with too little contrast are replaced, and deep links are off:
 they are links inside of buttons, which a keyboard and a screen reader cannot tell apart. Opened operations have lists and
-fields without names, and examples that scroll but cannot be reached with a keyboard: the script adds both.
+fields without names, and examples that scroll but cannot be reached with a keyboard: the script adds both. It also follows the
+colour scheme of the system: Swagger UI has dark colours, and no setting for them.
 """
 
 CONTENT_POLICY = (
@@ -17,27 +18,33 @@ PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>Calibrant API</title>
 <link rel="stylesheet" href="docs/swagger-ui.css">
 <link rel="icon" href="docs/favicon-32x32.png">
 <style>
 .swagger-ui .info .title small.version-stamp { background: #4b6a02 }
 .swagger-ui .info .title small { background: #5a6470 }
-.swagger-ui .info a, .swagger-ui a.link, .swagger-ui .info .link .url { color: #0b5cad }
-.swagger-ui .btn.authorize, .swagger-ui .btn.authorize span { color: #17693f; border-color: #17693f }
 .swagger-ui .opblock.opblock-get .opblock-summary-method { background: #1767b3 }
 .swagger-ui .opblock.opblock-post .opblock-summary-method { background: #17693f }
 .swagger-ui .opblock.opblock-put .opblock-summary-method { background: #8f5200 }
 .swagger-ui .opblock.opblock-patch .opblock-summary-method { background: #0b6b5e }
 .swagger-ui .opblock.opblock-delete .opblock-summary-method { background: #b3261e }
-.swagger-ui .json-schema-2020-12-expand-deep-button { color: #3b4151 }
-.swagger-ui .json-schema-2020-12__attribute--primary { color: #0b6b5e }
-.swagger-ui .parameter__in, .swagger-ui .parameter__deprecated { color: #4f565e }
 .swagger-ui .table-container, .swagger-ui .responses-inner { overflow-x: auto }
-.swagger-ui .markdown code, .swagger-ui .renderedMarkdown code { color: #6a0dad }
 .swagger-ui .btn.execute { background: #1767b3; border-color: #1767b3 }
-.swagger-ui .btn.cancel { color: #b3261e; border-color: #b3261e }
 .swagger-ui .microlight span[style*="211, 99, 99"] { color: #ff9d9d !important }
+@media (prefers-color-scheme: light) {
+  .swagger-ui .info a, .swagger-ui a.link, .swagger-ui .info .link .url { color: #0b5cad }
+  .swagger-ui .btn.authorize, .swagger-ui .btn.authorize span { color: #17693f; border-color: #17693f }
+  .swagger-ui .json-schema-2020-12-expand-deep-button { color: #3b4151 }
+  .swagger-ui .json-schema-2020-12__attribute--primary { color: #0b6b5e }
+  .swagger-ui .parameter__in, .swagger-ui .parameter__deprecated { color: #4f565e }
+  .swagger-ui .markdown code, .swagger-ui .renderedMarkdown code { color: #6a0dad }
+  .swagger-ui .btn.cancel { color: #b3261e; border-color: #b3261e }
+}
+html.dark-mode .swagger-ui .header-col, html.dark-mode .swagger-ui .examples-select__section-label { color: #e4e6e6 }
+html.dark-mode .swagger-ui .opblock .opblock-section-header { background: #22282c !important }
+html.dark-mode .swagger-ui .btn.cancel { color: #ff9d9d !important; border-color: #ff9d9d !important }
 </style>
 </head>
 <body>
@@ -48,7 +55,12 @@ PAGE = """<!doctype html>
 </html>
 """
 
-START = """const FIELDS = "select, input:not([type=hidden]), textarea";
+START = """const dark = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", follow);
+follow();
+
+const FIELDS = "select, input:not([type=hidden]), textarea";
 const SCROLLED = "pre, .highlight-code, .table-container, .parameters-container, .responses-inner";
 
 function nameOf(field) {

@@ -90,6 +90,7 @@ async def model_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, A
             interval((each or {}).get("interval"))
             for each in (*(metrics.document.get("metrics") or {}).values(), temperature)
         ),
+        "is_above_interval": _is_above(error),
         "status": shown_status(drift.get("status"), settings.document["label_horizon"] is not None),
         "n_few": sum(row["n_effective"] < MIN_JOINED for row in rows),
         "rows": rows,
@@ -118,6 +119,13 @@ async def raters_page(api: Api, model: str, query: ModelPageQuery) -> dict[str, 
         cases=api.get(f"{path}/cases", limit=MAX_LISTED, **view),
     )
     return {"model": model, "query": query, **found}
+
+
+def _is_above(error: dict[str, Any] | None) -> bool:
+    """Whether a calibration error is above its own interval."""
+    if error is None or not interval(error.get("interval")):
+        return False
+    return bool(error["value"] > error["interval"][1])
 
 
 def _slice_table(name: str, found: ApiResponse) -> SliceTable:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.pages.charts import sparkline
+from calibrant_server.service.pages.numbers import seen
 from calibrant_server.service.pages.verdict import shown_status
 from calibrant_server.service.pages.visitors import Visitor
 from calibrant_server.service.reads.computed_statuses import EVIDENCE
@@ -40,12 +41,13 @@ class ModelsPageQuery(BaseModel):
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One model of the table; `status` is None while it is computed."""
+    """One model of the table; `status` is None while it is computed, `seen` says when data arrived last."""
 
     model: str
     status: str | None
     fields: dict[str, Any]
     line: Markup | None
+    seen: str
 
 
 @dataclass(frozen=True)
@@ -108,5 +110,6 @@ def _rows(configs: Sequence[ModelConfig], statuses: dict[str, DatedStatus]) -> l
         evidence = fields.get(EVIDENCE) or []
         line = sparkline(f"line-{number}", evidence) if len(evidence) > 1 else None
         status = shown_status(fields.get("status"), config.label_horizon_s is not None)
-        rows.append(ModelRow(config.model, status, fields, line))
+        when = seen(fields.get("last_seen"), config.pane_s)
+        rows.append(ModelRow(config.model, status, fields, line, when))
     return rows

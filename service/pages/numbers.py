@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 MISSING = "–"
+UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 REASONS = {
     "no_data": "No labelled prediction in this window.",
     "not_in_histogram": "Histograms were posted, which do not carry this result.",
@@ -112,8 +113,28 @@ def ago(text: str | None, now: datetime | None = None) -> str:
     if not text:
         return "never"
     elapsed = ((now or datetime.now(UTC)) - datetime.fromisoformat(text)).total_seconds()
-    for unit, seconds in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+    for unit, seconds in UNITS:
         if elapsed >= seconds:
             n = int(elapsed // seconds)
             return f"{n} {unit}{'' if n == 1 else 's'} ago"
     return "just now"
+
+
+def seen(start: str | None, pane_s: int, now: datetime | None = None) -> str:
+    """Return when the newest data arrived, as exactly as the start and the length of their time slice tell.
+
+    >>> seen("2026-01-01T05:00:00Z", 3600, datetime(2026, 1, 1, 5, 57, tzinfo=UTC))
+    'in the last hour'
+    >>> seen("2026-01-01T05:00:00Z", 3600, datetime(2026, 1, 1, 8, tzinfo=UTC))
+    '3 hours ago'
+    >>> seen("2026-01-01T05:00:00Z", 900, datetime(2026, 1, 1, 5, 1, tzinfo=UTC))
+    'in the last 15 minutes'
+    """
+    if not start:
+        return "never"
+    now = now or datetime.now(UTC)
+    if (now - datetime.fromisoformat(start)).total_seconds() >= pane_s:
+        return ago(start, now)
+    unit, seconds = next(each for each in (*UNITS, ("second", 1)) if pane_s % each[1] == 0)
+    n = pane_s // seconds
+    return f"in the last {unit}" if n == 1 else f"in the last {n} {unit}s"

@@ -131,5 +131,11 @@ class PageRoute(APIRoute):
 def error_page(request: Request, status: int, title: str, detail: str) -> Response:
     """Return the page of an error."""
     request_id = request.scope.get("request_id")
-    values = {"title": title, "detail": detail, "status": status, "request_id": request_id}
+    values = {
+        "title": title,
+        "detail": detail,
+        "status": status,
+        "request_id": request_id,
+        "has_keys": not request.app.state.keyring.is_open,
+    }
     return page("error.html", None, values, status)

@@ -50,7 +50,7 @@ async def list_problems(request: Request) -> Response:
     """List every problem that the service returns."""
     kinds = sorted(PROBLEMS.values(), key=lambda kind: (kind.status, kind.slug))
     if negotiated(request, [JSON, HTML]) == HTML:
-        return Response(problems_page(kinds), media_type=HTML)
+        return problems_page(kinds)
     return _json({"problems": [described(kind) for kind in kinds]})
 
 
@@ -66,7 +66,7 @@ async def get_problem(
     if slug not in PROBLEMS:
         raise PathUnknown(f"There is no problem {slug[:60]!r}; /v1/problems lists them.")
     if negotiated(request, [JSON, HTML]) == HTML:
-        return Response(problem_page(PROBLEMS[slug]), media_type=HTML)
+        return problem_page(PROBLEMS[slug])
     return _json(described(PROBLEMS[slug]))
 
 

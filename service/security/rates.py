@@ -62,12 +62,13 @@ class Rates:
         self._limits = {"tenant": of_tenant, "key": of_key}
         self._unleased_s = LEASE_S / n_processes
         self._leases: dict[str, Lease] = {}
+        self._policy = ", ".join(
+            f'"{name}";q={limit:g};w={LEASE_S:g}' for name, limit in self._limits.items() if limit
+        )
 
     def policy(self) -> str:
         """Return the value of the header RateLimit-Policy; empty without limits."""
-        return ", ".join(
-            f'"{name}";q={limit:g};w={LEASE_S:g}' for name, limit in self._limits.items() if limit
-        )
+        return self._policy
 
     def spend(self, tenant: str, key_id: str) -> str:
         """Take a token of the tenant and of the key; return the value of the header RateLimit.

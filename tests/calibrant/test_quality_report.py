@@ -186,3 +186,19 @@ def test_a_report_without_data_says_so() -> None:
     empty = cal.Pane(cal.PaneSpec("multiclass", 3)).evaluate(["ece", "brier"])
     text = Reader(page(ReportContents("Empty", empty.to_dict()))).text
     assert "Not enough data" in text and "0.000" not in text
+
+
+def test_an_error_above_its_interval_is_explained(contents: ReportContents) -> None:
+    """The interval is of the true error: without a word on that, `0.012, interval 0 to 0.008` is a mistake to a reader."""
+    metrics = dict(contents.metrics)
+    for bounds, is_explained in (([0.0, 0.008], True), ([0.0, 0.02], False)):
+        error = metrics["metrics"]["ece"] | {"value": 0.012, "interval": bounds}
+        changed = replace(contents, metrics=metrics | {"metrics": {"ece": error}})
+        text = Reader(page(changed)).text
+        assert ("The interval is of the true error" in text) == is_explained
+
+
+def test_a_number_and_its_per_cent_stay_on_one_line(contents: ReportContents) -> None:
+    text = Reader(re.sub(r"<svg.*?</svg>", "", page(contents), flags=re.DOTALL)).text
+    assert not re.search(r"\d %.{0,20}", text)
+    assert "80\u00a0% of samples" in text

@@ -97,7 +97,8 @@ class LoggingClient:
 
     def __init__(self, directory: Path, url: str, speed: float, max_bytes: int) -> None:
         given = [url, repr(speed), str(max_bytes), datetime.now(UTC).isoformat()]
-        with (directory / "client.log").open("wb") as log:
+        self._log = directory / "client.log"
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, *given],
                 env=os.environ | fast_clock(directory, speed) | {"PYTHONPATH": str(ROOT)},
@@ -144,7 +145,7 @@ class LoggingClient:
         self._process.stdin.write(json.dumps([method, *args]) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, "the client's process has ended"
+        assert line, f"the client's process has ended: {self._log.read_text()[-2000:]}"
         found: dict[str, Any] = json.loads(line)
         self.queued += found["queued"]
         self.n, self.peak_bytes = found["statistics"]["logged"], found["peak_bytes"]

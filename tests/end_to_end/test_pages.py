@@ -33,6 +33,7 @@ OPEN_OPERATIONS = """(() => {
   return opened.length;
 })()"""
 UNNAMED = "[...document.querySelectorAll('.opblock :is(select, input, textarea)')].filter(each => !each.ariaLabel).length"
+UNKNOWN = ("/models/unknown-model", "/nothing-here")
 BEARER = {"Authorization": f"Bearer {KEY}"}
 
 
@@ -227,6 +228,25 @@ def test_pages_look_right(
     browser.shape(1440, 900)
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_of_the_api_follows_the_colours_of_the_system(
+    browser: Browser, served: Deployment, dark: bool
+) -> None:
+    browser.shape(1440, 900, dark=dark)
+    browser.open(f"http://127.0.0.1:{served.port}/docs")
+    eventually(lambda: browser.run("document.querySelectorAll('.opblock').length") > 50)
+    for place, name, is_light in (
+        (":root", "backgroundColor", not dark),
+        (".info .title", "color", dark),
+    ):
+        shown = browser.run(f"getComputedStyle(document.querySelector('{place}')).{name}")
+        parts = [float(each) for each in shown[shown.index("(") + 1 : -1].split(",")]
+        # The root of a light page is transparent: the window's white.
+        luminance = 255.0 if parts[3:] == [0.0] else sum(parts[:3]) / 3
+        assert (luminance > 128) == is_light, (place, shown)
+    browser.shape(1440, 900)
+
+
 @pytest.mark.skipif(not AXE, reason="AXE=FILE names axe.min.js of axe-core (CONTRIBUTING.md)")
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1440, 390])
@@ -241,7 +261,13 @@ def test_axe_finds_no_serious_violation(
     )
     browser.shape(width, 900, dark=dark)
     paths = ("/", f"/models/{MODEL}", f"/models/{MODEL}/raters", f"/models/{MODEL}/report", "/keys")
-    for path in (*paths, "/models/unknown-model"):
+    others = (
+        f"/models/{MODEL}?slice=site:A",
+        "/v1/problems",
+        "/v1/problems/key-unknown",
+        "/sign-in",
+    )
+    for path in (*paths, *others, *UNKNOWN):
         browser.open(f"http://127.0.0.1:{served.port}{path}")
         browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
         browser.run(f"{script}; 1")
@@ -259,7 +285,9 @@ def test_axe_finds_no_serious_violation(
     eventually(lambda: browser.run(UNNAMED) == 0)
     assert browser.run(query) == []
     assert not browser.run("document.documentElement.scrollWidth > innerWidth")
-    browser.complaints[:] = [each for each in browser.complaints if "unknown-model" not in each]
+    browser.complaints[:] = [
+        each for each in browser.complaints if not any(path in each for path in UNKNOWN)
+    ]
     browser.shape(1440, 900)
 
 

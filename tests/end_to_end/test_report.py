@@ -72,6 +72,16 @@ def test_it_has_the_numbers_of_the_reads(model: Deployment) -> None:
     assert "benign, malignant, other" in text
 
 
+def test_more_days_of_a_window_without_a_start_are_those_of_its_data(model: Deployment) -> None:
+    """The window of all data would start in 1970: thirty more days of so many would change nothing."""
+    found = model.client.get(f"{URL}/metrics", params={"metrics": "ece", "tolerance": 0.05}).json()
+    start, end = (datetime.fromisoformat(found["window"][each]) for each in ("from", "to"))
+    assert start >= START
+    sizes = found["detectable"]
+    growth = sizes["in_30_days"]["n_effective"] / sizes["now"]["n_effective"]
+    assert growth == pytest.approx(1 + timedelta(days=30) / (end - start))
+
+
 def test_what_a_person_wrote_is_escaped(model: Deployment) -> None:
     """The reason of the promotion is shown, and is no element of the page."""
     text = model.client.get(f"{URL}/report", params=WINDOW).text

@@ -56,6 +56,8 @@ async def test_an_installation_without_the_site_says_how_to_get_it(client, site)
     found = problem(await client.get("/help/index.html"), 404, "path-unknown")
     assert "make docs" in found["detail"]
     assert "/help" not in (await client.get("/")).text
+    shown = await client.get("/help/index.html", headers={"Accept": "text/html"})
+    assert shown.status_code == 404 and "<code>make docs</code>" in shown.text
     (site / "index.html").write_text("<p>")
     help_site.files.cache_clear()
     assert 'href="/help/"' in (await client.get("/")).text

@@ -189,6 +189,25 @@ async def test_another_tenants_model_is_an_unknown_page(keyed, inbox):
         assert "digits" not in (await client.get("/")).text
 
 
+async def test_a_browser_gets_a_page_where_nothing_is_and_a_program_a_problem(app, keyed):
+    asked = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    async with people(app) as client, people(keyed) as other:
+        for path in ("/nope", "/models/digits/nope", "/assets/nope.js", "/models"):
+            answer = await client.get(path, headers=asked)
+            assert (answer.status_code, answer.headers["content-type"]) == (
+                404,
+                "text/html; charset=utf-8",
+            )
+            assert (
+                "Path unknown" in answer.text
+                and "default-src" in answer.headers["content-security-policy"]
+            )
+            assert "Sign in" not in answer.text
+            assert "Sign in" in (await other.get(path, headers=asked)).text
+        for path, headers in (("/nope", {}), ("/nope", {"Accept": "*/*"}), ("/v1/nope", asked)):
+            problem(await client.get(path, headers=headers), 404, "path-unknown")
+
+
 async def test_every_page_has_a_strict_policy(app, keyed):
     async with people(app) as client, people(keyed) as other:
         answers = [await client.get(path) for path in (*PAGES, "/models/%20")]

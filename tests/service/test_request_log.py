@@ -174,3 +174,22 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr(name, ("opentelemetry.nothing",))
     with pytest.raises(TelemetryUnavailable, match=r"calibrant\[telemetry\]"):
         telemetry({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"msg": "request", "path": "/ü\n\u2028", "model": None, "duration_ms": 0.5, "n": 3},
+        {"msg": "partition=%d error=%r", "args": (3, ValueError("x"))},
+        {"msg": "an object", "other": {"a": object}},
+    ],
+)
+def test_the_short_way_writes_what_the_chain_of_processors_writes(event):
+    formatter = logs.formatter()
+    record = logging.makeLogRecord({"name": "service.x", "levelname": "WARNING", **event})
+    short = json.loads(formatter.format(record))
+    chain = json.loads(super(type(formatter), formatter).format(record))
+    times = short.pop("timestamp"), chain.pop("timestamp")
+    assert list(short.items()) == list(chain.items())
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", each) for each in times)
+    assert formatter.format(record).isascii()

@@ -225,12 +225,13 @@ class BatchAppender:
         name, text = keys.record(batch.model, batch.generation, batch.batch_id), record.to_json()
         fields = [part for pair in batch.to_fields().items() for part in pair]
         checked = batch.checked_revision
+        n_bytes = sum(map(len, fields))  # names are ASCII: `IngestEntry.n_bytes`
         offsets = batch.origin if isinstance(batch.origin, SourceOffsets) else None
         task = batch.origin if isinstance(batch.origin, JobTask) else None
         arguments = (
             text,
             len(name) + len(text) + batch_records.RECORD_OVERHEAD_BYTES,
-            batch.n_bytes,
+            n_bytes,
             batch.model,
             f'"generation":"{batch.generation}"',
             "" if checked is None else f'"revision":{checked},',

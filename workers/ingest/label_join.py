@@ -14,9 +14,11 @@ import numpy as np
 
 from calibrant.accumulators.delays import delay_bin
 from calibrant.core.batch import Batch
-from calibrant.core.routing import ALL_ROWS, pane_start
+from calibrant.core.routing import ALL_ROWS, MICROSECONDS, pane_start
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.changed_rows import ChangedRows, panes_of_records
+from calibrant_server.workers.ingest.first_labels import FirstLabels
+from calibrant_server.workers.ingest.payloads import PlainLabels, SentLabels
 from calibrant_server.workers.ingest.retained_record import (
     CONFLICT,
     DUPLICATE,
@@ -43,6 +45,9 @@ class Records(Protocol):
     def records(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         """Return the records of some ids; ids without a record are omitted."""
 
+    def packed(self, config: ModelConfig, names: list[str]) -> dict[str, bytes]:
+        """Return the stored bytes of the same."""
+
     def unit_members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         """Return the ids of each unit of a pane."""
 
@@ -56,6 +61,9 @@ class NoRecords:
     def records(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         return {}
 
+    def packed(self, config: ModelConfig, names: list[str]) -> dict[str, bytes]:
+        return {}
+
     def unit_members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
         return {}
 
@@ -65,7 +73,13 @@ class NoRecords:
 
 @dataclass
 class ModelJoin:
-    """The changed records of one model in a run."""
+    """The changed records of one model in a run.
+
+    Attributes
+    ----------
+    before, after : records that are joined one by one
+    first_labels : those that are joined by columns
+    """
 
     config: ModelConfig
     before: dict[str, RetainedRecord | None] = field(default_factory=dict)
@@ -73,6 +87,10 @@ class ModelJoin:
     unit_members: dict[Group, list[str]] = field(default_factory=dict)
     unit_members_before: dict[Group, list[str]] = field(default_factory=dict)
     marks: Watermarks = field(default_factory=Watermarks)
+    first_labels: FirstLabels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first_labels = FirstLabels(self.config.n_classes)
 
     @property
     def kept_from(self) -> int:
@@ -99,10 +117,16 @@ class ModelJoin:
 
 
 class LabelJoin:
-    """Join of entries with retained records; computes what panes lose and gain."""
+    """Join of entries with retained records; computes what panes lose and gain.
 
-    def __init__(self, records: Records):
+    Parameters
+    ----------
+    by_columns : join first labels by columns. A mark does not cover these
+    """
+
+    def __init__(self, records: Records, by_columns: bool = False):
         self._records = records
+        self._by_columns = by_columns
         self.models: dict[tuple[str, str], ModelJoin] = {}
 
     def mark(self) -> dict[tuple[str, str], dict[str, RetainedRecord]]:
@@ -173,13 +197,36 @@ class LabelJoin:
         self, config: ModelConfig, rows: Sequence[LabelRow], received_ms: int, order: int
     ) -> RowOutcomes:
         """Apply labels; `order` grows along the stream."""
+        return self._labels(config, rows, range(len(rows)), received_ms, order)
+
+    def sent_labels(
+        self, config: ModelConfig, sent: SentLabels, received_ms: int, order: int
+    ) -> RowOutcomes:
+        """Apply the labels of an entry: by columns those that can be, the others row by row."""
+        plain = sent.plain() if self._by_columns else None
+        left: Sequence[int] = range(len(sent))
+        if plain is not None:
+            left = self._join_first(config, plain, received_ms)
+        outcomes = self._labels(config, sent.rows(left), left, received_ms, order)
+        outcomes.n += len(sent) - len(left)
+        return outcomes
+
+    def _labels(
+        self,
+        config: ModelConfig,
+        rows: Sequence[LabelRow],
+        places: Sequence[int],
+        received_ms: int,
+        order: int,
+    ) -> RowOutcomes:
+        """Apply labels row by row; `places` are their numbers in the entry."""
         model, outcomes = self._model(config, [row.id for row in rows]), RowOutcomes()
         known = [model.after.get(row.id) or model.before[row.id] for row in rows]
         sent = [None if each is None else each.prediction for each in known]
         delays = _delays(received_ms, [0 if each is None else each.event_us for each in sent])
         new = RetainedRecord(received_ms // 1000)
-        for i, (row, delay) in enumerate(zip(rows, delays, strict=True)):
-            record, results = model.after.get(row.id) or known[i] or new, []
+        for i, row, delay, earlier in zip(places, rows, delays, known, strict=True):
+            record, results = model.after.get(row.id) or earlier or new, []
             if row.unnamed:
                 record, result = record.with_unnamed(row.unnamed)
                 results.append(result)
@@ -190,6 +237,24 @@ class LabelJoin:
             worst = _worst(results)
             outcomes.note("revision" if worst == REVISED else "ids", i, worst)
         return outcomes
+
+    def _join_first(
+        self, config: ModelConfig, plain: PlainLabels, received_ms: int
+    ) -> Sequence[int]:
+        """Join the rows that are first labels of their prediction; return the places of the others."""
+        model, ids = self._model(config, []), plain.ids
+        distinct = set(ids)
+        is_new = distinct.isdisjoint(model.before) and not model.first_labels.has_any(distinct)
+        if len(distinct) < len(ids) or not is_new:
+            return range(len(ids))
+        packed = self._records.packed(model.config, ids)
+        # A pane that began earlier has outlived its retention, with all of its predictions.
+        kept_from_us = -(-model.kept_from // config.pane_s) * config.pane_s * MICROSECONDS
+        left = model.first_labels.add(plain, packed, received_ms, kept_from_us)
+        for i in left:
+            data = packed.get(ids[i])
+            model.before[ids[i]] = None if data is None else RetainedRecord.unpack(data)
+        return left
 
     def deletion(self, config: ModelConfig, name: str, received_ms: int) -> RowOutcomes:
         """Take one prediction out."""
@@ -227,6 +292,8 @@ class LabelJoin:
         if key not in self.models:
             self.models[key] = ModelJoin(config, marks=self._records.marks(config))
         model = self.models[key]
+        for name, before, after in model.first_labels.take_out(names):
+            model.before[name], model.after[name] = before, after
         missing = [name for name in dict.fromkeys(names) if name not in model.before]
         self._read(model, missing)
         return model
@@ -253,9 +320,12 @@ class LabelJoin:
                     continue
                 start = pane_start(record.prediction.event_us, model.config.pane_s)
                 if start not in by_start:
-                    by_start[start] = ChangedRows(model.config)
+                    by_start[start] = ChangedRows(model.config, start)
                 change = by_start[start]
                 (change.gained if is_new else change.lost).append((name, record))
+        config = model.config
+        for start, joined in model.first_labels.rows_by_start(config.task, config.pane_s):
+            by_start.setdefault(start, ChangedRows(config, start)).first_labels.append(joined)
         return by_start
 
     def _touched_names(self, model: ModelJoin) -> list[str]:

@@ -55,6 +55,8 @@ MAX_READ_BLOCK_S = 2.4
 MAX_BLOCK_OF_TIMEOUT = 0.8
 # Maximum state written per second: commits are spaced so that a network disk keeps up.
 COMMIT_WRITE_RATE = 20_000_000
+# Entries that come within this time after a commit share the next one: the fixed cost of a commit is that of ten small entries.
+SHARED_COMMIT_S = 0.01
 
 
 class PartitionLoop:
@@ -105,6 +107,8 @@ class PartitionLoop:
         self._counted = False
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
+        self._next_read_at = 0.0
+        self._left_none = False
 
     def run(self) -> None:
         """Until stopped: acquire the lease, work while it is valid, return it."""
@@ -171,6 +175,7 @@ class PartitionLoop:
         tries = self._tries
         if tries is not None and tries.spent_id and self._park_next(tries):
             return
+        self._wait_for_others()
         items, dry = self._read(self._fencing.cursor.id, self._block_s)
         if not items:
             return
@@ -197,6 +202,12 @@ class PartitionLoop:
         if tries is not None:
             tries.succeeded()
 
+    def _wait_for_others(self) -> None:
+        """Wait a moment after a commit that left no entries in the stream."""
+        left_s = self._next_read_at - time.monotonic()
+        if left_s > 0:
+            self._stop.wait(left_s)
+
     @property
     def _block_s(self) -> float:
         """How long to wait for the next entry."""
@@ -221,8 +232,9 @@ class PartitionLoop:
         self._add(group, [item])
         return group
 
-    def _reads(self) -> StoreReads:
-        return StoreReads(self._retained, self._slices_of, self._settings.max_slice_values)
+    def _reads(self, by_columns: bool = False) -> StoreReads:
+        max_values = self._settings.max_slice_values
+        return StoreReads(self._retained, self._slices_of, max_values, by_columns)
 
     def _slices_of(self, config: ModelConfig) -> list[str]:
         members = self._node.smembers(self.keys.slices(config.key, config.generation))
@@ -236,7 +248,7 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
-        group = CommitGroup(self._numerics, self._busy, self._reads())
+        group = CommitGroup(self._numerics, self._busy, self._reads(by_columns=True))
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -247,6 +259,7 @@ class PartitionLoop:
                 return group
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
             if dry and gap_s == 0:
+                self._left_none = True
                 return group
             items, dry = self._read(group.last_id, gap_s if dry else 0.0)
 
@@ -302,8 +315,10 @@ class PartitionLoop:
         group.write_records(commit, self.keys)
         self._fencing.send(commit, token, group.last_id, group.n_merged, group.n_bytes)
         self._cache.trim()
-        gap_s = min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
-        self._next_commit_at = time.monotonic() + gap_s
+        now_s, gap_s = time.monotonic(), min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
+        self._next_commit_at = now_s + gap_s
+        self._next_read_at = now_s + SHARED_COMMIT_S if self._left_none else now_s
+        self._left_none = False
 
     def _commit_one(self, item: Item) -> None:
         """Commit a suspected entry alone; dead-letter it if its changes cannot be written."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import EntryError
@@ -32,22 +34,75 @@ def _rows_as_json(rows: Sequence[LabelRow]) -> bytes:
     return orjson.dumps([[row.id, sorted(row.unnamed.items()), row.ratings] for row in rows])[1:-1]
 
 
+class PlainLabels(NamedTuple):
+    """Labels of which each row is unnamed ratings of one class: ids, classes and numbers of ratings."""
+
+    ids: list[str]
+    class_index: NDArray[np.int64]
+    n_ratings: NDArray[np.int64]
+
+
+class SentLabels:
+    """The rows of a payload of kind `labels`."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = rows
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> SentLabels:
+        """Unpack a payload; raise EntryError if it is damaged."""
+        try:
+            found = orjson.loads(payload)
+            if found["format"] != _FORMAT:
+                raise EntryError(f"received labels in another format; expected format {_FORMAT}")
+            rows = found["rows"]
+            for _, unnamed, ratings in rows:
+                if type(unnamed) is not list or type(ratings) is not list:
+                    raise EntryError("the labels cannot be read: a row is not an id with two lists")
+            return cls(rows)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(error) from error
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self, places: Iterable[int]) -> list[LabelRow]:
+        """Return some rows; raise EntryError if one is damaged."""
+        try:
+            return [_label_row(*self._rows[i]) for i in places]
+        except (TypeError, ValueError) as error:
+            raise _unreadable(error) from error
+
+    def plain(self) -> PlainLabels | None:
+        """Return the rows by columns if each is unnamed ratings of one class, else None."""
+        if any(ratings or len(unnamed) != 1 for _, unnamed, ratings in self._rows):
+            return None
+        pairs = [unnamed[0] for _, unnamed, _ in self._rows]
+        try:
+            numbers = np.array(pairs)
+        except (ValueError, OverflowError):
+            return None
+        if numbers.dtype != np.int64 or numbers.ndim != 2 or numbers.shape[1] != 2:
+            return None
+        return PlainLabels([str(name) for name, _, _ in self._rows], *numbers.T)
+
+
 def unpack_labels(payload: bytes) -> list[LabelRow]:
     """Unpack a payload of kind `labels`; raise EntryError if it is damaged."""
-    try:
-        found = orjson.loads(payload)
-        if found["format"] != _FORMAT:
-            raise EntryError(f"received labels in another format; expected format {_FORMAT}")
-        return [
-            LabelRow(
-                str(name),
-                {int(k): int(n) for k, n in unnamed},
-                [(str(r), int(k), v) for r, k, v in ratings],
-            )
-            for name, unnamed, ratings in found["rows"]
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise EntryError(f"the labels cannot be read: {error}") from error
+    sent = SentLabels.unpack(payload)
+    return sent.rows(range(len(sent)))
+
+
+def _label_row(name: Any, unnamed: list[Any], ratings: list[Any]) -> LabelRow:
+    return LabelRow(
+        str(name),
+        {int(k): int(n) for k, n in unnamed},
+        [(str(r), int(k), v) for r, k, v in ratings],
+    )
+
+
+def _unreadable(error: Exception) -> EntryError:
+    return EntryError(f"the labels cannot be read: {error}")
 
 
 @dataclass(frozen=True)

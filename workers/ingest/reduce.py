@@ -32,7 +32,7 @@ from calibrant_server.workers.ingest.entries import (
     IngestEntry,
 )
 from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records
-from calibrant_server.workers.ingest.payloads import unpack_labels
+from calibrant_server.workers.ingest.payloads import SentLabels
 from calibrant_server.workers.ingest.posted_sums import (
     Claim,
     LiftedSample,
@@ -113,6 +113,7 @@ class StoreReads:
     records : retained records
     slices_of : slices of a model that have panes, `key:value`
     max_values : values of an open slice key
+    by_columns : join first labels by columns
     """
 
     def __init__(
@@ -120,17 +121,19 @@ class StoreReads:
         records: Records | None = None,
         slices_of: ReadSlices = no_slices,
         max_values: int = NO_LIMIT,
+        by_columns: bool = False,
     ) -> None:
         self._records = records
         self._slices_of = slices_of
         self._max_values = max_values
+        self._by_columns = by_columns
         self.opened_join: LabelJoin | None = None
 
     @property
     def join(self) -> LabelJoin:
         """The join of labels, opened by the first entry with ids."""
         if self.opened_join is None:
-            self.opened_join = LabelJoin(self._records or NoRecords())
+            self.opened_join = LabelJoin(self._records or NoRecords(), self._by_columns)
         return self.opened_join
 
     @cached_property
@@ -139,7 +142,7 @@ class StoreReads:
         return SliceNames(self._slices_of, self._max_values)
 
     def again(self) -> StoreReads:
-        """Return the same without what entries have changed."""
+        """Return the same without what entries have changed, for entries that may have to be undone one by one."""
         return StoreReads(self._records, self._slices_of, self._max_values)
 
 
@@ -281,11 +284,11 @@ def _timed(batch: Batch, received_ms: int) -> Batch:
 
 
 def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
-    rows = unpack_labels(entry.payload)
+    sent = SentLabels.unpack(entry.payload)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
-    into.outcomes[entry.id] = into.reads.join.labels(config, rows, entry.received_ms, order)
-    return len(rows)
+    into.outcomes[entry.id] = into.reads.join.sent_labels(config, sent, entry.received_ms, order)
+    return len(sent)
 
 
 def _removal(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:

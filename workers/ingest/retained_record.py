@@ -18,10 +18,10 @@ EXPIRED, REVISED, FULL = "expired", "revised", "full"
 # Maximum ratings of a class that labels may add; those sent with the prediction also fit in the four bytes.
 MAX_RATINGS_OF_CLASS = 2**31 - 1
 # In the second format scores are followed by the sum that they are divided by once they are read (`calibrant.core.float32`).
-_FORMAT, _DIVIDED = 1, 2
-_HEAD = struct.Struct("<BBIHHHHH")
+FORMATS = (_FORMAT, DIVIDED) = (1, 2)
+RECORD_HEAD = struct.Struct("<BBIHHHHH")
 # Flags of the head; the others describe the prediction (`retained_prediction`).
-_PREDICTED, _DELETED = 1, 8
+PREDICTED, _DELETED = 1, 8
 COUNT_STRUCT = struct.Struct("<HI")
 _RATER = struct.Struct("<Biiq")
 
@@ -162,11 +162,11 @@ class RetainedRecord:
         delay = 0 if self.delay is None else self.delay + 1
         numbers = (len(unnamed), len(ratings))
         if one is None:
-            head = _HEAD.pack(_FORMAT, flags, self.since_s, 0, *numbers, 0, delay)
+            head = RECORD_HEAD.pack(_FORMAT, flags, self.since_s, 0, *numbers, 0, delay)
             return b"".join([head, *unnamed, *ratings])
-        head = _HEAD.pack(
-            _DIVIDED if one.is_divided else _FORMAT,
-            flags | _PREDICTED | one.flags,
+        head = RECORD_HEAD.pack(
+            DIVIDED if one.is_divided else _FORMAT,
+            flags | PREDICTED | one.flags,
             self.since_s,
             one.n_scores,
             *numbers,
@@ -179,7 +179,7 @@ class RetainedRecord:
     def n_bytes(self) -> int:
         """Length of the stored bytes, without packing them."""
         n_unnamed = sum(map(bool, self.unnamed.values()))
-        n_bytes = _HEAD.size + COUNT_STRUCT.size * n_unnamed
+        n_bytes = RECORD_HEAD.size + COUNT_STRUCT.size * n_unnamed
         for rater in self.ratings:
             n_bytes += _RATER.size + len(rater.encode())
         return n_bytes if self.prediction is None else n_bytes + len(self.prediction.packed)
@@ -189,11 +189,11 @@ class RetainedRecord:
         """Return the record that `pack` wrote; raises RecordError."""
         try:
             number, flags, since_s, n_scores, n_unnamed, n_ratings, n_slices, delay = (
-                _HEAD.unpack_from(data)
+                RECORD_HEAD.unpack_from(data)
             )
-            if number not in (_FORMAT, _DIVIDED):
+            if number not in FORMATS:
                 raise RecordError(f"record format {number} is not known")
-            at = _HEAD.size
+            at = RECORD_HEAD.size
             unnamed: dict[int, int] = {}
             for _ in range(n_unnamed):
                 class_index, n = COUNT_STRUCT.unpack_from(data, at)
@@ -206,8 +206,8 @@ class RetainedRecord:
                 ratings[data[at : at + length].decode()] = Rating(class_index, revision, order)
                 at += length
             prediction = None
-            if flags & _PREDICTED:
-                shape = (flags & ~(_PREDICTED | _DELETED), n_scores, number == _DIVIDED, n_slices)
+            if flags & PREDICTED:
+                shape = (flags & ~(PREDICTED | _DELETED), n_scores, number == DIVIDED, n_slices)
                 prediction = Prediction.unpack(data, at, *shape)
             known = delay - 1 if delay else None
             return cls(since_s, prediction, unnamed, ratings, bool(flags & _DELETED), known)
@@ -220,10 +220,10 @@ def may_count(data: bytes) -> bool:
 
     Facts that cannot be read may: `RetainedRecord.unpack` says why.
     """
-    if len(data) < _HEAD.size:
+    if len(data) < RECORD_HEAD.size:
         return True
-    _, flags, _, _, n_unnamed, n_ratings, _, _ = _HEAD.unpack_from(data)
-    return bool(flags & _PREDICTED and not flags & _DELETED and (n_unnamed or n_ratings))
+    _, flags, _, _, n_unnamed, n_ratings, _, _ = RECORD_HEAD.unpack_from(data)
+    return bool(flags & PREDICTED and not flags & _DELETED and (n_unnamed or n_ratings))
 
 
 def _added(unnamed: Mapping[int, int], more: Mapping[int, int]) -> Mapping[int, int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.entries import FIELD_OVERHEAD_BYTES
+from calibrant_server.workers.ingest.first_labels import FirstLabels
 from calibrant_server.workers.ingest.label_join import Group, LabelJoin, ModelJoin
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.row_outcomes import RowOutcomes
@@ -41,6 +42,11 @@ class RetainedStore:
 
     def records(self, config: ModelConfig, names: list[str]) -> dict[str, RetainedRecord]:
         """Return the records of some ids; ids without one are left out."""
+        packed = self.packed(config, names)
+        return {name: RetainedRecord.unpack(data) for name, data in packed.items()}
+
+    def packed(self, config: ModelConfig, names: list[str]) -> dict[str, bytes]:
+        """Return the stored bytes of the records of some ids; ids without one are left out."""
         by_shard: dict[int, list[str]] = {}
         for name in names:
             by_shard.setdefault(record_shard(name), []).append(name)
@@ -48,13 +54,9 @@ class RetainedStore:
             for shard, some in by_shard.items():
                 pipe.hmget(self._keys.records(config.key, config.generation, shard), some)
             replies = pipe.execute()
-        found: dict[str, RetainedRecord] = {}
+        found: dict[str, bytes] = {}
         for some, texts in zip(by_shard.values(), replies, strict=True):
-            found |= {
-                name: RetainedRecord.unpack(t)
-                for name, t in zip(some, texts, strict=True)
-                if t is not None
-            }
+            found |= {name: t for name, t in zip(some, texts, strict=True) if t is not None}
         return found
 
     def unit_members(self, config: ModelConfig, groups: list[Group]) -> dict[Group, list[str]]:
@@ -120,6 +122,9 @@ def _write_model(
         if before is not None:
             count_record(tallies, name, before, before.n_bytes, -1)
         shards.setdefault(record_shard(name), {})[name] = packed
+    for name, packed in model.first_labels.written():
+        shards.setdefault(record_shard(name), {})[name] = packed
+    count_first_labels(tallies, model.first_labels)
     for shard, fields in shards.items():
         commit.set_fields(keys.records(key, generation, shard), fields)
     members = {
@@ -151,6 +156,13 @@ def count_record(
     else:
         state = "joined" if record.is_labelled else "pending"
     tallies[state] += sign
+
+
+def count_first_labels(tallies: dict[str, int], labelled: FirstLabels) -> None:
+    """Count records that waited for a label as those that have one."""
+    tallies["bytes"] += labelled.n * labelled.n_more_bytes
+    tallies["pending"] -= labelled.n
+    tallies["joined"] += labelled.n
 
 
 def complete_tallies(found: Mapping[bytes, bytes]) -> dict[str, int]:

@@ -39,18 +39,24 @@ def uncancelled(rows: TailRows) -> NDArray[np.int64]:
 def _keys(rows: TailRows) -> tuple[U64, U64]:
     """Return 128 bits for each row that equal rows of equal units share, whatever their sign and batch."""
     content = _content(rows)
+    named = (rows.source >= 2).any()
+    keys = []
+    for lane in (mix, fmix):
+        own = lane(content ^ lane(np.full(1, 0x5851F42D4C957F2D, np.uint64)))
+        shared = _of_units(rows, own) if named else np.zeros(len(rows), np.uint64)
+        keys.append(lane(own + lane(shared)))
+    return keys[0], keys[1]
+
+
+def _of_units(rows: TailRows, own: U64) -> U64:
+    """Add up the keys of the rows of each named unit of a batch and sign; 0 for rows without."""
     pairs = np.stack(
         [rows.unit_hashes, (rows.part * 2 + (rows.sign > 0)).astype(np.uint64), rows.source.astype(np.uint64)]
     )  # fmt: skip
     unit = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
-    keys = []
-    for lane in (mix, fmix):
-        own = lane(content ^ lane(np.full(1, 0x5851F42D4C957F2D, np.uint64)))
-        of_unit = np.zeros(int(unit.max(initial=-1)) + 1, np.uint64)
-        np.add.at(of_unit, unit, own)
-        shared = np.where(rows.source >= 2, of_unit[unit], np.uint64(0))
-        keys.append(lane(own + lane(shared)))
-    return keys[0], keys[1]
+    of_unit = np.zeros(int(unit.max(initial=-1)) + 1, np.uint64)
+    np.add.at(of_unit, unit, own)
+    return np.where(rows.source >= 2, of_unit[unit], np.uint64(0))
 
 
 def _content(rows: TailRows) -> U64:
@@ -78,6 +84,8 @@ def _content(rows: TailRows) -> U64:
 def _names(values: NDArray[Any]) -> U64:
     """Hash names; 0 where there is none."""
     found = np.zeros(len(values), np.uint64)
+    if values.tolist().count(None) == len(values):
+        return found
     named = np.flatnonzero([value is not None for value in values])
     found[named] = hash_names([values[row] for row in named])
     return found

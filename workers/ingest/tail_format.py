@@ -54,7 +54,7 @@ def pack_rows(rows: TailRows) -> bytes:
         arrays["hashes"] = rows.hashes[rows.named]
     if (rows.source >= 2).any():
         arrays["unit_hashes"] = rows.unit_hashes[rows.source >= 2]
-    if any(case is not None for case in rows.cases):
+    if has_names(rows.cases):
         pack_names(arrays, "case", rows.cases)
     about["slices"] = sorted(rows.slices)
     for number, key in enumerate(about["slices"]):
@@ -135,6 +135,12 @@ def _check(columns: Columns, n: int, task: str) -> None:
     )
     if not is_sound:
         raise PackingError("Received rows with invalid columns.")
+
+
+def has_names(values: NDArray[Any]) -> bool:
+    """Whether any row has a name."""
+    n_without: int = values.tolist().count(None)
+    return n_without < len(values)
 
 
 def pack_names(arrays: dict[str, NDArray[Any]], name: str, values: NDArray[Any]) -> None:

@@ -29,7 +29,7 @@ from calibrant.core.stored_batch import StoredBatch
 from calibrant_server.workers.ingest.retained_prediction import scores_of
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
 from calibrant_server.workers.ingest.tail_cancelling import uncancelled
-from calibrant_server.workers.ingest.tail_format import pack_rows, unpack_rows
+from calibrant_server.workers.ingest.tail_format import has_names, pack_rows, unpack_rows
 
 SOURCES = ("row", "id", "case", "unit")
 _NAMED = SOURCES.index("case")
@@ -259,7 +259,7 @@ class TailRows:
 
     def _batch(self, index: Ints, is_logits: bool, source: str) -> StoredBatch:
         some = self.take(index)
-        cases = some.cases if any(case is not None for case in some.cases) else None
+        cases = some.cases if has_names(some.cases) else None
         return StoredBatch(
             self.task, some.scores, is_logits, some.ratings,
             None if (some.weights == 1.0).all() else some.weights,

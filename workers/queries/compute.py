@@ -123,7 +123,7 @@ class Compute:
         alarm = self._alarm(config, side, query) if needs.alarm else None
         state = self._state(kind, query, config, side, alarm, request.against is not None)
         records = self._records(config, side.slice, state) if needs.records else None
-        return state, Inputs(config, state.window, state.merged, state.panes, alarm, records)
+        return state, Inputs(config, state.covered, state.merged, state.panes, alarm, records)
 
     def _other(self, kind: ResultKind[Any], query: Query, request: QueryRequest) -> _Other:
         """Return the state of the other side of a comparison."""
@@ -137,7 +137,7 @@ class Compute:
         state = self._state(kind, query, config, side, None, True, is_other=True)
         reads_records = kind.query.needs.records and request.against.by in ("window", "model")
         records = self._records(config, side.slice, state) if reads_records else None
-        inputs = Inputs(config, state.window, state.merged, state.panes, of_records=records)
+        inputs = Inputs(config, state.covered, state.merged, state.panes, of_records=records)
         return _Other(state.version, inputs)
 
     def _state(
@@ -222,16 +222,10 @@ def _failed(status: str, version: str, detail: str) -> Reply:
 
 
 def _head(config: ModelConfig, slice_: str, state: WindowState) -> Result:
-    """Return the common head of all results: model, slice, clock and window.
-
-    A window without a start starts with its data.
-    """
-    window = state.window
-    if window.from_s == 0 and state.spans:
-        window = Window(state.spans[0][0], window.to_s)
+    """Return the common head of all results: model, slice, clock and window."""
     head: Result = {
         "model": config.model,
-        "window": window.to_dict(),
+        "window": state.covered.to_dict(),
         "state_version": state.version,
     }
     if (name := plain_slice(slice_)) != "":

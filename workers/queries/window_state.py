@@ -128,6 +128,13 @@ class WindowState:
     panes: list[DatedPane] = field(default_factory=list)
     merged: Any = None
 
+    @property
+    def covered(self) -> Window:
+        """The window; one without a start starts with its data."""
+        if self.window.from_s == 0 and self.spans:
+            return Window(self.spans[0][0], self.window.to_s)
+        return self.window
+
 
 @dataclass(frozen=True)
 class WindowPlace:

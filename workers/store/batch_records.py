@@ -55,7 +55,7 @@ class BatchRecord:
             for name, value in vars(self).items()
             if value != _DEFAULTS.get(name)
         }
-        return json.dumps(short, separators=(",", ":")).encode()
+        return _as_json(short).encode()
 
     @classmethod
     def from_json(cls, text: bytes | str) -> BatchRecord:
@@ -146,6 +146,7 @@ _DEFAULTS = {
     "slices_other": {},
 }
 _LONG = {short: name for name, short in _SHORT.items()}
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def expiry_bucket_s(ttl_s: int) -> int:

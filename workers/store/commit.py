@@ -156,10 +156,18 @@ class Commit:
 
     def _append(self, name: str, key: str, values: list[Any]) -> None:
         self._operations += [name, self._key(key), len(values), *values]
-        self.n_bytes += sum(len(value) for value in values if isinstance(value, bytes | str))
+        self.n_bytes += _length(values)
 
     def _key(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names) + 1)
+
+
+def _length(values: list[Any]) -> int:
+    """Return the bytes of texts among some values."""
+    try:
+        return sum(map(len, values))
+    except TypeError:
+        return sum(len(value) for value in values if isinstance(value, bytes | str))
 
 
 # Entries in one commit. More save little per entry, and all of them are repeated when a commit is rejected.

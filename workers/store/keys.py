@@ -77,7 +77,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 
 SCHEMA = 3
@@ -92,6 +92,8 @@ def model_key(tenant: str, model: str) -> str:
     return f"{tenant}/{model}"
 
 
+# Read and written in one commit: both ask for the shard of the same ids.
+@lru_cache(maxsize=1 << 14)
 def record_shard(prediction_id: str) -> int:
     """Return which of a model's hashes of records has that of a prediction."""
     return blake2b(prediction_id.encode(), digest_size=2).digest()[0] % RECORD_SHARDS

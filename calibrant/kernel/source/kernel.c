@@ -5,6 +5,7 @@
 #include "divisions.c"
 #include "isotonic.c"
 #include "json_columns.c"
+#include "json_lines.c"
 #include "workspace.h"
 
 #if defined(_WIN32)
@@ -280,4 +281,16 @@ EXPORTED void calibrant_kernel_divide(const Divisions *divisions, double *halves
 EXPORTED int64_t calibrant_kernel_json(JsonText *text)
 {
     return read_columns(text);
+}
+
+/* Count what bounds the numbers, lists and lines of a text. */
+EXPORTED void calibrant_kernel_json_size(JsonText *text)
+{
+    measure_text(text);
+}
+
+/* Read columns of numbers of lines of JSON. Returns the number of lines, or 0 where the text is not plain. */
+EXPORTED int64_t calibrant_kernel_json_lines(JsonText *text)
+{
+    return read_lines(text);
 }

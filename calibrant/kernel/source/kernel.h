@@ -113,7 +113,7 @@ typedef struct {
     int64_t name, name_end, value, value_end; /* the name with its quotes */
 } JsonMember;
 
-/* A JSON object, and where its columns of numbers go. */
+/* A JSON object, or lines of one each, and where their columns of numbers go. */
 typedef struct {
     const char *text; /* ends with a byte 0 after `length` */
     int64_t length;
@@ -124,6 +124,9 @@ typedef struct {
     int64_t max_ends;
     JsonMember *members;
     int64_t max_members, n_members, n_lists; /* the last two are written */
+    int64_t n_lines;                         /* ends of lines in the text */
+    char *rest;                              /* of lines: the other members of each, as objects with a comma behind each */
+    int64_t n_rest;                          /* written; at most `length`, and two for each line */
 } JsonText;
 
 typedef struct Workspace Workspace;
