@@ -265,6 +265,16 @@ def test_a_bound_of_the_changed_units_is_never_too_high():
     assert size_of(grown) == 50
 
 
+def test_a_unit_of_many_batches_is_one_changed_unit():
+    several = [Rows(25, seed, units=[f"u{i}" for i in range(25)]).all_right() for seed in range(10)]
+    old = Profile.of(total_of(SPEC, [each.pane() for each in several]))
+    for each in several:
+        each.flip(5)
+    new = Profile.of(total_of(SPEC, [each.pane() for each in several]))
+    assert new.n_batches == 10
+    assert differs_enough(new, old, 5) and not differs_enough(new, old, 6)
+
+
 def test_delayed_labels_are_forwarded_exactly_once_whenever_the_forwarder_is_killed(tmp_path):
     """The request or its response is lost, and the forwarder starts again, at every step of a month with corrections."""
     rng = np.random.default_rng(11)

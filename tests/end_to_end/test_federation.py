@@ -151,6 +151,32 @@ def test_the_centre_equals_all_rows_and_no_name_crosses_the_wire(embedded, sites
     assert south["n_predictions"] == 120
 
 
+def test_a_histogram_of_few_bins_gives_the_same_calibration_error(embedded, sites, capsys):
+    embedded.client.delete("/v1/models/fed-centre")
+    coarse = MODEL | {"grid": 60}
+    assert embedded.client.put("/v1/models/fed-centre", json=coarse).status_code in (200, 201)
+    terms = {"model": "fed-north", "to": "fed-centre", "share": "histogram", "bins": 60}
+    contract = {"site": "north", "site_slice": None, "models": [terms]}
+    (sites / "north.json").write_text(json.dumps(contract))
+    found = rows("north", 3)
+    post_hours(embedded, "fed-north", found)
+    run = runner(capsys)
+    for label in (1, 2):
+        url = f"http://127.0.0.1:{embedded.port}"
+        sent = run(*arguments(embedded, sites, "north", url))
+        assert sent.code == 0 and "rejected=0" in sent.out, sent.error + sent.out
+        embedded.post("/v1/models/fed-centre/labels", {"ids": ["nobody"], "labels": [0]})
+        site, centre = (
+            embedded.get(f"/v1/models/fed-{name}/reliability", bins=15)
+            for name in ("north", "centre")
+        )
+        assert centre["weight"] == site["weight"] == (40 if label == 1 else 60)
+        for column in ("sum_confidence", "sum_correct"):
+            values = [[each[column] for each in side["table"]] for side in (centre, site)]
+            np.testing.assert_allclose(*values, atol=1e-12)
+        post_labels(embedded, "fed-north", found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_forwarder_that_is_killed_around_a_request_counts_once(embedded, sites, when):

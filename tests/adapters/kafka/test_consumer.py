@@ -21,6 +21,8 @@ from tests.adapters.kafka.brokers import MockCluster, consume, record, values
 from tests.end_to_end.deployment import Deployment
 from tests.waiting import PATIENCE_S, eventually
 
+# The cluster of tests forgets a consumer that has left only after its session.
+SESSION = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
 MODEL = {"task": "multiclass", "classes": 3, "pane": "PT1H"}
 
 
@@ -60,7 +62,7 @@ class Running:
         options = {"linger_s": 0.2} | options
         self.client = cal.Client(url)
         self.consumer = PaneConsumer(
-            self.client, model, [model], {"bootstrap.servers": cluster.address},
+            self.client, model, [model], {"bootstrap.servers": cluster.address, **SESSION},
             on_rejected=lambda *found: self.rejected.append(found), options=ConsumerOptions(**options),
         )  # fmt: skip
         self.error = None
