@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.accumulators.base import Accumulator
 from calibrant.accumulators.block import SPARSE_SHARE, Block
@@ -15,7 +16,14 @@ from calibrant.core.batch import Batch
 from calibrant.core.content_digest import SOURCES, case_hashes
 from calibrant.core.spec import PaneSpec
 from calibrant.kernel.structures import POINTERS, KernelBlock, KernelRows
-from calibrant.kernel.workspace import MAX_IDLE, Arrays, Workspace, idle_workspaces
+from calibrant.kernel.workspace import (
+    MAX_COPIED,
+    MAX_IDLE,
+    TYPES,
+    Arrays,
+    Workspace,
+    idle_workspaces,
+)
 
 # Place of the predictions' hashes among the arrays of a batch.
 PREDICTION_HASH = 6
@@ -95,8 +103,8 @@ def fill(
     digest = rows.digest[0] << 64 | rows.digest[1]
     hashes = arrays[PREDICTION_HASH]
     if rows.hashes_rows and hashes is not None:
-        batch.__dict__["prediction_hash"] = workspace.written(hashes)
-    workspace.forget_batch()
+        batch.__dict__["prediction_hash"] = _written(workspace, hashes)
+    workspace.of_batch = []
     if state.dense is not None and state.dense.hold(workspace.n_touched):
         workspace.library.calibrant_kernel_flush(workspace.handle, state.dense.destinations)
     else:
@@ -133,9 +141,41 @@ def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> KernelRows:
     rows.is_logits, rows.has_units = batch.is_logits, source in ("unit", "case")
     rows.unit_from_row, rows.digest_source = source == "row", SOURCES[source]
     rows.hashes_rows = _hashes_rows(batch)
-    for name, address in zip(POINTERS, workspace.addresses(arrays), strict=True):
+    for name, address in zip(POINTERS, _addresses(workspace, arrays), strict=True):
         setattr(rows, name, address)
     return rows
+
+
+def _addresses(workspace: Workspace, arrays: Arrays) -> list[int | None]:
+    """Return the addresses of the arrays of a batch, or of copies of small ones; None where there is none.
+
+    They are valid until the next call.
+    """
+    workspace.of_batch = []
+    is_small = sum(array.size for array in arrays if array is not None) <= MAX_COPIED
+    known: dict[int, int | None] = {id(None): None}
+    used = dict.fromkeys(TYPES, 0)
+    for array, kind in zip(arrays, POINTERS.values(), strict=True):
+        if array is None or id(array) in known:
+            continue
+        if is_small:
+            start, end = used[kind], used[kind] + array.size
+            workspace.copied[kind][start:end] = array.reshape(-1)
+            known[id(array)], used[kind] = workspace.first[kind] + 8 * start, end
+        else:
+            own: NDArray[Any] = np.ascontiguousarray(array, TYPES[kind])
+            workspace.of_batch.append(own)
+            known[id(array)] = own.ctypes.data
+    return [known[id(array)] for array in arrays]
+
+
+def _written(workspace: Workspace, given: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the predictions' hashes that a fill wrote to an array of `_addresses`, or to its copy."""
+    if workspace.of_batch:
+        return given
+    start = (workspace.rows.prediction_hash - workspace.first["u"]) // 8
+    found: NDArray[np.uint64] = workspace.copied["u"][start : start + given.size]
+    return found.copy()
 
 
 def _hashes_rows(batch: Batch) -> bool:

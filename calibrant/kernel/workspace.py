@@ -19,7 +19,6 @@ from calibrant.core.spec import PaneSpec
 from calibrant.kernel.library import library
 from calibrant.kernel.structures import (
     BLOCKS,
-    POINTERS,
     KernelBlock,
     KernelGrid,
     KernelModel,
@@ -33,7 +32,7 @@ MAX_IDLE = 2
 # Numbers of a batch that are copied into memory of the workspace: to ask many small arrays for their addresses takes longer.
 MAX_COPIED = 4096
 Arrays = tuple[NDArray[Any] | None, ...]
-_TYPES: dict[str, type] = {"d": np.float64, "i": np.int64, "u": np.uint64}
+TYPES: dict[str, type] = {"d": np.float64, "i": np.int64, "u": np.uint64}
 
 
 class Workspace:
@@ -45,6 +44,8 @@ class Workspace:
     blocks : by accumulator, the blocks that it fills: place in `BLOCKS`, block and size
     n_touched : touched cells by block of `BLOCKS`, written by each fill
     rows : the batch of a fill
+    copied, first : by type of number, memory for copies of a small batch, and its address
+    of_batch : arrays of a larger batch, while it is filled
     """
 
     def __init__(self, spec: PaneSpec, only: frozenset[str] | None) -> None:
@@ -61,11 +62,11 @@ class Workspace:
         self.n_touched = (ctypes.c_int64 * len(BLOCKS))()
         self.rows = KernelRows()
         self._arrays: list[NDArray[Any]] = []
-        self._copied: dict[str, NDArray[Any]] = {
-            kind: np.empty(MAX_COPIED).view(of) for kind, of in _TYPES.items()
+        self.copied: dict[str, NDArray[Any]] = {
+            kind: np.empty(MAX_COPIED).view(of) for kind, of in TYPES.items()
         }
-        self._first = {kind: copied.ctypes.data for kind, copied in self._copied.items()}
-        self._of_batch: list[NDArray[Any]] = []
+        self.first = {kind: copied.ctypes.data for kind, copied in self.copied.items()}
+        self.of_batch: list[NDArray[Any]] = []
         model = self._model(spec)
         shapes = (Shape * len(BLOCKS))(*(_shape(block, sizes.get(block, 0)) for block in BLOCKS))
         self.handle = found.calibrant_kernel_new(ctypes.byref(model), shapes)
@@ -75,40 +76,6 @@ class Workspace:
     def __del__(self) -> None:
         if getattr(self, "handle", None):
             self.library.calibrant_kernel_free(self.handle)
-
-    def addresses(self, arrays: Arrays) -> list[int | None]:
-        """Return the addresses of the arrays of a batch, or of copies of small ones; None where there is none.
-
-        They are valid until the next call.
-        """
-        self._of_batch = []
-        is_small = sum(array.size for array in arrays if array is not None) <= MAX_COPIED
-        known: dict[int, int | None] = {id(None): None}
-        used = dict.fromkeys(_TYPES, 0)
-        for array, kind in zip(arrays, POINTERS.values(), strict=True):
-            if array is None or id(array) in known:
-                continue
-            if is_small:
-                start, end = used[kind], used[kind] + array.size
-                self._copied[kind][start:end] = array.reshape(-1)
-                known[id(array)], used[kind] = self._first[kind] + 8 * start, end
-            else:
-                own: NDArray[Any] = np.ascontiguousarray(array, _TYPES[kind])
-                self._of_batch.append(own)
-                known[id(array)] = own.ctypes.data
-        return [known[id(array)] for array in arrays]
-
-    def written(self, given: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the predictions' hashes that a fill wrote to an array of `addresses`, or to its copy."""
-        if self._of_batch:
-            return given
-        start = (self.rows.prediction_hash - self._first["u"]) // 8
-        found: NDArray[np.uint64] = self._copied["u"][start : start + given.size]
-        return found.copy()
-
-    def forget_batch(self) -> None:
-        """Let go of the arrays of the last batch."""
-        self._of_batch = []
 
     def _pointer(self, array: NDArray[Any]) -> int:
         """Return the address of an array's data, and keep the array as long as the workspace."""
