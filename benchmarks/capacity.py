@@ -27,6 +27,8 @@ ROW_BYTES, TAIL_BYTES = 48, 600
 SAMPLE_ROW, SAMPLE_BYTES = 4 * N_CLASSES + 36, 1 << 20
 # Per model and slice: the versions of its panes, 60 bytes for each.
 VERSION_BYTES = 60
+# Of a day in files, the store has the name of its file, and the versions; `tests/workers/test_cold_days.py` compares.
+COLD_DAY_BYTES = 700
 # CPU in seconds, of two shared cores under load; docs/capacity.md says how each was measured.
 ROW_S, MERGE_ROW_S, STORE_ROW_S = 11e-6, 5e-6, 0.45e-6
 BATCH_S, MERGE_BATCH_S, STORE_BATCH_S = 8e-3, 4e-3, 0.9e-3
@@ -36,8 +38,8 @@ MAX_ROWS_TOGETHER = 10_000
 ID_BYTES, ID_S = 300, 86_400
 # What one deployment has in the table: a server of 64 GB of which 60 % are filled, whose one thread runs at 60 %; 32 cores for
 # service and workers; and the defaults of the settings.
-STORE_MEMORY, STORE_CPU, CORES, PARTITIONS = 64e9 * 0.6, 0.6, 32, 8
-ID_MEMORY = PARTITIONS * (256 << 20)
+STORE_MEMORY, STORE_CPU, CORES, PARTITIONS = 64e9 * 0.6, 0.6, 32, 64
+ID_MEMORY = 2 << 30
 
 
 def packed_bytes(rows: float) -> float:
@@ -74,6 +76,22 @@ def state_bytes(rows_an_hour: float, n_slices: int) -> float:
     samples = n_sampled * min(SAMPLE_BYTES, SAMPLE_ROW * a_day)
     days = DAYS * sums_bytes(a_day, n_slices)
     return HOURS * hour_bytes(rows_an_hour, n_slices) + days + samples
+
+
+def cold_bytes(rows_an_hour: float, n_slices: int, merged_after_d: int) -> tuple[float, float]:
+    """Return the bytes of a model after 30 days, in the store and in files.
+
+    Days are merged after some days, and are moved to files a day later.
+    """
+    a_day = 24 * rows_an_hour
+    sample = min(SAMPLE_BYTES, SAMPLE_ROW * a_day)
+    day = sums_bytes(a_day, n_slices) + sample
+    n_open = merged_after_d + 1  # the last one ends while the first one begins
+    n_cold = HOURS // 24 + DAYS - n_open - 1
+    hours = 24 * n_open * hour_bytes(rows_an_hour, n_slices)
+    samples = 0.0 if is_rows(rows_an_hour, n_slices) else n_open * sample
+    named = n_cold * (COLD_DAY_BYTES + (1 + n_slices) * VERSION_BYTES)
+    return hours + samples + day + named, n_cold * day
 
 
 def n_keys(rows_an_hour: float, n_slices: int) -> float:
@@ -132,6 +150,11 @@ class Need:
     def memory_bytes(self) -> float:
         """Memory of the store after 30 days."""
         return self.id_bytes + self.n_models * state_bytes(self.rows_an_hour, self.n_slices)
+
+    def cold_bytes(self, merged_after_d: int) -> tuple[float, float]:
+        """Memory of the store, and bytes of files, after 30 days with old days in files."""
+        stored, filed = cold_bytes(self.rows_an_hour, self.n_slices, merged_after_d)
+        return self.id_bytes + self.n_models * stored, self.n_models * filed
 
     @property
     def keys(self) -> float:
@@ -205,5 +228,19 @@ def table() -> Iterator[str]:
         )
 
 
+def cold_table() -> Iterator[str]:
+    """Yield the lines of the table with old days in files in docs/capacity.md."""
+    yield "| models | slices | predictions/s | store, no files | merged after 14 days | files | merged after 1 day | files |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for need in NEEDS:
+        if need.n_models > 1 and need.rows_s < 1e6:
+            cells = [size(each) for after in (14, 1) for each in need.cold_bytes(after)]
+            yield (
+                f"| {need.n_models:,} | {need.n_slices} | {need.rows_s:,.0f} | {size(need.memory_bytes)} | {' | '.join(cells)} |"
+            )
+
+
 if __name__ == "__main__":
     print("\n".join(table()))
+    print()
+    print("\n".join(cold_table()))

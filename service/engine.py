@@ -45,6 +45,7 @@ from calibrant_server.workers.ingest.errors import (
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries import ask
 from calibrant_server.workers.settings import EngineSettings
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig, Registry
 from calibrant_server.workers.store.store_of_settings import running_store_of
 
@@ -146,6 +147,10 @@ def engine_errors() -> Iterator[None]:
         raise StoreUnavailable(STORE_FULL, retry_after_s=error.retry_after_s) from error
     except (inbox.StoreUnavailableError, RedisError) as error:
         raise _unavailable(error) from error
+    except FilesUnavailable as error:
+        raise StoreUnavailable(
+            f"A part of the window cannot be read now: {error}.", retry_after_s=error.retry_after_s
+        ) from error
     except ask.SubjectGone as error:
         raise ModelUnknown(f"The query has no result: {error}.") from error
     except ask.WindowDamaged as error:

@@ -4,7 +4,7 @@ The parent has loaded the code and has no threads, so a process is a fork of it:
 shares the loaded code's memory. With the embedded store, three more processes have the engine: one manages the store, merges and
 sends webhooks; one computes the first query of each tenant, and one all others, so that a result waits neither for the
 interpreter of the one that merges nor for that of a busy tenant's queries. They start first and are stopped last. Where cores are
-few, merging and other queries have less of them (`background_nice`).
+few, merging and other queries have less of them (`BACKGROUND_NICE`).
 
 Each process has sockets of its own on the port (SO_REUSEPORT; the system divides connections among them). The parent
 holds them too: connections to a process that died wait in its queue until it is restarted. Without that option of the
@@ -42,6 +42,9 @@ STOP_S = 30.0  # longer than the service waits for responses in progress
 # Pause before a restart: doubled by each death, until a process has lived long enough.
 FIRST_PAUSE_S, MAX_PAUSE_S, STABLE_S = 0.2, 30.0, 60.0
 EXIT_NOT_STARTED, EXIT_NOT_STOPPED = 3, 1
+# Added to the nice value of the processes that merge and that compute further queries. It only matters where cores are busy: then
+# requests and first queries come before them.
+BACKGROUND_NICE = 10
 
 log = logging.getLogger("service.processes")
 _context = multiprocessing.get_context("fork")
@@ -224,7 +227,7 @@ def engine_works(settings: EngineSettings, board: Board) -> dict[str, Callable[[
     def started() -> EngineSettings:
         return with_partitions_of_store(running_store_of(settings))
 
-    merging, nice = settings.replace(compute_threads=0), settings.background_nice
+    merging, nice = settings.replace(compute_threads=0), BACKGROUND_NICE
     other_queries = partial(run_queries, queues="other", nice=nice)
     works: list[tuple[str, Callable[..., None], Callable[[], EngineSettings]]] = [
         ("engine", partial(run, nice=nice), lambda: merging),

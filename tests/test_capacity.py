@@ -24,6 +24,13 @@ def rows(n: int) -> dict[str, np.ndarray]:
 def test_the_table_of_the_page_is_the_derived_one():
     lines = list(capacity.table())
     assert "\n".join(lines) in PAGE
+    assert "\n".join(capacity.cold_table()) in PAGE
+
+
+def test_days_in_files_leave_the_store():
+    fleet = Need(10_000, 20, 1e4)
+    stored, filed = fleet.cold_bytes(1)
+    assert stored < fleet.memory_bytes / 4 and filed > stored
 
 
 @pytest.mark.parametrize("n", [1, 10, 100, 1000, 8000])

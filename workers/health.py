@@ -1,7 +1,8 @@
 """`python -m workers.health`: state of this machine's workers and of the backlog.
 
 Print one line of JSON. Exit with 0 if a worker of this machine (this container) reached the store lately, each backlog
-advances, the store takes batches, no entry is parked, and no damaged pane keeps a cohort from being sealed; else with 1.
+advances, the store takes batches, no entry is parked, no damaged pane keeps a cohort from being sealed, and the files of old days can be
+read; else with 1.
 It is the health check of a container and a report for operators.
 
 `python -m workers.health --here` exits with 0 if a worker of this machine reached the store lately, whatever else the report says: the
@@ -22,6 +23,7 @@ from redis.exceptions import OutOfMemoryError, RedisError
 
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.file_owner import FileOwner
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
 from calibrant_server.workers.store.properties import StoreMismatch
 from calibrant_server.workers.store.server_files import EmbeddedServerError
@@ -41,6 +43,7 @@ class Health:
     dead_letters : entries that could not be merged; reported, but not a reason to fail
     stalled_partitions : partitions with a backlog whose cursor does not advance
     store_full : whether the store's memory is full, so that batches are rejected
+    files : why the files of old days cannot be read or written; None if they can, or if there are none
     """
 
     workers: int
@@ -52,12 +55,13 @@ class Health:
     unsealed_models: int
     stalled_partitions: int = 0
     store_full: bool = False
+    files: str | None = None
 
     @property
     def is_red(self) -> bool:
         """Whether no worker is alive here, work does not advance, or data wait for an operator."""
         waiting = self.parked_entries + self.unsealed_models + self.stalled_partitions
-        return not self.workers_here or waiting > 0 or self.store_full
+        return not self.workers_here or waiting > 0 or self.store_full or self.files is not None
 
 
 def read_health(store: Store, host: str) -> Health:
@@ -82,6 +86,7 @@ def read_health(store: Store, host: str) -> Health:
         unsealed_models=sum(each.unsealed_models for each in states),
         stalled_partitions=sum(each.is_stalled(lease_s) for each in states),
         store_full=_is_full(store),
+        files=FileOwner(store.client, store.keys, store.keys.files).problem(),
     )
 
 

@@ -93,7 +93,8 @@ def _variable(field: str) -> AliasChoices:
 class EngineSettings(BaseSettings):
     """Settings of the engine. Times in seconds, sizes in bytes.
 
-    `idempotency_bytes` and `backlog_bytes` bound one partition. `held_panes_bytes` (memory of the panes
+    `idempotency_bytes`, `backlog_bytes`, `retained_bytes`, `retained_records` and `parked_bytes` are totals of the store, and
+    `stored_merges_bytes` is one. `held_panes_bytes` (memory of the panes
     that the partition loops cache; None: a quarter of the memory limit) and `pane_cache_bytes` (memory of the panes
     that queries have read) bound one process.
 
@@ -120,31 +121,33 @@ class EngineSettings(BaseSettings):
         0, ge=0, validation_alias=AliasChoices("CALIBRANT_SERVER_MEMORY", "server_memory_bytes")
     )
     namespace: str = Field("calibrant", pattern=r"^[A-Za-z0-9_-]{1,40}$")
-    partitions: int = Field(8, ge=1, le=1000)
+    partitions: int = Field(64, ge=1, le=1000)
     durability: Literal["everysec", "fsync", "replicated"] = "everysec"
 
     idempotency_ttl_s: WholeSeconds = Field(86_400, ge=1)
-    idempotency_bytes: Bytes = 256 << 20
-    backlog_bytes: Bytes = 64 << 20
-    retained_bytes: Bytes = 512 << 20
-    retained_records: int = 5_000_000
-    parked_bytes: Bytes = 256 << 20
+    idempotency_bytes: Bytes = 2 << 30
+    backlog_bytes: Bytes = 512 << 20
+    retained_bytes: Bytes = 4 << 30
+    retained_records: int = 40_000_000
+    parked_bytes: Bytes = 2 << 30
     max_panes: int = 64
     max_slice_values: int = 50
     compact_after_s: WholeSeconds = 14 * 86_400
+    cold_url: str | None = Field(None, repr=False)
+    cold_after_s: WholeSeconds = Field(15 * 86_400, ge=0)
+    cold_keep_s: WholeSeconds = Field(600, ge=60)
+    cold_cache_bytes: Bytes = Field(64 << 20, ge=0)
     sample_bytes: Bytes = Field(1 << 20, ge=0, le=8 << 20)
     future_skew_s: WholeSeconds = 300
     create_models: bool = True
 
     # Above the time for which a read of the stream waits for entries.
     socket_timeout_s: Seconds = Field(2.5, gt=0.3)
-    max_connections: int = Field(64, ge=1)
 
     lease_s: Seconds = Field(4.0, gt=0)
     held_panes_bytes: Bytes | None = None
     housekeeping_s: Seconds = 60.0
     compute_threads: int = Field(1, ge=1)
-    background_nice: int = Field(10, ge=0, le=19)
     pane_cache_bytes: Bytes = 128 << 20
     stored_merges_bytes: Bytes = Field(256 << 20, ge=0)
 

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from calibrant_server.workers.alarm.webhook_sender import WebhookSender
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
+from calibrant_server.workers.ingest.partition_threads import PartitionThreads
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.kind import ResultKind
@@ -39,7 +40,7 @@ class Supervisor:
     numbers : the classes that compute; those of `calibrant` unless a test replaces them
     kinds : result kinds by name; default: those of `workers/queries/kinds`
     script_texts : the scripts of the store; default: those of the package
-    on_stuck : called with a partition whose thread makes no progress. By default its place is taken by a new thread:
+    on_stuck : called with a partition whose loop makes no progress. By default its place is taken by a new loop and thread:
         the fencing token keeps the old one, should it ever wake, from writing.
     on_mismatch : called after all threads were signalled to stop because a newer version has advanced the store
     """
@@ -63,7 +64,7 @@ class Supervisor:
         self._budget = PaneBudget.of(settings)
         compute = Compute(self.store, self._numerics, None if kinds is None else dict(kinds))
         self._serving = QueryServer(self.store, compute)
-        self._loops: dict[int, tuple[PartitionLoop, threading.Thread]] = {}
+        self._partitions = PartitionThreads(self.store, self._leases, self._stop, self._make_loop)
         self._others: list[threading.Thread] = []
         self._last_beat_at = 0.0
         self._on_mismatch = on_mismatch
@@ -74,8 +75,7 @@ class Supervisor:
         self.store.fix_properties()
         self._leases.beat()
         self._last_beat_at = time.monotonic()
-        for partition in range(self.settings.partitions):
-            self._start_loop(partition)
+        self._partitions.start()
         for thread in self._serving.threads(self._stop):
             self._others.append(thread)
             thread.start()
@@ -87,9 +87,11 @@ class Supervisor:
         """Let each thread finish its commit and release its lease; return whether all did in time."""
         self._stop.set()
         deadline = time.monotonic() + timeout_s
-        threads = [thread for _, thread in self._loops.values()] + self._others
+        self._partitions.wake()
+        threads = self._partitions.threads + self._others
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        self._partitions.close()
         try:
             self._leases.leave()
         except RedisError as error:
@@ -100,22 +102,19 @@ class Supervisor:
     @property
     def is_alive(self) -> bool:
         """Whether each thread runs and the heartbeat reached the store lately."""
-        threads = [thread for _, thread in self._loops.values()] + self._others
+        threads = self._partitions.threads + self._others
         beat_age_s = time.monotonic() - self._last_beat_at
         return all(t.is_alive() for t in threads) and beat_age_s < 2 * self.settings.lease_s
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that this process serves now."""
-        return [partition for partition in self._loops if self._leases.holds(partition)]
+        return [each for each in range(self.settings.partitions) if self._leases.holds(each)]
 
-    def _start_loop(self, partition: int) -> None:
-        loop = self._loop(
+    def _make_loop(self, partition: int) -> PartitionLoop:
+        return self._loop(
             self.store, partition, self._numerics, self._leases, self._stop, self._budget
         )
-        thread = threading.Thread(target=loop.run, name=f"partition-{partition:03d}", daemon=True)
-        self._loops[partition] = (loop, thread)
-        thread.start()
 
     def _start_other(self, name: str, target: Callable[[], None]) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)
@@ -123,8 +122,7 @@ class Supervisor:
         thread.start()
 
     def _replace(self, partition: int) -> None:
-        self._loops[partition][0].abandoned = True
-        self._start_loop(partition)
+        self._partitions.replace(partition)
 
     def _beat(self) -> None:
         while not self._stop.wait(self.settings.lease_s / _BEATS_A_LEASE):

@@ -325,8 +325,10 @@ class PaneState:
         return pane
 
     def replace_sample(self, sample: Sample) -> Self:
-        """Take a sample that was stored elsewhere; returns the pane."""
+        """Take a sample that was stored elsewhere, also if none was read with the pane; returns the pane."""
         self._parts["sample"] = sample
+        if self._only is not None:
+            self._only |= {"sample"}
         return self
 
     def drop_sample(self) -> Self:

@@ -277,20 +277,28 @@ class SecurityHeaders:
     """
 
     def __init__(self, allowed_origins: Sequence[str] = ()) -> None:
-        ancestors = " ".join(allowed_origins).encode() or b"'none'"
-        self._ancestors = b"frame-ancestors " + ancestors
-        self._resources = b"cross-origin" if allowed_origins else b"same-origin"
+        ancestors = b"frame-ancestors " + (" ".join(allowed_origins).encode() or b"'none'")
+        resources = b"cross-origin" if allowed_origins else b"same-origin"
+        # What is due to a response without styles and with its own, once for all responses.
+        self._due = {
+            is_styled: (
+                *HEADERS.items(),
+                (
+                    b"content-security-policy",
+                    b"default-src 'none';"
+                    + (b" style-src 'unsafe-inline'; " if is_styled else b" ")
+                    + ancestors,
+                ),
+                (b"cross-origin-resource-policy", resources),
+            )
+            for is_styled in (False, True)
+        }
 
     def added_to(self, headers: Headers) -> Headers:
         """Return the headers of a response with those that it lacks."""
         present = {name.lower(): value for name, value in headers}
-        styles = b" style-src 'unsafe-inline';" if _is_styled(present) else b""
-        policy = b"default-src 'none';" + styles + b" " + self._ancestors
-        due = HEADERS | {
-            b"content-security-policy": policy,
-            b"cross-origin-resource-policy": self._resources,
-        }
-        return [*headers, *((name, due[name]) for name in due if name not in present)]
+        due = self._due[_is_styled(present)]
+        return [*headers, *(each for each in due if each[0] not in present)]
 
 
 def _is_styled(headers: dict[bytes, bytes]) -> bool:

@@ -111,6 +111,10 @@ OPERATION = {
         "Partitions with a backlog that does not advance.",
         "stalled_partitions",
     ),
+    "calibrant_files_unavailable": (
+        "1 if the files of old days cannot be read or written.",
+        "files_unavailable",
+    ),
     "calibrant_partitions_without_lease": (
         "Partitions that no worker serves.",
         "partitions_without_lease",

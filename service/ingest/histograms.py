@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -65,12 +65,19 @@ class BatchHead:
         return cls(batch_id_of(document), origin_of(document))
 
 
+class PlacedUpdate(NamedTuple):
+    """An update of a body as sent, and the pointer to it."""
+
+    pointer: str
+    fields: dict[str, Any]
+
+
 def load_histograms(body: Body, context: IngestContext, query: PackedPaneQuery) -> IngestBatch:
     """Return the updates that a body holds, or raise every rule that they break."""
     if body.media_type == PACKED_PANE:
         try:
             head = BatchHead(None, origin_of_query(query))
-            return _prepared(head, [("", _pane_fields(body, query))], context)
+            return _prepared(head, [PlacedUpdate("", _pane_fields(body, query))], context)
         except CalibrationInputError as error:
             raise error.each(_in_the_body) from error
     for name in ("event_time", "slice", *ORIGIN_FIELDS):
@@ -101,9 +108,7 @@ def _in_the_body(violation: Violation) -> Violation:
     return replace(violation, pointer=pointer)
 
 
-def _prepared(
-    batch: BatchHead, placed: list[tuple[str, dict[str, Any]]], context: IngestContext
-) -> IngestBatch:
+def _prepared(batch: BatchHead, placed: list[PlacedUpdate], context: IngestContext) -> IngestBatch:
     """Return the batch of updates with the pointer to each."""
     kind = _kind_of(placed)
     config = context.config or _config_for(placed, context)
@@ -146,21 +151,19 @@ def _prepared(
     )
 
 
-def _kind_of(placed: list[tuple[str, dict[str, Any]]]) -> str:
+def _kind_of(placed: list[PlacedUpdate]) -> str:
     """Return the kind of all updates; panes and histograms are not taken together."""
     is_pane = [fields.get("kind") == "pane" for _, fields in placed]
     if all(is_pane):
         return PANE
     if any(is_pane):
-        pointer = placed[is_pane.index(True)][0]
+        pointer = placed[is_pane.index(True)].pointer
         detail = "Received panes and histograms in one batch; expected one kind. Send two batches."
         raise CalibrationInputError([Violation(f"{pointer}/kind", "mixed_kinds", detail)])
     return HISTOGRAMS
 
 
-def _updates_of(
-    body: Body, context: IngestContext
-) -> tuple[BatchHead, list[tuple[str, dict[str, Any]]]]:
+def _updates_of(body: Body, context: IngestContext) -> tuple[BatchHead, list[PlacedUpdate]]:
     """Return what the body states of the batch, and each update with the pointer to it."""
     max_objects = 3 * context.settings.max_rows + 100
     if body.media_type == NDJSON:
@@ -180,14 +183,14 @@ def _updates_of(
 
 def _from_lines(
     records: list[dict[str, Any]], lines: list[int]
-) -> tuple[BatchHead, list[tuple[str, dict[str, Any]]]]:
-    placed = [(f"/{line}", record) for line, record in zip(lines, records, strict=True)]
+) -> tuple[BatchHead, list[PlacedUpdate]]:
+    placed = [PlacedUpdate(f"/{line}", record) for line, record in zip(lines, records, strict=True)]
     if placed and records[0] and records[0].keys() <= {"batch_id", *ORIGIN_FIELDS}:
         return BatchHead.of(records[0]), placed[1:]
     return BatchHead(), placed
 
 
-def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[tuple[str, dict[str, Any]]]]:
+def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[PlacedUpdate]]:
     if "histograms" not in document:
         if "kind" not in document:
             detail = f"Received no kind; expected one of {', '.join(KINDS)}. Send several updates as a list in histograms."
@@ -197,13 +200,15 @@ def _from_document(document: dict[str, Any]) -> tuple[BatchHead, list[tuple[str,
         if "offsets" not in document:
             own.remove("source")
         head = BatchHead.of({k: v for k, v in document.items() if k in own})
-        return head, [("", {k: v for k, v in document.items() if k not in own})]
+        return head, [PlacedUpdate("", {k: v for k, v in document.items() if k not in own})]
     reject_unknown(document, ("batch_id", *ORIGIN_FIELDS, "histograms"))
     histograms = document["histograms"]
     if not isinstance(histograms, list) or not all(isinstance(each, dict) for each in histograms):
         detail = "Received another type; expected a list of objects."
         raise CalibrationInputError([Violation("/histograms", "list", detail)])
-    return BatchHead.of(document), [(f"/histograms/{i}", each) for i, each in enumerate(histograms)]
+    return BatchHead.of(document), [
+        PlacedUpdate(f"/histograms/{i}", each) for i, each in enumerate(histograms)
+    ]
 
 
 def _updates(
@@ -313,7 +318,7 @@ def _microseconds(at: datetime) -> int:
     return (at - EPOCH) // timedelta(microseconds=1)
 
 
-def _config_for(placed: list[tuple[str, dict[str, Any]]], context: IngestContext) -> ModelConfig:
+def _config_for(placed: list[PlacedUpdate], context: IngestContext) -> ModelConfig:
     """Return the model that a first body of panes makes; plain histograms do not say enough."""
     pointer, fields = placed[0]
     if fields.get("kind") != "pane":

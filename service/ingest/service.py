@@ -55,6 +55,7 @@ class IngestContext:
     idempotency_key: str | None
     settings: Settings
     limits: Limits
+    share: float = 1.0
 
     def batch(
         self,
@@ -87,6 +88,8 @@ class IngestContext:
             violations=violations,
             ids=ids,
             origin=origin,
+            share=self.share,
+            checked_revision=None if self.config is None else self.config.revision,
         )
 
 
@@ -124,9 +127,9 @@ class IngestService:
             `checked_revision` is not the current one, or the model was deleted or created again.
         """
         share = self.keyring.share_of_tenant(self.settings.tenant_share)
-        return await self.inbox.enqueue(
-            replace(batch, share=share, checked_revision=checked_revision)
-        )
+        if (batch.share, batch.checked_revision) != (share, checked_revision):
+            batch = replace(batch, share=share, checked_revision=checked_revision)
+        return await self.inbox.enqueue(batch)
 
     async def check_new_model(self, tenant: str) -> None:
         """Raise QuotaFull unless the tenant may have another model.
@@ -258,6 +261,7 @@ class IngestAccess:
             idempotency_key=only(self.request, "idempotency-key"),
             settings=self.service.settings,
             limits=self.service.limits,
+            share=self.service.keyring.share_of_tenant(self.service.settings.tenant_share),
         )
 
     async def _response(self, batch: IngestBatch, receipt: BatchReceipt) -> Response:

@@ -11,7 +11,7 @@ from calibrant_server.service.reads.frozen_maps import valid, who_is
 from calibrant_server.service.reads.second_person import PendingRequest
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.alarm import commands, episodes
-from calibrant_server.workers.alarm.episodes import OPEN, Episode
+from calibrant_server.workers.alarm.episodes import OPEN, Episode, FirstRequest
 
 Order = commands.AcknowledgeCommand | commands.AcknowledgementRequest
 
@@ -69,7 +69,7 @@ def is_awaited(episode: Episode, order: Order | None) -> bool:
     return order is None or order["op"] == "acknowledge" or episode.pending != order["pending"]
 
 
-def _pending(episode: Episode) -> dict[str, Any] | None:
+def _pending(episode: Episode) -> FirstRequest | None:
     """Return the request of a first person, if it is not too old."""
     pending = episode.pending
     return None if pending is None or second_person.is_over(pending) else pending

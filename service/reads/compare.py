@@ -9,7 +9,7 @@ from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.ingest.inbox import Inbox
 from calibrant_server.workers.queries.ask import Other
 from calibrant_server.workers.queries.kind import Against
-from calibrant_server.workers.store import window_requests
+from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import baseline_slice, plain_slice, sealed_slice
 from calibrant_server.workers.store.windows import LAST_SECOND, Window
@@ -41,16 +41,12 @@ class Comparison:
             return EVER
         if self.against.by == "model":
             # The same interval in whole panes of the other model, which may be longer.
-            return window_requests.resolve(
-                from_=window.from_at, to=window.to_at, pane_s=self.config.pane_s
-            )
+            return windows.resolve(from_=window.from_at, to=window.to_at, pane_s=self.config.pane_s)
         if not has_start or window.from_s == 0:
             detail = "against=window:… compares with what came before: name the window by `window` or `from`"
             raise unanswerable("/against", "no_beginning", detail)
         try:
-            return window_requests.resolve(
-                to=window.from_at, window=self.against.name, pane_s=pane_s
-            )
+            return windows.resolve(to=window.from_at, window=self.against.name, pane_s=pane_s)
         except CalibrationInputError as error:
             raise invalid_query(error) from error
 

@@ -7,10 +7,11 @@ time are null; the workers finish and cache them, so that a later request finds 
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
+from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.http.errors import InvalidQuery
@@ -28,6 +29,7 @@ from calibrant_server.workers.queries.kinds.model_status import ModelStatusQuery
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.stored_results import StatedQuery
 from calibrant_server.workers.queries.versions import SliceState
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from calibrant_server.workers.store.registry import ModelConfig
@@ -46,6 +48,13 @@ REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
 )
 
 
+class _Found(NamedTuple):
+    """A result, or nothing and why."""
+
+    result: Result
+    reason: str | None = None
+
+
 class _Part(NamedTuple):
     """One result of a status: the query of its model; None if the model does not support it."""
 
@@ -55,7 +64,7 @@ class _Part(NamedTuple):
 
 async def statuses_with_evidence(
     reads: ReadService, configs: Sequence[ModelConfig]
-) -> list[dict[str, Any]]:
+) -> list[Result]:
     """Return what `view=status` adds to each model, within the deadline.
 
     `evidence` is the change statistic of the last cohorts, relative to the threshold (logarithms).
@@ -83,20 +92,18 @@ def _part(state: SliceState, query: Query, view: WindowQuery) -> _Part:
     return _Part(state.config, StatedQuery(read_query.query, window, needed.name(window)))
 
 
-async def _results(
-    reads: ReadService, parts: Sequence[_Part], until: float
-) -> list[tuple[dict[str, Any], str | None]]:
-    """Return each result, or nothing and why."""
+async def _results(reads: ReadService, parts: Sequence[_Part], until: float) -> list[_Found]:
+    """Return each result."""
     turns = asyncio.Semaphore(MAX_WAITING)
     asked = [each.query for each in parts if each.query is not None]
     cached = iter(await reads.inbox.results.cached(asked))
     stored = [None if each.query is None else next(cached) for each in parts]
 
-    async def result(part: _Part, body: bytes | None) -> tuple[dict[str, Any], str | None]:
+    async def result(part: _Part, body: bytes | None) -> _Found:
         if part.query is None:
-            return {}, NOT_COMPUTED
+            return _Found({}, NOT_COMPUTED)
         if body is not None:
-            return orjson.loads(body), None
+            return _Found(orjson.loads(body))
         return await _computed(reads, part.config, part.query, turns, until)
 
     return await asyncio.gather(*(result(*each) for each in zip(parts, stored, strict=True)))
@@ -108,17 +115,17 @@ async def _computed(
     stated: StatedQuery,
     turns: asyncio.Semaphore,
     until: float,
-) -> tuple[dict[str, Any], str | None]:
-    """Return a result that a worker computes, or nothing and why."""
+) -> _Found:
+    """Return a result that a worker computes."""
     if asyncio.get_running_loop().time() >= until:
-        return {}, NOT_READY
+        return _Found({}, NOT_READY)
     try:
         async with asyncio.timeout_at(until), turns:
             found = await reads.inbox.ask(
                 stated.query, config, stated.window, version=stated.version, is_new=True
             )
-    except (TimeoutError, ResultTimeoutError):
-        return {}, NOT_READY
+    except (TimeoutError, ResultTimeoutError, FilesUnavailable):
+        return _Found({}, NOT_READY)
     except (
         CalibrationInputError,
         ResultFailedError,
@@ -126,17 +133,17 @@ async def _computed(
         UnknownQueryError,
         WindowDamaged,
     ):
-        return {}, NOT_COMPUTED
-    return orjson.loads(found.body), None
+        return _Found({}, NOT_COMPUTED)
+    return _Found(orjson.loads(found.body))
 
 
 def _status(
     state: SliceState,
     current: PromotedMap | None,
-    results: Sequence[tuple[dict[str, Any], str | None]],
-) -> dict[str, Any]:
+    results: Sequence[_Found],
+) -> Result:
     """Return the status of one model; a part that is missing is null, with the reason of the first."""
-    (drift, week), reasons = zip(*results, strict=True)
+    drift, week = (each.result for each in results)
     is_current = current is not None and current.generation == state.config.generation
     return {
         "status": drift.get("status"),
@@ -145,7 +152,7 @@ def _status(
         "map_version": orjson.loads(current.body)["version"] if current and is_current else None,
         "label_coverage": week.get("label_coverage"),
         "last_seen": _last_seen(state),
-        "reason": next((each for each in reasons if each is not None), None),
+        "reason": next((each.reason for each in results if each.reason is not None), None),
         EVIDENCE: [
             row["sr_log10"] / row["threshold_log10"]
             for row in drift.get("recent", [])[-EVIDENCE_COHORTS:]

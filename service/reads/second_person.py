@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any
 
 import orjson
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.alarm.episodes import FirstPerson, FirstRequest
 from calibrant_server.workers.store.windows import rfc3339
 
 # After this the first person requests it again: the evidence has changed since.
@@ -39,32 +40,12 @@ class WaitingPromotion(BaseModel):
     pending: PendingPromotion
 
 
-class FirstRequest(TypedDict):
-    """The request of a first person as stored, with their key."""
-
-    requested_by: str
-    requested_role: str | None
-    requested_at: str
-    expires_at: str
-    reason: str | None
-    identity: str | None
-
-
 class PromotionRequest(FirstRequest):
     """A requested promotion as stored."""
 
     version: int
     follows: int
     override: bool
-
-
-class FirstPerson(TypedDict):
-    """What the record of a change says about the first person."""
-
-    requested_by: str
-    requested_role: str | None
-    requested_at: str
-    requested_reason: str | None
 
 
 def first_request(caller: Caller, by: str, reason: str | None) -> FirstRequest:
@@ -96,7 +77,7 @@ def pending_promotion(text: bytes | None, follows: int) -> PromotionRequest | No
     return None if is_over(found) or found["follows"] != follows else found
 
 
-def is_over(pending: Mapping[str, Any]) -> bool:
+def is_over(pending: FirstRequest) -> bool:
     """Return whether a request is too old."""
     return datetime.fromisoformat(pending["expires_at"]) <= datetime.now(UTC)
 
@@ -108,9 +89,9 @@ def shown(pending: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: value for name, value in pending.items() if name != "identity"}
 
 
-def is_other_person(pending: Mapping[str, Any], caller: Caller) -> bool:
+def is_other_person(pending: FirstRequest, caller: Caller) -> bool:
     """Return whether this caller is another person than the one who made the request."""
-    return bool(pending["identity"] != caller.key_id)
+    return pending["identity"] != caller.key_id
 
 
 def is_same_promotion(pending: PromotionRequest, version: int, override: bool) -> bool:
@@ -118,7 +99,7 @@ def is_same_promotion(pending: PromotionRequest, version: int, override: bool) -
     return (pending["version"], pending["override"]) == (version, override)
 
 
-def first_person(pending: Mapping[str, Any]) -> FirstPerson:
+def first_person(pending: FirstRequest) -> FirstPerson:
     """Return what the record of a change says about the first person."""
     return {
         "requested_by": pending["requested_by"],

@@ -27,7 +27,7 @@ from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.ask import Other, QueryResult
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import joined
-from calibrant_server.workers.store import window_requests
+from calibrant_server.workers.store import windows
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
 from calibrant_server.workers.store.watermarks import Watermarks
@@ -338,7 +338,7 @@ def resolved(read_query: ReadQuery, marks: Watermarks) -> Window:
         if to is None and marks.sealed_to:
             to = datetime.fromtimestamp(marks.sealed_to, UTC)
     try:
-        window = window_requests.resolve(
+        window = windows.resolve(
             from_=view.from_,
             to=to,
             window=view.window,

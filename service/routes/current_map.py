@@ -49,7 +49,6 @@ from calibrant_server.service.reads.frozen_maps import (
 from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import ClockQuery
 from calibrant_server.service.reads.second_person import (
-    FirstPerson,
     WaitingPromotion,
     first_person,
     is_other_person,
@@ -60,6 +59,7 @@ from calibrant_server.service.reads.second_person import (
 )
 from calibrant_server.service.reads.service import ReadQuery, ReadService
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.alarm.episodes import FirstPerson
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.queries.kinds.map_comparison import MapComparisonQuery
 from calibrant_server.workers.queries.kinds.map_procedure import MapProcedureQuery

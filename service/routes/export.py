@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from calibrant_server.service.engine import model_of
+from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.bodies import NDJSON
 from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.parameters import ModelId
@@ -58,6 +58,8 @@ async def export_model(
     table = table_type(request, [NDJSON])
     config = await model_of(connection, caller, model)
     inbox, audit = connection.inbox, audit_of(request)
+    with engine_errors():
+        await inbox.check_files(config)
     audit.is_due, audit.details = True, query.model_dump()
     lines = (
         lines_of(inbox, config, query.records, query.secrets)

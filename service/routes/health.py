@@ -19,7 +19,13 @@ from calibrant_server.service.version import API_VERSION, VERSION
 router = APIRouter(tags=["operations"], default_response_class=Response)
 READY_TIMEOUT_S = 2.0
 JSON = "application/json"
-READY_COUNTS = ("parked_entries", "unsealed_models", "dead_letters", "stalled_partitions")
+READY_COUNTS = (
+    "parked_entries",
+    "unsealed_models",
+    "dead_letters",
+    "stalled_partitions",
+    "files_unavailable",
+)
 
 
 class StatusResponse(BaseModel):
@@ -40,6 +46,9 @@ class ReadyResponse(StatusResponse):
     dead_letters: int = Field(description="Number of acknowledged batches that could not be merged")
     stalled_partitions: int = Field(
         description="Number of partitions of the queue that have a backlog and do not advance"
+    )
+    files_unavailable: bool = Field(
+        description="The files of old days cannot be read or written: windows that need them are not served"
     )
     store_full: bool = Field(
         description="The store's memory is full: batches are rejected; reads and deletions are served"

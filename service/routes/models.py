@@ -66,8 +66,9 @@ from calibrant_server.workers.queries.ask import (
     UnknownQueryError,
 )
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
-from calibrant_server.workers.store.window_requests import resolve
+from calibrant_server.workers.store.windows import resolve
 
 router = APIRouter(tags=["models"], default_response_class=Response)
 
@@ -294,7 +295,7 @@ async def _delay(ingest: IngestService, config: ModelConfig) -> dict[str, Any] |
         window = resolve(window=TYPICAL, pane_s=config.pane_s, now=datetime.now(UTC))
         query = ExpectedDelayQuery(by_class=isinstance(config.alarm.get("bets"), list))
         result = await ingest.inbox.ask(query, config, window, DELAY_PATIENCE_S)
-    except (ResultTimeoutError, StoreUnavailableError):
+    except (ResultTimeoutError, StoreUnavailableError, FilesUnavailable):
         return {
             "changes": None,
             "reason": "not computed in time; send the same settings again to compute it",

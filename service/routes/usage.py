@@ -35,11 +35,10 @@ class Limit(BaseModel):
     limit: float | None = Field(description="Null: unlimited.")
     used: float | None = Field(description="Null for rates: see the header RateLimit.")
     total: int | None = Field(
-        None, description="For a limit per partition: the sum over partitions."
+        None, description="For a total of the store: what the tenant uses of it, as `used`."
     )
-    scope: Literal["deployment", "process", "partition"] = Field(
-        description="What the limit applies to. `partition`: `used` is the largest of all partitions. "
-        "`process`: `used` is that of the process that responded."
+    scope: Literal["deployment", "process"] = Field(
+        description="What the limit applies to. `process`: `used` is that of the process that responded."
     )
 
 
@@ -84,15 +83,15 @@ async def get_usage(
     for name, rate in rates.items():
         limit = None if keyring.is_open else rate or None
         found.append(Limit(name=name, limit=limit, used=None, scope="deployment"))
-    of_partitions = {
+    of_store = {
         "retained_records": (engine.retained_records, [each.records for each in partitions]),
         "retained_bytes": (engine.retained_bytes, [each.record_bytes for each in partitions]),
         "backlog_bytes": (engine.backlog_bytes, [each.backlog_bytes for each in partitions]),
     }
-    for name, (bound, used) in of_partitions.items():
+    for name, (bound, used) in of_store.items():
         limit = int(bound * share)
         found.append(
-            Limit(name=name, limit=limit, used=max(used), total=sum(used), scope="partition")
+            Limit(name=name, limit=limit, used=sum(used), total=sum(used), scope="deployment")
         )
     body = UsageResponse(tenant=caller.tenant, limits=found).model_dump()
     return Response(orjson.dumps(body), 200, {"Cache-Control": "no-store"}, JSON)

@@ -91,6 +91,7 @@ async def test_health_and_version(client):
         "unsealed_models": 0,
         "dead_letters": 0,
         "stalled_partitions": 0,
+        "files_unavailable": False,
         "store_full": False,
     }
     assert (await client.get("/version")).json()["api"] == "1"
@@ -108,6 +109,7 @@ async def test_what_waits_for_an_operator_is_reported(client, inbox):
         "unsealed_models": 1,
         "dead_letters": 0,
         "stalled_partitions": 0,
+        "files_unavailable": False,
     }
     assert ready.json() == {"status": "ready", **waiting, "store_full": False}
     text = (await client.get("/metrics")).text

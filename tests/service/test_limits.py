@@ -242,8 +242,8 @@ async def test_usage_names_every_limit(tmp_path, inbox, registry):
     found = {each.pop("name"): each for each in body["limits"]}
     assert body["tenant"] == "a"
     assert (found["models"]["used"], found["models"]["limit"]) == (1, 10)
-    assert (found["retained_records"]["used"], found["retained_records"]["total"]) == (7, 12)
-    assert found["retained_records"]["limit"] == 2_500_000, "half: there is another tenant"
+    assert (found["retained_records"]["used"], found["retained_records"]["total"]) == (12, 12)
+    assert found["retained_records"]["limit"] == 20_000_000, "half: there is another tenant"
     assert found["backlog_bytes"]["used"] == 9
     assert found["event_streams"] == {"limit": 50, "used": 0, "total": None, "scope": "process"}
     assert found["requests_per_second"]["limit"] == 1000

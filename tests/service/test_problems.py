@@ -14,6 +14,7 @@ from calibrant_server.service.security.admission import Admission
 from calibrant_server.service.security.keys import ApiKey, Keyring
 from calibrant_server.workers.ingest.inbox import BacklogFullError, IdsFullError, StoreFullError
 from calibrant_server.workers.queries.ask import SubjectGone
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from tests.service.conftest import PREDICTIONS, problem
 from tests.service.fakes import unavailable
 
@@ -153,6 +154,15 @@ async def test_a_store_without_memory_is_distinguished_from_one_that_is_away(cli
     inbox.trouble = StoreFullError("the store's memory is full", 5)
     found = problem(await client.post(URL, json=PREDICTIONS), 503, "store-unavailable")
     assert "memory is full" in found["detail"]
+
+
+async def test_files_that_are_away_are_a_503_of_this_window_and_of_no_batch(client, inbox):
+    assert (await client.post(URL, json=PREDICTIONS)).status_code == 202
+    inbox.failing["metrics"] = FilesUnavailable("the store of files does not respond")
+    found = await client.get(URL.replace("predictions", "metrics"))
+    detail = problem(found, 503, "store-unavailable")["detail"]
+    assert "the store of files does not respond" in detail and found.headers["retry-after"] == "5"
+    assert (await client.post(URL, json=PREDICTIONS)).status_code == 202
 
 
 async def test_a_full_backlog_of_one_model_is_not_that_of_another(client, inbox):

@@ -14,7 +14,6 @@ from calibrant_server.workers.ingest.inbox import Inbox, IngestBatch, StoreUnava
 from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.sample_cache import day_of
 from calibrant_server.workers.ingest.sample_reading import SampleSource, merged_sample
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries import ask
@@ -22,7 +21,7 @@ from calibrant_server.workers.store import connection
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.watermarks import Watermarks, day_of
 from calibrant_server.workers.supervisor import Supervisor
 from tests.waiting import PATIENCE_S
 from tests.waiting import eventually as eventually
@@ -48,10 +47,11 @@ def stored_pane(bench, slice_, start_s, model=MODEL):
 class FreeLeases:
     """Leases that every worker holds at once: nothing may rest on them."""
 
-    n_held = 1
-
     def take(self, partition):
         return True
+
+    def wanted(self, partitions):
+        return list(partitions)
 
     def holds(self, partition):
         return True

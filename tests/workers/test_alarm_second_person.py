@@ -11,8 +11,30 @@ from calibrant_server.workers.alarm.commands import (
     acknowledgement_request,
     promotion,
 )
-from calibrant_server.workers.alarm.episodes import ACKNOWLEDGED, CLOSED, OPEN, shown
+from calibrant_server.workers.alarm.episodes import (
+    ACKNOWLEDGED,
+    CLOSED,
+    OPEN,
+    FirstPerson,
+    FirstRequest,
+    shown,
+)
 from tests.workers.test_alarm import Sealing
+
+REQUEST: FirstRequest = {
+    "requested_by": "ann",
+    "requested_role": None,
+    "requested_at": "2026-11-23T00:00:00Z",
+    "expires_at": "2026-11-30T00:00:00Z",
+    "reason": "known",
+    "identity": "k1",
+}
+FIRST: FirstPerson = {
+    "requested_by": "ann",
+    "requested_role": None,
+    "requested_at": "2026-11-23T00:00:00Z",
+    "requested_reason": "known",
+}
 
 
 @pytest.fixture
@@ -32,27 +54,25 @@ def exported_lines(sealing):
 def test_a_request_to_acknowledge_leaves_the_alarm_open(sealing):
     _, raised = sealing.until_alarm(np.random.default_rng(5))
     before, sent = sealing.detector().pack(), len(sealing.deliveries())
-    pending = {"requested_by": "ann", "expires_at": "2026-11-30T00:00:00Z"}
-    sealing.order(acknowledgement_request(raised.id, pending))
+    sealing.order(acknowledgement_request(raised.id, REQUEST))
     [waiting] = sealing.episodes()
-    assert (waiting.status, waiting.pending) == (OPEN, pending) and waiting.number > raised.number
+    assert (waiting.status, waiting.pending) == (OPEN, REQUEST) and waiting.number > raised.number
     assert sealing.detector().pack() == before and len(sealing.deliveries()) == sent
     exported = [each for each in exported_lines(sealing) if each["type"] == EPISODE]
     assert [each["holds"]["pending"] for each in exported] == [None]
-    first = {"requested_by": "ann", "requested_reason": "known"}
-    sealing.order(acknowledgement(raised.id, "bob", "I agree", None, first))
+    sealing.order(acknowledgement(raised.id, "bob", "I agree", None, FIRST))
     [episode] = sealing.episodes()
     assert (episode.status, episode.acknowledged_by) == (ACKNOWLEDGED, "bob")
-    assert (episode.pending, episode.first_person) == (None, first)
+    assert (episode.pending, episode.first_person) == (None, FIRST)
     assert shown(episode)["requested_by"] == "ann"
     before = sealing.raw()
-    sealing.order(acknowledgement_request(raised.id, pending))
+    sealing.order(acknowledgement_request(raised.id, REQUEST))
     assert sealing.raw() == before
 
 
 def test_an_alarm_that_closes_waits_for_nobody(sealing):
     _, raised = sealing.until_alarm(np.random.default_rng(5))
-    sealing.order(acknowledgement_request(raised.id, {"requested_by": "ann"}))
+    sealing.order(acknowledgement_request(raised.id, REQUEST))
     sealing.order(promotion("v2"))
     [episode] = sealing.episodes()
     assert (episode.status, episode.pending) == (CLOSED, None)

@@ -16,7 +16,7 @@ from calibrant.input.labels import LabelRow
 from calibrant_server.workers.ingest.entries import BASELINE, LABELS, PANE, REMOVAL
 from calibrant_server.workers.ingest.payloads import PackedUpdate, pack_labels, pack_updates
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.sample_cache import CachedSample, SampleKey, day_of
+from calibrant_server.workers.ingest.sample_cache import CachedSample, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -26,6 +26,7 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.store.keys import PaneKey
 from calibrant_server.workers.store.slice_names import baseline_slice, sealed_slice
+from calibrant_server.workers.store.watermarks import day_of
 from calibrant_server.workers.store.windows import Window
 from tests.calibrant.panes import assert_same
 from tests.workers.driving import MODEL, SUMS, Bench

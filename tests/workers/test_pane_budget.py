@@ -220,8 +220,9 @@ def test_nothing_is_counted_once_a_partition_is_given_up(bench):
 
 def test_all_partitions_of_a_process_share_one_budget(bench):
     crew = bench.engine()
-    budgets = {id(loop._cache._budget) for loop, _ in crew._loops.values()}
-    assert len(crew._loops) == 2
+    loops = crew._partitions.loops
+    budgets = {id(loop._cache._budget) for loop in loops}
+    assert len(loops) == 2
     assert len(budgets) == 1
 
 

@@ -145,7 +145,7 @@ def test_an_error_of_the_store_while_filling_leaves_the_entry(bench, method, err
     bench.deliver(with_ids("b1", "i1", "i2", units=["u", "u"]))
     loop._step_or_reload()
     assert no_letters(bench) and bench.client.xlen(loop.keys.stream) == 1
-    eventually(lambda: loop._step_or_reload() or bench.client.xlen(loop.keys.stream) == 0)
+    eventually(lambda: (loop._step_or_reload(), bench.client.xlen(loop.keys.stream) == 0)[1])
     assert bench.merged("b1").status == "merged"
     assert counts(bench)["n_predictions"] == 2
 

@@ -11,7 +11,7 @@ import pytest
 from calibrant.core.batch import Batch
 from calibrant.core.routing import Place, rows_by_pane
 from calibrant_server.workers.store.durations import parse_duration
-from calibrant_server.workers.store.window_requests import WindowError, resolve
+from calibrant_server.workers.store.windows import WindowError, resolve
 from tests.workers.driving import MODEL
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ from calibrant_server.workers.alarm.deliveries import (
     WebhookDelivery,
 )
 from calibrant_server.workers.alarm.detectors import promoted
-from calibrant_server.workers.alarm.episodes import OPEN, Episode
+from calibrant_server.workers.alarm.episodes import OPEN, Episode, FirstPerson, FirstRequest
 
 MAX_DELIVERIES = 200
 
@@ -28,7 +28,7 @@ def acknowledge_alarm(
     by: str,
     note: str | None,
     role: str | None = None,
-    first_person: dict[str, Any] | None = None,
+    first_person: FirstPerson | None = None,
 ) -> None:
     """Acknowledge an alarm: its detector's change statistic is reset. An alarm that is not open does not change."""
     episode = _open_episode(writing, alarm_id)
@@ -43,7 +43,7 @@ def acknowledge_alarm(
     writing.episode(acknowledged, WAS_ACKNOWLEDGED)
 
 
-def request_acknowledgement(writing: AlarmCommit, alarm_id: str, pending: dict[str, Any]) -> None:
+def request_acknowledgement(writing: AlarmCommit, alarm_id: str, pending: FirstRequest) -> None:
     """Store a first person's request with the alarm. An alarm that is not open does not change."""
     episode = _open_episode(writing, alarm_id)
     if episode is not None:

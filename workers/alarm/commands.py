@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from calibrant_server.workers.alarm.active_map import promoted_map
@@ -22,6 +21,7 @@ from calibrant_server.workers.alarm.command_effects import (
     try_webhooks,
 )
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.alarm.episodes import FirstPerson, FirstRequest
 from calibrant_server.workers.ingest.entries import EntryError, IngestEntry
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.keys import PartitionKeys
@@ -36,7 +36,7 @@ class AcknowledgeCommand(TypedDict):
     by: str
     note: str | None
     role: NotRequired[str | None]
-    first_person: NotRequired[dict[str, Any] | None]
+    first_person: NotRequired[FirstPerson | None]
 
 
 class AcknowledgementRequest(TypedDict):
@@ -44,7 +44,7 @@ class AcknowledgementRequest(TypedDict):
 
     op: Literal["request_acknowledgement"]
     alarm: str
-    pending: dict[str, Any]
+    pending: FirstRequest
 
 
 class PromoteCommand(TypedDict):
@@ -86,7 +86,7 @@ def acknowledgement(
     by: str,
     note: str | None,
     role: str | None = None,
-    first_person: Mapping[str, Any] | None = None,
+    first_person: FirstPerson | None = None,
 ) -> AcknowledgeCommand:
     """Return the command to acknowledge an alarm; `first_person` requested it, where two people are required."""
     return {
@@ -95,13 +95,13 @@ def acknowledgement(
         "by": by,
         "note": note,
         "role": role,
-        "first_person": None if first_person is None else dict(first_person),
+        "first_person": first_person,
     }
 
 
-def acknowledgement_request(alarm_id: str, pending: Mapping[str, Any]) -> AcknowledgementRequest:
+def acknowledgement_request(alarm_id: str, pending: FirstRequest) -> AcknowledgementRequest:
     """Return the command to store a first person's request to acknowledge an alarm."""
-    return {"op": "request_acknowledgement", "alarm": alarm_id, "pending": dict(pending)}
+    return {"op": "request_acknowledgement", "alarm": alarm_id, "pending": pending}
 
 
 def promotion(map_version: str | None) -> PromoteCommand:

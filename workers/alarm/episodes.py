@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypedDict
 
 from calibrant.core.actions import Advice
 from calibrant_server.workers.store.former_recommendations import of_alarm
@@ -23,6 +23,26 @@ OPEN, ACKNOWLEDGED, CLOSED = "open", "acknowledged", "closed"
 LAST_NUMBER = "*"
 _ID = re.compile(r"al_(\d{3,4})_[0-9a-f]{20}")
 _LN10 = math.log(10.0)
+
+
+class FirstRequest(TypedDict):
+    """The request of a first person as stored, with their key."""
+
+    requested_by: str
+    requested_role: str | None
+    requested_at: str
+    expires_at: str
+    reason: str | None
+    identity: str | None
+
+
+class FirstPerson(TypedDict):
+    """What the record of a change says about the first person."""
+
+    requested_by: str
+    requested_role: str | None
+    requested_at: str
+    requested_reason: str | None
 
 
 @dataclass(frozen=True)
@@ -69,8 +89,8 @@ class Episode:
     acknowledged_s: float | None = None
     event: str | None = None
     acknowledged_role: str | None = None
-    pending: dict[str, Any] | None = None
-    first_person: dict[str, Any] | None = None
+    pending: FirstRequest | None = None
+    first_person: FirstPerson | None = None
 
     @property
     def state(self) -> str:
@@ -97,7 +117,7 @@ class Episode:
         fields: dict[str, Any] = {name: stored.get(name) for name in cls.__dataclass_fields__}
         return cls(**fields)
 
-    def requested(self, pending: dict[str, Any], now_s: float, number: int) -> Episode:
+    def requested(self, pending: FirstRequest, now_s: float, number: int) -> Episode:
         """Return the episode that waits for a second person."""
         return replace(self, pending=pending, changed_s=now_s, number=number)
 
@@ -108,7 +128,7 @@ class Episode:
         now_s: float,
         number: int,
         role: str | None = None,
-        first_person: dict[str, Any] | None = None,
+        first_person: FirstPerson | None = None,
     ) -> Episode:
         """Return the acknowledged episode."""
         return replace(

@@ -84,21 +84,27 @@ class WebhookSender:
         with ThreadPoolExecutor(_AT_ONCE, "webhook") as pool:
             while not stop.wait(_LOOK_S):
                 try:
-                    for partition in list(self._partitions()):
-                        self._round(partition, pool)
+                    self._round(list(self._partitions()), pool)
                 except RedisError as error:
                     log.warning("deliveries_not_read error=%s", error)
                 except Exception:
                     log.exception("deliveries_failed")
 
-    def _round(self, partition: int, pool: ThreadPoolExecutor) -> None:
-        node, keys = self._store.node(partition), self._store.keys.partition(partition)
-        now = time.time()
-        waiting = [WebhookDelivery.from_json(text) for text in node.hvals(keys.deliveries)]
-        due = sorted((each for each in waiting if each.due_s <= now), key=lambda each: each.due_s)
-        for each in in_turn(due)[:_MAX_A_ROUND]:
-            if self._takes(each, now):
-                pool.submit(self._deliver, partition, each)
+    def _round(self, partitions: Sequence[int], pool: ThreadPoolExecutor) -> None:
+        """Send what is due, having read the deliveries of all partitions in one round trip."""
+        now, keys = time.time(), self._store.keys
+        with self._store.client.pipeline(transaction=False) as pipe:
+            for partition in partitions:
+                pipe.hvals(keys.partition(partition).deliveries)
+            found = pipe.execute()
+        for partition, texts in zip(partitions, found, strict=True):
+            waiting = [WebhookDelivery.from_json(text) for text in texts]
+            due = sorted(
+                (each for each in waiting if each.due_s <= now), key=lambda each: each.due_s
+            )
+            for each in in_turn(due)[:_MAX_A_ROUND]:
+                if self._takes(each, now):
+                    pool.submit(self._deliver, partition, each)
 
     def _takes(self, delivery: WebhookDelivery, now: float) -> bool:
         """Whether to make an attempt: not if one was just made and its outcome is not written yet."""

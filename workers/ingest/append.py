@@ -28,6 +28,7 @@ from calibrant_server.workers.ingest.errors import (
     TaskRangeError,
     UnknownJobError,
 )
+from calibrant_server.workers.ingest.store_totals import Amounts, StoreTotals
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records, jobs
 from calibrant_server.workers.store.batch_records import BatchRecord
@@ -40,6 +41,8 @@ _KNOWN, _OTHER, _FULL, _TENANT_FULL = 0, 2, 3, 4
 _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS = 5, 6, 7, 8
 _BEFORE_WATERMARK, _OVERLAP, _GAP, _SOURCES = 9, 10, 11, 12
 _NO_JOB, _TASK_ACCEPTED, _JOB_CLOSED, _NO_TASK = 13, 14, 15, 16
+# The replies of a batch that has no room.
+_NO_ROOM = (_FULL, _TENANT_FULL, _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS)
 # Why a batch with a new id is a repeat.
 OFFSETS_ACCEPTED, TASK_ACCEPTED = "offsets_accepted", "task_accepted"
 # A partition of a topic each, or a site. Each costs a field of the model's marks for ever.
@@ -56,14 +59,13 @@ _MAX_WAIT_S = 60
 class NoRoom(RuntimeError):
     """There is no room for the records that may result from an entry; so many are retained or on their way.
 
-    `share` is that of the tenant whose maximum is reached, or 1 for the maximum of the partition.
+    `share` is that of the tenant whose maximum is reached, or 1 for the maximum of all.
     """
 
-    def __init__(self, n_records: int, n_bytes: int, share: float = 1.0):
-        super().__init__(f"{n_records} records of {n_bytes} bytes are retained")
+    def __init__(self, used: Amounts, share: float = 1.0):
+        super().__init__(f"{used.records} records of {used.record_bytes} bytes are retained")
         self.share = share
-        self.n_records = n_records
-        self.n_bytes = n_bytes
+        self.used = used
 
 
 class AcceptedBefore(RuntimeError):
@@ -82,6 +84,7 @@ class BatchAppender:
         self._keys = keys
         self._settings = settings
         self._rates = DrainRates()
+        self._totals = StoreTotals(client, keys, lambda: self._settings)
         text = scripts()["append_group"]
         self._script = AsyncScript(client, text)
         # The same for entries that free memory, which a full store takes too.
@@ -89,6 +92,10 @@ class BatchAppender:
             client, text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
         )
         self._groups = AppendGroups(self._send)
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        await self._totals.close()
 
     async def append(self, batch: IngestBatch, nonce: str) -> tuple[BatchRecord, bool]:
         """Append a batch unless its id is known; return the record, and whether it was there before.
@@ -158,37 +165,51 @@ class BatchAppender:
             The model is another one, or was deleted.
         BacklogFullError, IdsFullError
         """
-        group = keys.partition, batch.frees_memory
-        kind, *reply = await self._groups.append(group, self._append_of(keys, batch, record))
+        for is_last_try in (False, True):
+            group = keys.partition, batch.frees_memory, is_last_try
+            limits = await self._limits(keys, batch, is_last_try)
+            append = self._append_of(keys, batch, record, limits)
+            kind, *reply = await self._groups.append(group, append)
+            if kind not in _NO_ROOM or self._keys.partitions == 1:
+                break
         if kind == _KNOWN:
             return BatchRecord.from_json(reply[0])
         if kind == _OTHER:
             raise ModelMismatchError(ModelConfig.from_json(reply[0]) if reply else None)
         if kind in (_FULL, _TENANT_FULL):
-            share = 1.0 if kind == _FULL else batch.share
-            raise NoRoom(int(reply[0]), int(reply[1]), share)
-        self._reject_full(kind, keys, batch, reply)
+            tenant = "" if kind == _FULL else tenant_of(batch.model)
+            share = batch.share if tenant else 1.0
+            raise NoRoom(await self._totals.used(tenant), share)
+        if kind in _NO_ROOM:
+            await self._reject_full(kind, keys, batch, reply)
         self._reject_offsets(kind, batch, reply)
         self._reject_task(kind, batch, reply)
         return None
 
-    def _reject_full(
+    async def _limits(
+        self, keys: PartitionKeys, batch: IngestBatch, is_last_try: bool = False
+    ) -> Amounts:
+        """Return what the tenant of a batch may use of its partition."""
+        tenant = tenant_of(batch.model)
+        return await self._totals.limits(keys.partition, tenant, batch.share, is_last_try)
+
+    async def _reject_full(
         self, kind: int, keys: PartitionKeys, batch: IngestBatch, reply: Sequence[Any]
     ) -> None:
-        """Raise if the stream or the records of batch ids have no room, of all or of the tenant."""
-        settings, now_s = self._settings, time.time()
-        ttl_s = settings.idempotency_ttl_s
+        """Raise: the stream or the records of batch ids have no room, of all or of the tenant."""
+        now_s, ttl_s = time.time(), self._settings.idempotency_ttl_s
+        everyone = await self._totals.limits(keys.partition)
         if kind == _BACKLOG:
-            excess = int(reply[0]) - int(settings.backlog_bytes * 0.9)
+            excess = int(reply[0]) - int(everyone.backlog_bytes * 0.9)
             seconds = self._rates.seconds_to_drain(keys.partition, excess)
             raise BacklogFullError("the backlog is full", seconds)
         if kind == _IDS:
             buckets = dict(zip(reply[0][::2], reply[0][1::2], strict=True))
-            limit = settings.idempotency_bytes
-            room_in_s = batch_records.seconds_to_room(buckets, now_s, ttl_s, limit)
+            room_in_s = batch_records.seconds_to_room(buckets, now_s, ttl_s, everyone.id_bytes)
             raise IdsFullError("the memory for batch ids is full", room_in_s)
         if kind == _TENANT_BACKLOG:
-            excess = int(reply[0]) - int(settings.backlog_bytes * batch.share * 0.9)
+            own = await self._limits(keys, batch)
+            excess = int(reply[0]) - int(own.backlog_bytes * 0.9)
             seconds = self._rates.seconds_to_drain(keys.partition, max(excess, 1))
             detail = "the tenant's share of the backlog is full, dead letters and parked batches included"
             raise BacklogFullError(detail, seconds)
@@ -219,9 +240,11 @@ class BatchAppender:
         if kind == _NO_TASK:
             raise TaskRangeError(batch.origin, int(reply[0]))
 
-    def _append_of(self, keys: PartitionKeys, batch: IngestBatch, record: BatchRecord) -> Append:
-        """Return what the script needs to append a batch."""
-        settings, tenant = self._settings, tenant_of(batch.model)
+    def _append_of(
+        self, keys: PartitionKeys, batch: IngestBatch, record: BatchRecord, limits: Amounts
+    ) -> Append:
+        """Return what the script needs to append a batch, within the limits of its tenant."""
+        tenant = tenant_of(batch.model)
         name, text = keys.record(batch.model, batch.generation, batch.batch_id), record.to_json()
         fields = [part for pair in batch.to_fields().items() for part in pair]
         checked = batch.checked_revision
@@ -239,10 +262,7 @@ class BatchAppender:
             batch.n_records,
             batch.record_bytes,
             tenant,
-            int(settings.retained_records * batch.share),
-            int(settings.retained_bytes * batch.share),
-            int(settings.backlog_bytes * batch.share),
-            int(settings.idempotency_bytes * batch.share),
+            *limits,
             *(("", 0, 0) if offsets is None else (offsets.source, offsets.first, offsets.end)),
             MAX_SOURCES,
             *(("", 0) if task is None else (task.job, task.task)),
@@ -258,7 +278,8 @@ class BatchAppender:
 
     async def _send(self, group: GroupKey, appends: list[Append]) -> Sequence[Any]:
         """Run the script of a group; return one reply of each batch."""
-        (partition, frees_memory), settings = group, self._settings
+        (partition, frees_memory, is_last_try), settings = group, self._settings
+        limits = await self._totals.limits(partition, is_last_try=is_last_try)
         keys, ttl_s, now_s = (
             self._keys.partition(partition),
             settings.idempotency_ttl_s,
@@ -270,10 +291,7 @@ class BatchAppender:
             batch_records.expiry_bucket(now_s, ttl_s),
             batch_records.first_living_bucket(now_s, ttl_s),
             ttl_s + batch_records.expiry_bucket_s(ttl_s),
-            settings.retained_records,
-            settings.retained_bytes,
-            settings.backlog_bytes,
-            settings.idempotency_bytes,
+            *limits,
             len(appends),
         )
         script = self._script_if_full if frees_memory else self._script
@@ -301,7 +319,7 @@ class BatchAppender:
         n_records = int(settings.retained_records * full.share)
         n_bytes = int(settings.retained_bytes * full.share)
         detail = (
-            f"{full.n_records} records of {full.n_bytes} bytes are retained by id, or wait, in the partition of this model, "
+            f"{full.used.records} records of {full.used.record_bytes} bytes are retained by id, or wait, "
             f"with a limit of {n_records} records and {n_bytes} bytes. Records are never dropped before their retention, so "
             f"{batch.n_accepted} new ones do not fit. Labels of stored predictions are still accepted."
         )

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 # A script occupies the store while it runs. A larger batch is sent alone.
 MAX_BATCHES, MAX_BYTES = 64, 1024 * 1024
 
-GroupKey = tuple[int, bool]
+# The partition, whether a full store takes the batches, and whether they were rejected before by older numbers.
+GroupKey = tuple[int, bool, bool]
 
 
 class Append(NamedTuple):

@@ -58,6 +58,10 @@ class CachedPane:
             raise UnreadablePane(key, error) from error
         return cls(pane, parts, sources)
 
+    def unstored(self) -> CachedPane:
+        """Return the same pane, of which the store has nothing yet: a change writes all of it."""
+        return CachedPane(self.pane, {}, self.sources, set(self.sources))
+
     @property
     def memory_bytes(self) -> int:
         """Bytes in memory: the pane, its parts as packed, and the running totals."""

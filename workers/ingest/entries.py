@@ -238,6 +238,8 @@ class IngestBatch(IngestEntry):
         violations: Sequence[Violation] = (),
         ids: tuple[str, ...] = (),
         origin: Origin | None = None,
+        share: float = 1.0,
+        checked_revision: int | None = None,
     ) -> IngestBatch:
         """Return a batch for a model. With `retains`, every accepted row needs a retained record."""
         received_at = received_at or datetime.now(UTC)
@@ -257,6 +259,8 @@ class IngestBatch(IngestEntry):
             create=create,
             violations=violations,
             ids=ids,
+            share=share,
+            checked_revision=checked_revision,
             origin=origin,
         )
 

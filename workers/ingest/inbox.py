@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -43,8 +44,10 @@ from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.access_keys import AccessKeys
 from calibrant_server.workers.store.audit_log import AuditLog
 from calibrant_server.workers.store.batch_records import BatchReceipt, BatchRecord
+from calibrant_server.workers.store.cold_files import cold_files
 from calibrant_server.workers.store.connection import connect_async, join, run_async
 from calibrant_server.workers.store.event_halves import EventHalves
+from calibrant_server.workers.store.file_owner import FileHealth
 from calibrant_server.workers.store.frozen_maps import MapVersions
 from calibrant_server.workers.store.jobs import Jobs
 from calibrant_server.workers.store.keys import SCHEMA, Keys
@@ -105,7 +108,7 @@ class Inbox:
         self._ingest_deadline_s = ingest_deadline_s
         self.client = client or connect_async(settings)
         self._state = StoreState()
-        self.keys = Keys(settings.namespace, settings.partitions)
+        self.keys = Keys(settings.namespace, settings.partitions, cold_files(settings))
         self.durability: str = settings.durability
         self.maps = MapVersions(self.client, self.keys)
         self.reports = ReportArchive(self.client, self.keys)
@@ -120,6 +123,7 @@ class Inbox:
         self.event_halves = EventHalves(self.client, self.keys, self._retried)
         self.statuses = StatusIndex(self.client, self.keys, self._retried)
         self.letters = DeadLetterReader(settings, self._retried)
+        self._file_health = FileHealth(self.client, self.keys)
         self._appender = BatchAppender(self.client, self.keys, settings)
         self._versions = Versions(self.client, self.keys)
         self._queries = QueryClient(self.client, self.keys, self._versions)
@@ -139,6 +143,7 @@ class Inbox:
     async def close(self) -> None:
         """Cancel waiting queries and close the connections."""
         await self._queries.close()
+        await self._appender.close()
         self.letters.close()
         await self.client.aclose()
 
@@ -300,11 +305,19 @@ class Inbox:
             return False
         return True
 
+    async def check_files(self, config: ModelConfig) -> None:
+        """Raise FilesUnavailable if a model has days in files that cannot be read now: before a response of many parts begins."""
+        name = self.keys.of_model(config.key).cold_days(config.key, config.generation)
+        if await self._retried(lambda: self.client.exists(name)):
+            await self._file_health.require()
+
     async def troubles(self) -> Troubles:
         """Return what requires an operator."""
-        return await self._retried(
+        troubles = await self._retried(
             lambda: read_troubles(self.client, self.keys, self.settings.lease_s), 0.0
         )
+        is_away = await self._retried(self._file_health.is_unavailable, 0.0)
+        return replace(troubles, files_unavailable=is_away)
 
     async def _retried(
         self,

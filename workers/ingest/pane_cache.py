@@ -5,12 +5,16 @@ read, filled and written, and the tail removed. Posted panes and histograms chan
 
 Panes are changed in place while a commit is prepared. This is safe because every outcome but a written commit drops all
 of them: the cache holds what the store holds, or nothing. The partitions of a process share one `PaneBudget`.
+
+What a commit changes of a day in files (`cold_days`) is read from these and written to the store completely. Such a day has no tails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from calibrant.core.hashing import hash_names
 from calibrant.core.packing import PackingError
@@ -31,8 +35,10 @@ from calibrant_server.workers.ingest.sample_cache import (
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.tail_cache import MAX_TAIL_BYTES, CachedTail
 from calibrant_server.workers.ingest.tail_rows import TailRows
+from calibrant_server.workers.store.cold_days import ColdDays, pane_item
 from calibrant_server.workers.store.commit import Commit
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import sealed_slice
@@ -40,6 +46,10 @@ from calibrant_server.workers.store.watermarks import Watermarks, latest_day
 
 # Models whose slices are known to be listed; a slice that is not known is listed again.
 MAX_KNOWN_MODELS = 1000
+
+
+def _model(key: PaneKey) -> tuple[str, str]:
+    return key.model, key.generation
 
 
 class PaneCache:
@@ -60,7 +70,8 @@ class PaneCache:
         self._posted: set[PaneKey] = set()
         self._fed: set[PaneKey] = set()
         node = store.node(keys.partition)
-        self._samples = SampleCache(node, keys, store.settings.sample_bytes)
+        self._cold = ColdDays(node, keys)
+        self._samples = SampleCache(node, keys, store.settings.sample_bytes, self._cold)
         self._baselines = BaselineSamples(node, keys, numerics)
 
     def forget(self) -> None:
@@ -68,6 +79,7 @@ class PaneCache:
         self._budget.begin(self)
         dropped: list[CacheKey] = [*self._panes, *map(TailKey, self._tails), *self._samples.keys()]
         self._samples.forget()
+        self._cold.forget()
         self._baselines.forget()
         for cached in (self._panes, self._tails, self._used, self._marks, self._slices):
             cached.clear()
@@ -95,14 +107,13 @@ class PaneCache:
         self._budget.begin(self)
         wanted, tails = list(wanted), list(tails)
         node = self._store.node(self._keys.partition)
-        for model in {
-            (key.model, key.generation) for key in (*wanted, *tails)
-        } - self._marks.keys():
-            self._marks[model] = node.hgetall(self._keys.marks(*model))
+        models = {(key.model, key.generation) for key in (*wanted, *tails)}
+        self._know(sorted(models - self._marks.keys()), node)
         missing = [key for key in dict.fromkeys(map(self.place, wanted)) if key not in self._panes]
         missing_tails = [key for key in tails if key not in self._tails and not self._is_old(key)]
         if not missing and not missing_tails:
             return
+        in_files = self._of_files(missing, node)
         with node.pipeline(transaction=False) as pipe:
             for key in missing:
                 pipe.hgetall(self._keys.pane(key))
@@ -111,10 +122,63 @@ class PaneCache:
             found = pipe.execute()
         for key, fields in zip(missing, found, strict=False):
             spec = self._numerics.spec(configs[key.model, key.generation])
-            cached = CachedPane.read(key, fields, spec, self._numerics)
+            if key in in_files:
+                cached = CachedPane.read(key, in_files[key], spec, self._numerics).unstored()
+            else:
+                cached = CachedPane.read(key, fields, spec, self._numerics)
             self._panes[key], self._used[key] = cached, cached.memory_bytes
         for key, fields in zip(missing_tails, found[len(missing) :], strict=True):
             self._tails[key] = self._read_tail(key, fields)
+
+    def _know(self, models: Sequence[tuple[str, str]], node: Any) -> None:
+        """Read the watermarks and cold days of models."""
+        with node.pipeline(transaction=False) as pipe:
+            for model in models:
+                pipe.hgetall(self._keys.marks(*model))
+                pipe.hgetall(self._keys.cold_days(*model))
+            found = pipe.execute() if models else []
+        for model, marks, days in zip(models, found[::2], found[1::2], strict=True):
+            self._marks[model] = marks
+            self._cold.put(model, days)
+
+    def _of_files(self, keys: Sequence[PaneKey], node: Any) -> dict[PaneKey, dict[bytes, bytes]]:
+        """Return the fields of the panes that are in files; raise UnreadablePane.
+
+        If the store of files has been away for a while, the entries that need it are parked; the others do not wait.
+        """
+        cold = [key for key in keys if self._cold.day(_model(key), key.start_s) is not None]
+        if not cold:
+            return {}
+        with node.pipeline(transaction=False) as pipe:
+            for key in cold:
+                pipe.hexists(self._keys.versions(*_model(key), key.slice), key.start_s)
+            exist = pipe.execute()
+        by_model: dict[tuple[str, str], list[PaneKey]] = {}
+        for key, exists in zip(cold, exist, strict=True):
+            if exists:
+                by_model.setdefault(_model(key), []).append(key)
+        found = {}
+        for model, some in by_model.items():
+            with self._readable(some[0]):
+                read = self._cold.fields(model, list(map(pane_item, some)))
+            for key, fields in zip(some, read, strict=True):
+                if isinstance(fields, PackingError):
+                    raise UnreadablePane(key, fields)
+                if fields is not None:
+                    found[key] = fields
+        return found
+
+    @contextmanager
+    def _readable(self, key: PaneKey) -> Iterator[None]:
+        """Raise UnreadablePane where the state of a pane is damaged, or where its file has been out of reach for a while."""
+        try:
+            yield
+        except PackingError as error:
+            raise UnreadablePane(self.place(key), error) from error
+        except FilesUnavailable as error:
+            if self._keys.files is not None and not self._keys.files.is_lasting:
+                raise
+            raise UnreadablePane(self.place(key), error) from error
 
     def _read_tail(self, key: PaneKey, fields: dict[bytes, bytes]) -> CachedTail:
         try:
@@ -130,8 +194,10 @@ class PaneCache:
         return Watermarks.of(key.slice, self._marks[key.model, key.generation])
 
     def _is_old(self, key: PaneKey) -> bool:
-        """Whether a slice of the model has merged this time into a day: it has no tail any more."""
-        return key.start_s < latest_day(self._marks[key.model, key.generation])
+        """Whether a slice of the model has merged this time into a day, or the day is in files: it has no tail any more."""
+        if key.start_s < latest_day(self._marks[_model(key)]):
+            return True
+        return self._cold.day(_model(key), key.start_s) is not None
 
     def add_rows(
         self,
@@ -234,10 +300,8 @@ class PaneCache:
         """Return the sample that has a pane's rows; None where none is stored."""
         if not (self._numerics.keeps_samples and self._samples.max_bytes):
             return None
-        try:
+        with self._readable(key):
             return self._samples[SampleKey.of(key)]
-        except PackingError as error:
-            raise UnreadablePane(key, error) from error
 
     def lift(self, lifted: LiftedSample) -> None:
         """Move the sample of a posted pane to its model and day; raise UnreadablePane."""
@@ -252,6 +316,7 @@ class PaneCache:
         ----------
         key : pane of all rows of their time slice
         """
+        self._cold.note_erased(_model(key), key.start_s)
         if not self._numerics.keeps_samples:
             return
         hashes = hash_names(list(names))
@@ -297,6 +362,8 @@ class PaneCache:
                 renewed.add(key)
             self._panes[key].pane.tighten()
             self._used[key] = self._panes[key].memory_bytes
+            self._cold.take_back(_model(key), [pane_item(key)])
+        self._cold.write(commit)
         self._write_versions(renewed, commit, version)
         self._forget_changes()
 

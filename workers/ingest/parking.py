@@ -22,9 +22,10 @@ class SoleEntryError(RuntimeError):
 
 
 class Parking:
-    """Parks entries of one partition within a bound on their bytes."""
+    """Parks entries of one partition within a bound on the bytes that all partitions have parked."""
 
     def __init__(self, store: Store, keys: PartitionKeys, fencing: FencingToken):
+        self._store = store
         self._node = store.node(keys.partition)
         self._keys = keys
         self._fencing = fencing
@@ -44,7 +45,10 @@ class Parking:
     def check_room(self, n_bytes: int) -> None:
         """Raise LoneEntryError if the parked entries would exceed their bound: the partition then waits for an operator."""
         try:
-            n_parked_bytes = self._node.memory_usage(self._keys.parked) or 0
+            with self._store.client.pipeline(transaction=False) as pipe:
+                for number in range(self._store.settings.partitions):
+                    pipe.memory_usage(self._store.keys.partition(number).parked)
+                n_parked_bytes = sum(n or 0 for n in pipe.execute())
         except ResponseError:
             # A managed server may hide the command; it then bounds its memory itself.
             return

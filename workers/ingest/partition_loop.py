@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from enum import Enum
 from itertools import takewhile
 
 from redis.exceptions import RedisError
@@ -39,7 +40,7 @@ from calibrant_server.workers.store.commit import (
     next_count,
 )
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.leases import RETRIES_A_LEASE, Leases
+from calibrant_server.workers.store.leases import Leases
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
 from calibrant_server.workers.store.transient_errors import NO_VERDICT, is_transient
 
@@ -47,20 +48,33 @@ log = logging.getLogger(__name__)
 
 _FIRST_COUNT = 16
 _MAX_GAP_S = 1.0
-# A read returns at once when an entry arrives. Without entries, the loop checks leases and its stop event this often.
+# A loop whose stream is empty waits this long for the next entry, if its thread has nothing else to do.
 READ_BLOCK_S = 0.3
-# A worker with many partitions waits longer in each, so that waiting costs the same, and less than the socket's timeout.
-PARTITIONS_A_BLOCK = 8
-MAX_READ_BLOCK_S = 2.4
-MAX_BLOCK_OF_TIMEOUT = 0.8
+_AFTER_ERROR_S = 0.2
+# Partitions that wait for a thread get one after this time, at the next commit.
+_MAX_TURN_S = 0.5
 # Maximum state written per second: commits are spaced so that a network disk keeps up.
 COMMIT_WRITE_RATE = 20_000_000
 # Entries that come within this time after a commit share the next one: the fixed cost of a commit is that of ten small entries.
 SHARED_COMMIT_S = 0.01
 
 
+class Turn(Enum):
+    """How a turn of a loop ended."""
+
+    EMPTY = "no entry waits"
+    ENTRIES = "entries wait"
+    PAUSED = "nothing is to be done before `due_at`"
+    NO_LEASE = "the worker does not have the lease"
+
+
 class PartitionLoop:
-    """Consumes one partition while its worker has the lease."""
+    """Consumes one partition while its worker has the lease. One thread at a time calls it.
+
+    Attributes
+    ----------
+    abandoned : another loop has taken its place
+    """
 
     def __init__(
         self,
@@ -104,59 +118,110 @@ class PartitionLoop:
         self._parking = Parking(store, self.keys, self._fencing)
         self._tries: Tries | None = None  # created by the first failure
         self._at_work: list[str] = []
+        self._is_open = False
         self._counted = False
+        self._must_reload = False
+        self._resume_at = 0.0
         self._count = _FIRST_COUNT
         self._next_commit_at = 0.0
         self._next_read_at = 0.0
         self._left_none = False
 
-    def run(self) -> None:
-        """Until stopped: acquire the lease, work while it is valid, return it."""
-        while self._goes_on:
-            try:
-                if self._leases.take(self.partition):
-                    self._work_while_leased()
-                else:
-                    self._stop.wait(self._settings.lease_s / RETRIES_A_LEASE)
-            except NO_VERDICT as error:
-                self._report(error)
-                self._stop.wait(0.2)
-            except Exception:
-                log.exception("partition_restarted partition=%d", self.partition)
-                self._stop.wait(0.2)
+    @property
+    def after_id(self) -> str:
+        """The last entry consumed."""
+        return self._fencing.cursor.id
+
+    @property
+    def due_at(self) -> float:
+        """Monotonic seconds at which the loop needs a turn, whether or not there are entries."""
+        return self._resume_at or self._housekeeping.due_at
+
+    @property
+    def resumes_at(self) -> float:
+        """Monotonic seconds before which a turn would only repeat the last error."""
+        return self._resume_at
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the loop works under a lease."""
+        return self._is_open
+
+    def turn(self, is_wanted: Callable[[], bool] = lambda: False) -> Turn:
+        """Acquire the lease, or work while it is valid until the stream is empty, or return it.
+
+        Parameters
+        ----------
+        is_wanted : whether another partition waits for this thread, or may need it
+        """
+        self._resume_at = 0.0
+        try:
+            if not self._is_open and not (self._goes_on and self._leases.take(self.partition)):
+                return Turn.NO_LEASE
+            return self._turn_while_leased(is_wanted)
+        except NO_VERDICT as error:
+            self._report(error)
+        except Exception:
+            log.exception("partition_restarted partition=%d", self.partition)
+        self._resume_at = time.monotonic() + _AFTER_ERROR_S
+        return Turn.PAUSED
+
+    def _turn_while_leased(self, is_wanted: Callable[[], bool]) -> Turn:
+        until = time.monotonic() + _MAX_TURN_S
+        try:
+            if not self._is_open:
+                self._cache.forget()
+                self._fencing.reload()
+                self._counted, self._is_open, self._must_reload = False, True, False
+            while self._goes_on and self._leases.holds(self.partition):
+                wanted = is_wanted()
+                found = self._step_or_reload(0.0 if wanted else READ_BLOCK_S)
+                if self._resume_at:
+                    return Turn.PAUSED
+                if not found:
+                    return Turn.EMPTY
+                if wanted and time.monotonic() > until:
+                    return Turn.ENTRIES
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        return Turn.NO_LEASE
+
+    def close(self) -> None:
+        """Forget what is cached, and return the lease."""
+        self._is_open = False
+        self._cache.forget()
         self._suspected.close()
+        if not self.abandoned:
+            self._idle()
+            self._leases.give_back(self.partition)
 
     @property
     def _goes_on(self) -> bool:
         return not self._stop.is_set() and not self.abandoned
 
-    def _work_while_leased(self) -> None:
-        self._cache.forget()
+    def _step_or_reload(self, block_s: float = 0.0) -> bool:
+        """Do a step; return whether there was something to do. After an error, pause until `due_at`."""
         try:
-            self._fencing.reload()
-            self._counted = False
-            while self._goes_on and self._leases.holds(self.partition):
-                self._step_or_reload()
-        finally:
-            self._cache.forget()
-            self._suspected.close()
-            if not self.abandoned:
-                self._idle()
-                self._leases.give_back(self.partition)
-
-    def _step_or_reload(self) -> None:
-        try:
-            self.step()
+            if self._must_reload:
+                self._at_work = []
+                self._fencing.reload()
+                self._must_reload = False
+            return self.step(block_s)
         except (StaleTokenError, SoleEntryError, *NO_VERDICT) as error:
             # Rejected, or the outcome is unknown: the memory may be ahead of the store or behind it.
             self._cache.forget()
             if isinstance(error, MemoryError):
                 self._count = 1
-            if not isinstance(error, StaleTokenError):
-                self._report(error)
-                self._tries = self._tries or Tries()
-                self._stop.wait(self._tries.failed(self._at_work, error))
-            self._fencing.reload()
+            if isinstance(error, StaleTokenError):
+                self._fencing.reload()
+                return True
+            self._report(error)
+            self._tries = self._tries or Tries()
+            self._must_reload = True
+            self._resume_at = time.monotonic() + self._tries.failed(self._at_work, error)
+            return False
         finally:
             self._idle()
 
@@ -167,24 +232,24 @@ class PartitionLoop:
         else:
             log.warning("partition_interrupted partition=%d error=%r", self.partition, error)
 
-    def step(self) -> None:
-        """Read the entries that are there, and commit them."""
+    def step(self, block_s: float = 0.0) -> bool:
+        """Read the entries that are there, waiting for the first; commit them, and return whether there were any."""
         self._at_work = []
         if time.monotonic() >= self._housekeeping.due_at and self._housekeeping.run(self._busy):
             self._cache.forget()
         tries = self._tries
         if tries is not None and tries.spent_id and self._park_next(tries):
-            return
+            return True
         self._wait_for_others()
-        items, dry = self._read(self._fencing.cursor.id, self._block_s)
+        items, dry = self._read(self._fencing.cursor.id, block_s)
         if not items:
-            return
+            return False
         self._busy()
         if not self._counted:
             # Count the attempt once there is an entry to die of; read the entry again from the counted cursor.
             self._fencing.take_over()
             self._counted = True
-            return
+            return True
         self._at_work = [items[0].id]
         in_danger = self._is_dangerous(items[0])
         if _is_alone(items[0]):
@@ -201,20 +266,13 @@ class PartitionLoop:
             self._suspected.close()
         if tries is not None:
             tries.succeeded()
+        return True
 
     def _wait_for_others(self) -> None:
         """Wait a moment after a commit that left no entries in the stream."""
         left_s = self._next_read_at - time.monotonic()
         if left_s > 0:
             self._stop.wait(left_s)
-
-    @property
-    def _block_s(self) -> float:
-        """How long to wait for the next entry."""
-        wanted_s = READ_BLOCK_S * max(1.0, self._leases.n_held / PARTITIONS_A_BLOCK)
-        return max(
-            READ_BLOCK_S, min(wanted_s, MAX_BLOCK_OF_TIMEOUT * self._settings.socket_timeout_s)
-        )
 
     def _park_next(self, tries: Tries) -> bool:
         """Park the next entry if it has failed alone too often; its payload is not read, which may be what failed."""

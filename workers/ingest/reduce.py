@@ -82,13 +82,15 @@ class Numerics:
     ) -> Pane:
         """Return a stored pane of sums, or the accumulators of it that are named in `only`.
 
+        In the order of their names: a hash of the store and a file have orders of their own.
+
         Raises
         ------
         PackingError
             A part is damaged.
         """
         if parts:
-            pane = self.pane.from_parts(spec, parts, only=only)
+            pane = self.pane.from_parts(spec, dict(sorted(parts.items())), only=only)
         else:
             pane = self.pane(spec) if only is None else self.pane(spec, only)
         return pane.drop_sample() if self.keeps_samples else pane

@@ -15,12 +15,15 @@ from sys import getsizeof
 from typing import Any, NamedTuple
 
 from calibrant.core.hashing import U64
+from calibrant.core.packing import PackingError
 from calibrant.core.sampled_rows import MAX_HALVINGS
 from calibrant_server.workers.ingest.sample_rows import SampleRows
+from calibrant_server.workers.store.cold_days import ColdDays, sample_item
 from calibrant_server.workers.store.commit import Commit
+from calibrant_server.workers.store.day_file import DayItem
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.slice_names import is_live, is_sealed
-from calibrant_server.workers.store.watermarks import DAY_S
+from calibrant_server.workers.store.watermarks import day_of
 
 # Field of a stored sample that has its threshold.
 HALVINGS = "h"
@@ -50,6 +53,11 @@ class SampleKey(NamedTuple):
         """Name in the list of a model's samples."""
         return f"{'sealed' if self.sealed else 'event'}|{self.day_s}"
 
+    @property
+    def item(self) -> DayItem:
+        """The sample as part of its day."""
+        return sample_item(self.day_s, self.sealed)
+
     @classmethod
     def read(cls, model: str, generation: str, member: str) -> SampleKey:
         """Return the sample of a member of that list."""
@@ -59,15 +67,6 @@ class SampleKey(NamedTuple):
     def name(self, keys: PartitionKeys) -> str:
         """Return the name of its hash."""
         return keys.sample(self.model, self.generation, self.member)
-
-
-def day_of(start_s: int) -> int:
-    """Return the start of the day of a pane.
-
-    >>> day_of(90_000)
-    86400
-    """
-    return start_s - start_s % DAY_S
 
 
 def pieces_of(fields: Mapping[bytes, bytes]) -> list[tuple[int, bytes]]:
@@ -157,6 +156,12 @@ class CachedSample:
         if sum(piece.n_bytes for piece in self.pieces.values()) > self.max_bytes:
             self._reduce_to_bound()
 
+    def unstored(self) -> CachedSample:
+        """Return the same sample, of which the store has nothing yet: a change writes all of it."""
+        for piece in self.pieces.values():
+            piece.is_unwritten = True
+        return self
+
     def without(self, hashes: U64) -> None:
         """Remove the rows of some ids, with every trace of them."""
         rows = self.all_rows()
@@ -233,15 +238,19 @@ class SampleCache:
     Parameters
     ----------
     max_bytes : bound of each; with 0 none is stored
+    cold : days in files, if other changes of the same commits note them there too
 
     Attributes
     ----------
     used : samples that were read or changed since the last write
     """
 
-    def __init__(self, node: Any, keys: PartitionKeys, max_bytes: int):
+    def __init__(
+        self, node: Any, keys: PartitionKeys, max_bytes: int, cold: ColdDays | None = None
+    ):
         self._node = node
         self._keys = keys
+        self._cold = cold or ColdDays(node, keys)
         self.max_bytes = max_bytes
         self._cached: dict[SampleKey, CachedSample] = {}
         self.used: set[SampleKey] = set()
@@ -256,9 +265,16 @@ class SampleCache:
         """
         self.used.add(key)
         if key not in self._cached:
-            fields = self._node.hgetall(key.name(self._keys))
-            self._cached[key] = CachedSample.read(fields, self.max_bytes)
+            self._cached[key] = self._read(key)
         return self._cached[key]
+
+    def _read(self, key: SampleKey) -> CachedSample:
+        [found] = self._cold.fields((key.model, key.generation), [key.item])
+        if isinstance(found, PackingError):
+            raise found
+        if found is not None:
+            return CachedSample.read(found, self.max_bytes).unstored()
+        return CachedSample.read(self._node.hgetall(key.name(self._keys)), self.max_bytes)
 
     def keys(self) -> list[SampleKey]:
         """Return the cached samples."""
@@ -286,6 +302,7 @@ class SampleCache:
             sample = self._cached[key]
             if sample.changed:
                 sample.write(key.name(self._keys), commit, version)
+                self._cold.take_back((key.model, key.generation), [key.item])
                 commit.add_member(self._keys.samples(key.model, key.generation), key.member)
         return {key: self._cached[key].memory_bytes for key in used}
 
@@ -293,6 +310,7 @@ class SampleCache:
         """Write all changes into a commit, with new versions of the panes whose sample changes although their rows do not."""
         write_versions(self.renewed(), commit, self._keys, version)
         self.write(commit, version)
+        self._cold.write(commit)
 
     def _panes_of(self, key: SampleKey) -> Iterable[PaneKey]:
         model = (key.model, key.generation)

@@ -1,7 +1,8 @@
 """The stored sample of a window: rows of its days and rows that are not sums yet, filtered by slice and pane.
 
 A commit that makes rows sums moves them from the tail of their time slice to the sample of their day. Both are therefore
-read at one moment; where a day has too many tails for one transaction, the sample's last change must be the same in each.
+read at one moment; where a day has too many tails for one transaction, the sample's last change must be the same in each. The
+sample of a cold day may be in a file, which does not change.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ import numpy as np
 from calibrant.accumulators.sample import Sample
 from calibrant_server.workers.ingest.sample_cache import (
     SampleKey,
-    day_of,
     halvings_of,
     stored_rows,
 )
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import read_rows
+from calibrant_server.workers.store.cold_days import ColdDay, of_file, sample_item
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live, is_sealed, plain_slice
-from calibrant_server.workers.store.watermarks import Watermarks
+from calibrant_server.workers.store.watermarks import Watermarks, day_of
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics
@@ -99,15 +100,17 @@ class SampleSource:
             runs = [starts]
         for _ in range(_TRIES):
             fields: dict[bytes, bytes] = {}
+            last: bytes | None = None
             parts: list[SampleRows] = []
             for number, run in enumerate(runs):
-                found, stored_fields, *tails = yield self._reads(day_s, run, number == 0)
+                cold, found, stored_fields, *tails = yield self._reads(day_s, run, number == 0)
                 self._compare(run, found, versions)
                 if number == 0:
-                    fields = stored_fields
+                    last = stored_fields.get(LAST_CHANGE.encode())
+                    fields = self._fields(day_s, cold, stored_fields)
                     stored = stored_rows(fields)
                     parts += [] if stored is None else [stored]
-                elif stored_fields != fields.get(LAST_CHANGE.encode()):
+                elif stored_fields != last:
                     break
                 for start, tail in zip(run, tails, strict=False):
                     rows = self.read(tail) if self.read else read_rows(self.numerics, tail)
@@ -122,6 +125,7 @@ class SampleSource:
         key = SampleKey(*model, day_s, is_sealed(self.slice))
         name = key.name(self.keys)
         reads = ReadTogether()
+        reads.hget(self.keys.cold_days(*model), day_s)
         reads.hmget(self.keys.versions(*model, self.slice), run)
         if is_first:
             reads.hgetall(name)
@@ -131,6 +135,14 @@ class SampleSource:
             for start in run:
                 reads.hgetall(self.keys.tail(PaneKey(*model, "", start)))
         return reads
+
+    def _fields(
+        self, day_s: int, cold: bytes | None, stored: dict[bytes, bytes]
+    ) -> dict[bytes, bytes]:
+        """Return the fields of the sample, of the store or of a file."""
+        item = sample_item(day_s, is_sealed(self.slice))
+        found = of_file(self.keys.files, ColdDay.read(cold), item)
+        return stored if found is None else found
 
     def _compare(
         self,

@@ -1,6 +1,7 @@
 """A stored pane: its sums, and the rows of its time slice that are not sums yet.
 
-Sums and rows are read at one moment. Afterwards it makes no difference whether the rows have become sums since.
+Sums and rows are read at one moment. Afterwards it makes no difference whether the rows have become sums since. If the day of the pane is
+in files, the file is read afterwards: files do not change.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant_server.workers.ingest.tail_cache import sorted_pieces
+from calibrant_server.workers.store.cold_days import ColdDay, of_file, pane_item
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline, is_live
+from calibrant_server.workers.store.watermarks import day_of
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.reduce import Numerics
@@ -31,12 +34,36 @@ def read_pane(
     PackingError
         The sums or the rows are damaged.
     """
-    reads = ReadTogether()
-    reads.hgetall(keys.pane(key))
-    reads.hgetall(keys.tail(key))
-    fields, tail = reads.run(node)
+    reads = pane_reads(keys, key)
+    fields, tail = fields_and_tail(keys, key, reads.run(node))
     parts, sources = divided(fields)
     return complete_pane(numerics, config, key.slice, parts, tail), sources
+
+
+def pane_reads(keys: PartitionKeys, key: PaneKey) -> ReadTogether:
+    """Return the reads of a pane, for `fields_and_tail`."""
+    reads = ReadTogether()
+    reads.hget(keys.cold_days(key.model, key.generation), day_of(key.start_s))
+    reads.hgetall(keys.pane(key))
+    reads.hgetall(keys.tail(key))
+    return reads
+
+
+def fields_and_tail(
+    keys: PartitionKeys, key: PaneKey, replies: Sequence[Any]
+) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """Return the fields of a pane, of the store or of a file, and its tail.
+
+    Raises
+    ------
+    PackingError
+        The file is damaged.
+    FilesUnavailable
+        The store of files does not respond.
+    """
+    text, fields, tail = replies
+    found = of_file(keys.files, ColdDay.read(text), pane_item(key))
+    return fields if found is None else found, tail
 
 
 def divided(fields: Mapping[bytes, bytes]) -> tuple[dict[str, bytes], dict[str, bytes]]:

@@ -24,6 +24,7 @@ class Troubles:
     partitions_without_lease : partitions that no worker serves
     merge_lag_s : age of the oldest entry that waits, in seconds
     workers : processes with a heartbeat in the last two leases
+    files_unavailable : whether the files of cold days cannot be read or written now
     """
 
     parked_entries: int
@@ -35,6 +36,7 @@ class Troubles:
     backlog_bytes: int = 0
     merge_lag_s: float = 0.0
     workers: int = 0
+    files_unavailable: bool = False
 
 
 async def read_states(client: Any, keys: Keys) -> list[PartitionState]:
@@ -48,15 +50,16 @@ async def read_troubles(client: Any, keys: Keys, lease_s: float) -> Troubles:
     """Return the sums over all partitions, from the event loop."""
     states = await read_states(client, keys)
     now_s = max(each.now_ms for each in states) / 1000
-    n_workers = await client.zcount(keys.workers, now_s - 2 * lease_s, now_s + lease_s)
+    found = await client.zrangebyscore(keys.workers, now_s - 2 * lease_s, now_s + lease_s)
+    workers = {name.decode() for name in found}
     return Troubles(
         parked_entries=sum(each.parked_entries for each in states),
         unsealed_models=sum(each.unsealed_models for each in states),
         dead_letters=sum(each.dead_letters for each in states),
         stalled_partitions=sum(each.is_stalled(lease_s) for each in states),
-        partitions_without_lease=sum(not each.has_owner(lease_s) for each in states),
+        partitions_without_lease=sum(each.owner not in workers for each in states),
         backlog_entries=sum(each.backlog_entries for each in states),
         backlog_bytes=sum(each.backlog_bytes for each in states),
         merge_lag_s=max((each.lag_s for each in states), default=0.0),
-        workers=int(n_workers),
+        workers=len(workers),
     )

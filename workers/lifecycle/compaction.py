@@ -19,7 +19,9 @@ from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.cached_pane import total_field
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
+from calibrant_server.workers.store.cold_days import ColdDays, pane_item
 from calibrant_server.workers.store.commit import Commit, FencingToken
+from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.keys import LAST_CHANGE, SOURCE_FIELD, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_baseline
@@ -44,6 +46,7 @@ class Compaction:
         self._fencing = fencing
         self._numerics = numerics
         self._folding = TailFolding(node, keys, fencing, numerics, sample_bytes)
+        self._cold = ColdDays(node, keys)
         self.is_blocked = False
 
     def merge_days(
@@ -54,6 +57,7 @@ class Compaction:
         `is_blocked` is then whether an unreadable pane keeps a day from being merged.
         """
         self.is_blocked = False
+        self._cold.forget()
         if DAY_S % config.pane_s or config.pane_s == DAY_S:
             return 0
         model = (config.key, config.generation)
@@ -108,20 +112,20 @@ class Compaction:
         spec = self._numerics.spec(config)
         panes = [PaneKey(config.key, config.generation, slice_, start) for start in starts]
         day, fields = self._numerics.empty(spec), {}
-        for key, found in zip(panes, self._read(panes), strict=True):
-            parts = {}
-            for name, value in found.items():
-                text = name.decode()
-                if text.startswith(SOURCE_FIELD):
-                    fields[total_field(text.removeprefix(SOURCE_FIELD), key.start_s)] = value
-                else:
-                    parts[text] = value
-            try:
+        try:
+            for key, found in zip(panes, self._read(panes), strict=True):
+                parts = {}
+                for name, value in found.items():
+                    text = name.decode()
+                    if text.startswith(SOURCE_FIELD):
+                        fields[total_field(text.removeprefix(SOURCE_FIELD), key.start_s)] = value
+                    else:
+                        parts[text] = value
                 if parts:
                     day.merge(self._numerics.of_parts(spec, parts))
-            except PackingError:
-                log.exception("day_not_merged model=%s", config.key)
-                return False
+        except PackingError:
+            log.exception("day_not_merged model=%s", config.key)
+            return False
         self._write(config, slice_, day_s, panes, {**day.parts(), **fields})
         return True
 
@@ -130,6 +134,12 @@ class Compaction:
             for key in panes:
                 pipe.hgetall(self._keys.pane(key))
             found: list[dict[bytes, bytes]] = pipe.execute()
+        model = (panes[0].model, panes[0].generation)
+        in_files = self._cold.fields(model, list(map(pane_item, panes)))
+        for at, fields in enumerate(in_files):
+            if isinstance(fields, PackingError):
+                raise fields
+            found[at] = found[at] if fields is None else fields
         return found
 
     def _write(
@@ -149,6 +159,8 @@ class Compaction:
         if fields:
             commit.set_fields(self._keys.pane(PaneKey(*model, slice_, day_s)), fields)
             commit.set_fields(versions, {str(day_s): token})
+        self._cold.take_back(model, [DayItem(PANE, slice_, day_s)])
+        self._cold.write(commit)
         commit.set_fields(versions, {LAST_CHANGE: token})
         commit.set_fields(self._keys.marks(*model), {daily_to(slice_): str(day_s + DAY_S)})
         self._fencing.send(commit, token)

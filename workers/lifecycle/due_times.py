@@ -49,7 +49,11 @@ class DueTimes:
 
 
 def next_due_s(
-    config: ModelConfig, now_s: float, merged_to_s: float, compact_after_s: float
+    config: ModelConfig,
+    now_s: float,
+    merged_to_s: float,
+    compact_after_s: float,
+    cold_after_s: float = 0.0,
 ) -> float:
     """Return when a model's panes reach their next age, in seconds since the epoch; infinity if they do not age.
 
@@ -58,6 +62,7 @@ def next_due_s(
     now_s : of the examination
     merged_to_s : everything received before this time was merged then
     compact_after_s : age at which days are merged; 0 for never
+    cold_after_s : age at which days are moved to files; 0 for never
 
     Examples
     --------
@@ -73,6 +78,9 @@ def next_due_s(
         times.append(_next(now_s, config.retention_s, pane_s))
     if compact_after_s and DAY_S % pane_s == 0 and pane_s != DAY_S:
         times.append(_next(now_s, compact_after_s, DAY_S))
+    if cold_after_s:
+        # A day ends with its last pane, which may be longer.
+        times.append(_next(now_s - max(pane_s - DAY_S, 0), cold_after_s, DAY_S))
     return min(times)
 
 

@@ -1,5 +1,5 @@
-"""Periodic work on a partition: seal cohorts, merge old panes into days, remove what is past retention or belongs to
-a deleted model, drop expired counters.
+"""Periodic work on a partition: seal cohorts, merge old panes into days, move old days to files, remove what is past retention
+or belongs to a deleted model, drop expired counters.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort
 from calibrant_server.workers.ingest.entries import IngestEntry
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
+from calibrant_server.workers.lifecycle.cold_moves import DayMoves
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.due_times import DueTimes, next_due_s
 from calibrant_server.workers.lifecycle.expiry import old_records
 from calibrant_server.workers.lifecycle.removal import PaneRemoval
 from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
 from calibrant_server.workers.store.commit import FencingToken
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import PartitionKeys
 from calibrant_server.workers.store.merge_index import drop_stale_merges
 from calibrant_server.workers.store.registry import ModelConfig
@@ -54,7 +57,7 @@ class Housekeeping:
         self._keys = keys
         self._fencing = fencing
         self.due_at = 0.0
-        self._removal = PaneRemoval(self._node, keys, fencing)
+        self._removal = PaneRemoval(self._node, keys, fencing, store.settings.cold_keep_s)
         self._walked: dict[tuple[str, str], int] = {}
         self._walk: Iterator[None] | None = None
         self._due = DueTimes()
@@ -64,6 +67,8 @@ class Housekeeping:
         sample_bytes = store.settings.sample_bytes
         self._sealing = Sealing(self._node, keys, fencing, numerics, sample_bytes=sample_bytes)
         self._compaction = Compaction(self._node, keys, fencing, numerics, sample_bytes)
+        folding = TailFolding(self._node, keys, fencing, numerics, sample_bytes)
+        self._cold = DayMoves(store, keys, fencing, folding)
 
     def run(self, progress: Callable[[], None] = lambda: None) -> bool:
         """Do one pass; return whether panes or watermarks may have changed."""
@@ -79,13 +84,15 @@ class Housekeeping:
             # By the token: a model whose work was rejected half way has commits, but no number.
             has_changed = self._fencing.cursor.token != before
             self._walk = self.old_records(due)
+            self._cold.examine(due)
         if self._walk_on(progress):
             self._walk = None
             for config, next_s in self._examined:
                 if (config.key, config.generation) not in self._failed:
                     self._due.done(config, next_s)
+        has_changed |= self._cold.step(progress)
         self.due_at = time.monotonic() + (
-            min(_BETWEEN_STRIDES_S, pause_s) if self._walk else pause_s
+            min(_BETWEEN_STRIDES_S, pause_s) if self._walk or self._cold.is_busy else pause_s
         )
         return has_changed
 
@@ -97,8 +104,10 @@ class Housekeeping:
         self._failed.clear()
         merged_to_s = self._merged_to_s()
         age_s = self._settings.compact_after_s
+        cold_age_s = 0 if self._keys.files is None else self._settings.cold_after_s
         self._examined = [
-            (config, next_due_s(config, now_s, min(now_s, merged_to_s), age_s)) for config in due
+            (config, next_due_s(config, now_s, min(now_s, merged_to_s), age_s, cold_age_s))
+            for config in due
         ]
         self.seal(progress, due)
         self.merge_days(progress, due)
@@ -139,6 +148,9 @@ class Housekeeping:
         for config in self._configs() if configs is None else configs:
             try:
                 total += work(config)
+            except FilesUnavailable as error:
+                self._failed.add((config.key, config.generation))
+                log.warning("housekeeping_waits_for_files model=%s error=%s", config.key, error)
             except ResponseError as error:
                 self._failed.add((config.key, config.generation))
                 _report(config, error)
@@ -219,6 +231,7 @@ class Housekeeping:
     def _forget_gone_models(self, configs: list[ModelConfig]) -> None:
         names = {(config.key, config.generation) for config in configs}
         self._removal.forget_but(names)
+        self._cold.forget_but(names)
         for name in self._walked.keys() - names:
             del self._walked[name]
 

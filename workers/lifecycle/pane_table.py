@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.stored_panes import complete_pane, divided
+from calibrant_server.workers.ingest.stored_panes import (
+    complete_pane,
+    divided,
+    fields_and_tail,
+    pane_reads,
+)
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys, PaneKey
-from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.watermarks import Watermarks
@@ -43,10 +47,8 @@ async def stored_panes(
         versions = await client.hkeys(own.versions(*name, slice_))
         for start in sorted(int(each) for each in versions if each.decode() != LAST_CHANGE):
             key = PaneKey(*name, slice_, start)
-            reads = ReadTogether()
-            reads.hgetall(own.pane(key))
-            reads.hgetall(own.tail(key))
-            fields, tail = await reads.run_async(client)
+            replies = await pane_reads(own, key).run_async(client)
+            fields, tail = await to_thread(fields_and_tail, own, key, replies)
             parts, _ = divided(fields)
             pane = await to_thread(complete_pane, numerics, config, slice_, parts, tail)
             packed = await to_thread(pane.pack)

@@ -16,6 +16,7 @@ from calibrant_server.workers.alarm.removal import remove_alarm
 from calibrant_server.workers.ingest.dead_letters import forget_generation
 from calibrant_server.workers.ingest.sample_cache import SampleKey
 from calibrant_server.workers.lifecycle.expiry import remove_records
+from calibrant_server.workers.store.cold_days import ColdDay, give_up
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.jobs import job_of_member
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
@@ -29,9 +30,17 @@ _SCAN_COUNT = 1000
 
 
 class PaneRemoval:
-    """Removals of one partition."""
+    """Removals of one partition.
 
-    def __init__(self, node: Any, keys: PartitionKeys, fencing: FencingToken):
+    Parameters
+    ----------
+    keep_s : how long files of days are kept after their panes
+    """
+
+    def __init__(
+        self, node: Any, keys: PartitionKeys, fencing: FencingToken, keep_s: float = 600.0
+    ):
+        self._keep_s = keep_s
         self._node = node
         self._keys = keys
         self._fencing = fencing
@@ -66,7 +75,9 @@ class PaneRemoval:
         if n_removed:
             self._drop_empty_slices(config)
         # A pane longer than a day belongs to its first one.
-        self._drop_samples(name, boundary - max(config.pane_s - DAY_S, 0))
+        last_s = boundary - max(config.pane_s - DAY_S, 0)
+        self._drop_samples(name, last_s)
+        self._drop_files(name, last_s, int(time.time() + self._keep_s) * 1000)
         self._removed_to[name] = boundary
         return n_removed
 
@@ -96,6 +107,19 @@ class PaneRemoval:
         if commit.n_bytes:
             self._fencing.send(commit, self._fencing.new_token())
 
+    def _drop_files(self, name: tuple[str, str], boundary: float, at_ms: int) -> None:
+        """Give up the files of days that ended by a time, whose panes are removed."""
+        commit, days = Commit(self._keys), self._keys.cold_days(*name)
+        for start, text in self._node.hgetall(days).items():
+            day = ColdDay.read(text)
+            if day is not None and int(start) + DAY_S <= boundary:
+                commit.drop_fields(days, [start])
+                give_up(commit, self._keys, day.files, at_ms)
+        if commit.n_bytes:
+            if boundary == inf:
+                commit.remove_member(self._keys.models_back, "|".join(name))
+            self._fencing.send(commit, self._fencing.new_token())
+
     def _drop_empty_slices(self, config: ModelConfig) -> None:
         slices = self._keys.slices(config.key, config.generation)
         for member in self._node.smembers(slices):
@@ -117,6 +141,7 @@ class PaneRemoval:
         forget_generation(self._node, self._keys, model, generation, commit)
         self._fencing.send(commit, self._fencing.new_token())
         self._drop_samples((model, generation), inf)
+        self._drop_files((model, generation), inf, 0)
         slices = [
             member.decode() for member in self._node.smembers(self._keys.slices(model, generation))
         ]

@@ -24,7 +24,9 @@ from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.lifecycle.seal_hooks import OnSealed, SealedCohort, find_hooks
+from calibrant_server.workers.store.cold_days import ColdDays
 from calibrant_server.workers.store.commit import Commit, FencingToken
+from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.slice_names import is_live, sealed_slice
@@ -152,6 +154,7 @@ class Sealing:
             if (inside := [start for start in starts if cohort.start_s <= start < cohort.end_s])
         }
         token, commit = self._fencing.new_token(), Commit(self._keys)
+        cold = ColdDays(self._node, self._keys)
         moved = {SEALED_TO: str(cohort.end_s)}
         for slice_, pane in panes.items():
             name = sealed_slice(slice_)
@@ -160,14 +163,16 @@ class Sealing:
             commit.add_member(self._keys.slices(*model), name)
             if parts:
                 commit.set_fields(self._keys.pane(PaneKey(*model, name, cohort.start_s)), parts)
+            cold.take_back(model, [DayItem(PANE, name, cohort.start_s)])
             commit.set_fields(versions, {str(cohort.start_s): token, LAST_CHANGE: token})
             if cohort.length_s > config.pane_s:
                 moved[daily_to(name)] = str(max(cohort.end_s, Watermarks.of(name, marks).daily_to))
         commit.set_fields(self._keys.marks(*model), moved)
         if self._numerics.keeps_samples and self._sample_bytes:
             self._seal_sample(
-                config, marks, cohort, panes_by_slice.get(ALL_ROWS, []), commit, token
+                config, marks, cohort, panes_by_slice.get(ALL_ROWS, []), commit, token, cold
             )
+        cold.write(commit)
         for hook in self._hooks:
             hook(commit, self._keys, self._node, config, cohort, panes)
         self._fencing.send(commit, token)
@@ -180,6 +185,7 @@ class Sealing:
         starts: list[int],
         commit: Commit,
         token: bytes,
+        cold: ColdDays,
     ) -> None:
         """Copy the cohort's rows from the sample of their day to the sample of sealed cohorts."""
         model = (config.key, config.generation)
@@ -190,7 +196,7 @@ class Sealing:
         for day_s, some in by_day(inside).items():
             day = source.day(self._node, day_s, dict.fromkeys(some))
             if day.rows is not None:
-                samples = SampleCache(self._node, self._keys, self._sample_bytes)
+                samples = SampleCache(self._node, self._keys, self._sample_bytes, cold)
                 samples[SampleKey(*model, day_s, True)].add(day.rows, day.halvings)
                 samples.commit_with(commit, token)
 

@@ -13,12 +13,13 @@ from typing import Any
 from calibrant.accumulators.sample import MAX_PANE_BYTES
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.ingest.reduce import Numerics
-from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey, day_of
+from calibrant_server.workers.ingest.sample_cache import SampleCache, SampleKey
 from calibrant_server.workers.ingest.sample_rows import SampleRows
 from calibrant_server.workers.ingest.stored_panes import divided, read_rows
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.watermarks import day_of
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,12 @@ from calibrant_server.workers.ingest.sample_reading import (
     SampleSteps,
     by_day,
 )
-from calibrant_server.workers.ingest.stored_panes import complete_pane, divided
+from calibrant_server.workers.ingest.stored_panes import (
+    complete_pane,
+    divided,
+    fields_and_tail,
+    pane_reads,
+)
 from calibrant_server.workers.lifecycle.export_shapes import Line
 from calibrant_server.workers.lifecycle.transfer_jobs import job_lines
 from calibrant_server.workers.store.frozen_maps import PENDING, PromotedMap
@@ -149,17 +154,15 @@ class _Source:
 
     async def _pane(self, key: PaneKey) -> dict[str, bytes]:
         """Return a pane's sums and running totals. Rows that are not sums yet are filled in a thread."""
-        reads = ReadTogether()
-        reads.hgetall(self.keys.pane(key))
-        reads.hgetall(self.keys.tail(key))
-        fields, tail = await reads.run_async(self.client)
+        replies = await pane_reads(self.keys, key).run_async(self.client)
+        fields, tail = await to_thread(fields_and_tail, self.keys, key, replies)
         parts, sources = divided(fields)
         if tail and is_live(key.slice):
             pane = await to_thread(
                 complete_pane, self.numerics, self.config, key.slice, parts, tail
             )
             parts = await to_thread(pane.parts)
-        return parts | sources
+        return dict(sorted((parts | sources).items()))
 
     async def samples(self) -> AsyncIterator[Line]:
         """Yield the sample of each day, of rows that are not sums yet too, and that of sealed cohorts."""
@@ -182,12 +185,13 @@ class _Source:
                     }  # fmt: skip
 
     async def _day(self, steps: SampleSteps) -> DaySample:
-        try:
-            reads = next(steps)
-            while True:
-                reads = steps.send(await reads.run_async(self.client))
-        except StopIteration as end:
-            return DaySample(*end.value)
+        reads = next(steps)
+        while True:
+            # In a thread: a sample may be in a file.
+            found = await to_thread(_sent, steps, await reads.run_async(self.client))
+            if isinstance(found, DaySample):
+                return found
+            reads = found
 
     async def baselines(self) -> AsyncIterator[Line]:
         for name, text in sorted((await self.texts(self.keys.baselines(*self.name))).items()):
@@ -226,3 +230,11 @@ class _Source:
             seen |= fields.keys()
             if cursor == 0:
                 return
+
+
+def _sent(steps: SampleSteps, replies: list[Any]) -> ReadTogether | DaySample:
+    """Return what to read next, or the sample; no StopIteration leaves a thread."""
+    try:
+        return steps.send(replies)
+    except StopIteration as end:
+        return DaySample(*end.value)

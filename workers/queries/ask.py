@@ -28,6 +28,7 @@ from calibrant_server.workers.queries.kind import Against
 from calibrant_server.workers.queries.query import Query
 from calibrant_server.workers.queries.versions import Versions, joined
 from calibrant_server.workers.store.connection import run_async
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import Keys, tenant_of
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window
@@ -41,7 +42,7 @@ MAX_QUERIES = 512
 # Of them, queries of one tenant from one process: the others of the tenant wait in the process, and do not delay other tenants.
 MAX_QUEUED_OF_TENANT = 16
 OK, REJECTED, UNKNOWN, GONE, FAILED = "ok", "refused", "unknown", "gone", "failed"
-DAMAGED = "damaged"
+DAMAGED, UNAVAILABLE = "damaged", "unavailable"
 
 
 class ResultTimeoutError(RuntimeError):
@@ -343,4 +344,6 @@ def _read(reply: Reply, etag: str, window: Window) -> QueryResult:
         raise SubjectGone(reported["detail"])
     if reply.status == DAMAGED:
         raise WindowDamaged(reported["detail"], reported["panes"])
+    if reply.status == UNAVAILABLE:
+        raise FilesUnavailable(reported["detail"])
     raise ResultFailedError(reported["detail"])

@@ -27,6 +27,7 @@ from calibrant_server.workers.queries.ask import (
     GONE,
     OK,
     REJECTED,
+    UNAVAILABLE,
     UNKNOWN,
     QueryRequest,
     Reply,
@@ -39,6 +40,7 @@ from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.queries.window_state import PanesDamaged, WindowState
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.registry import ModelConfig, read_configs
 from calibrant_server.workers.store.slice_names import is_sealed, plain_slice, sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
@@ -104,6 +106,8 @@ class Compute:
             return Reply(OK, version, body)
         except RedisError:
             raise
+        except FilesUnavailable as error:
+            return _failed(UNAVAILABLE, version, str(error))
         except PanesDamaged as error:
             body = json.dumps({"detail": str(error), "panes": error.panes}).encode()
             return Reply(DAMAGED, version, body)

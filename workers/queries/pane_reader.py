@@ -1,7 +1,8 @@
 """Reads of stored panes: their versions and contents of one moment.
 
 A pane is its stored sums together with the rows of its time slice that are not sums yet. Both are read at one moment. Panes are
-read in runs, each with the versions of its panes.
+read in runs, each with the versions of its panes. Where a day is in files (`cold_days`), the needed accumulators are read from these
+afterwards: files do not change.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from calibrant_server.workers.queries.window_state import (
     WindowPlace,
     WindowSnapshot,
 )
+from calibrant_server.workers.store.cold_days import ColdDay, of_files
+from calibrant_server.workers.store.cold_files import Fields
 from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.day_file import PANE, DayItem
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.read_together import ReadTogether
 from calibrant_server.workers.store.slice_names import plain_slice
-from calibrant_server.workers.store.watermarks import Watermarks, fields_of
+from calibrant_server.workers.store.watermarks import Watermarks, day_of, fields_of
 from calibrant_server.workers.store.windows import Window
 
 log = logging.getLogger(__name__)
@@ -80,6 +84,9 @@ class PaneReader:
     @staticmethod
     def _add(reads: ReadTogether, keys: PartitionKeys, place: WindowPlace, run: list[int]) -> None:
         config = place.config
+        if run:
+            days = [day_of(start) for start in run]
+            reads.hmget(keys.cold_days(config.key, config.generation), days)
         for start in run:
             key = PaneKey(config.key, config.generation, place.slice, start)
             _add_parts(reads, keys.pane(key), place.parts)
@@ -93,25 +100,56 @@ class PaneReader:
         marks: Watermarks,
         loaded: Loaded,
     ) -> None:
+        if not versions:
+            return
+        days, *replies = replies
+        cold = self._of_files(place, versions, days)
         damaged = []
-        for (start, version), reply, tail in zip(
-            versions.items(), replies[::2], replies[1::2], strict=True
+        for (start, version), reply, tail, found in zip(
+            versions.items(), replies[::2], replies[1::2], cold, strict=True
         ):
             if version is None:
                 continue
             try:
-                loaded[start] = (version, self.decode(place, start, reply, tail))
+                loaded[start] = (version, self.decode(place, start, reply, tail, found))
             except PackingError as error:
                 length_s = marks.length(start, place.config.pane_s)
                 damaged.append(described(place, start, length_s, error))
         if damaged:
             raise PanesDamaged(damaged)
 
+    def _of_files(
+        self, place: WindowPlace, versions: Mapping[int, bytes | None], days: list[bytes | None]
+    ) -> list[Fields | PackingError | None]:
+        """Return the accumulators of panes that are in files, and None for the others."""
+        wanted = [
+            (
+                None if version is None else ColdDay.read(text),
+                DayItem(PANE, place.slice, start),
+            )
+            for (start, version), text in zip(versions.items(), days, strict=True)
+        ]
+        return of_files(self._store.keys.files, wanted, place.parts)
+
     def decode(
-        self, place: WindowPlace, start: int, reply: Any, tail: dict[bytes, bytes]
+        self,
+        place: WindowPlace,
+        start: int,
+        reply: Any,
+        tail: dict[bytes, bytes],
+        found: Fields | PackingError | None = None,
     ) -> LoadedPane:
-        """Return a pane of the accumulators and the tail that the store has."""
-        if place.parts is None:
+        """Return a pane of the accumulators and the tail that the store has.
+
+        Parameters
+        ----------
+        found : its accumulators, if they are in a file; or why that cannot be read
+        """
+        if isinstance(found, PackingError):
+            raise found
+        if found is not None:
+            parts = divided(found)[0]
+        elif place.parts is None:
             parts = divided(reply)[0]
         else:
             parts = {

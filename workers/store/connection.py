@@ -24,6 +24,8 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.addresses import StoreAddress, parse_address
 from calibrant_server.workers.store.cluster import AsyncClusterClient, ClusterClient, Node
+from calibrant_server.workers.store.cold_files import cold_files
+from calibrant_server.workers.store.file_owner import require_setting
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.properties import (
     StoreMismatch,
@@ -45,6 +47,8 @@ REPLICA_WAIT_MS = 1000
 _WRITE_AGAIN = "#!lua flags=allow-oom\nreturn redis.call('INCRBY', KEYS[1], 0)"
 # Wait for a connection of the pool. Calls release theirs within the socket's timeout.
 POOL_WAIT_S = 5.0
+# Of the event loop of one process. Appends are sent in groups and replies are read by one reader, so that a busy process uses a few.
+MAX_CONNECTIONS = 64
 
 
 @lru_cache
@@ -180,7 +184,7 @@ def connect_async(settings: EngineSettings) -> Any:
     }
     if address.kind == "sentinel":
         options = with_async_sentinels(address, options)
-    pool = {"max_connections": settings.max_connections, "timeout": POOL_WAIT_S}
+    pool = {"max_connections": MAX_CONNECTIONS, "timeout": POOL_WAIT_S}
 
     def client(place: Node | None = None) -> Any:
         at = {} if place is None else {"host": place[0], "port": place[1]}
@@ -200,7 +204,7 @@ class Store:
 
     def __init__(self, settings: EngineSettings, script_texts: Mapping[str, str] | None = None):
         self.settings = settings
-        self.keys = Keys(settings.namespace, settings.partitions)
+        self.keys = Keys(settings.namespace, settings.partitions, cold_files(settings))
         self.client = connect(settings)
         self.state = StoreState()
         texts = script_texts or scripts()
@@ -233,6 +237,7 @@ class Store:
     def fix_properties(self) -> None:
         """Record the fixed properties at creation, or reject a store with other ones."""
         check_kind(self.settings.redis_url, self.client)
+        require_setting(self.settings, self.client.get(self.keys.files_owner))
         fixed = fixed_properties(self.settings)
         text, _ = self._scripts["fix_properties"]
         pairs = self.client.eval(text, 1, self.keys.configuration, *words(fixed))
@@ -250,6 +255,7 @@ class Store:
 
     def check_properties(self) -> None:
         """Raise StoreMismatch if the store has other properties, without changing it."""
+        require_setting(self.settings, self.client.get(self.keys.files_owner))
         found = self.client.hgetall(self.keys.configuration)
         if found:
             pairs = [part for pair in found.items() for part in pair]
@@ -337,7 +343,8 @@ async def join(client: Any, settings: EngineSettings) -> str:
     await check_kind_async(settings.redis_url, client)
     durability = await durability_of_store(client, settings.durability)
     fixed = fixed_properties(settings)
-    name = Keys(settings.namespace, settings.partitions).configuration
-    pairs = await client.eval(scripts()["fix_properties"], 1, name, *words(fixed))
+    keys = Keys(settings.namespace, settings.partitions)
+    require_setting(settings, await client.get(keys.files_owner))
+    pairs = await client.eval(scripts()["fix_properties"], 1, keys.configuration, *words(fixed))
     check_properties(fixed, pairs)
     return durability

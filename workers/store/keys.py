@@ -21,6 +21,9 @@ T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running
 T:t:G|start           hash    the rows of a time slice that are not sums yet: number -> packed rows  commit
 T:y:G|clock|day       hash    the stored sample of a day, `event` or `sealed`: number -> packed rows; `*` -> version of the last change  commit
 T:yl:G                set     clock|day of the stored samples                           commit
+T:cd:G                hash    cold days: start of the day -> JSON: its files, and what of it the store has (`cold_days`)  commit
+T:cb                  set     G of models with cold days of which something came back to the store  commit
+T:cf                  hash    files that no day names -> ms at which they are removed; 0: now  commit
 T:g:G|slice|part      hash    merged panes, a cache: accumulator -> state of the panes (16 bytes), packed bytes  query worker
 T:gt                  zset    merged panes by time                                      query worker, housekeeping
 T:gb                  hash    merged panes -> their bytes; `` -> all bytes              query worker, housekeeping
@@ -59,6 +62,7 @@ ns:ps:<digest>        string  SHA-256 of the key of a session of the pages; expi
 ns:pk:<digest>        list    sessions of the pages of the key with this SHA-256, newest first; expires  service
 ns:wt:{TENANT}[/MODEL]  int     webhook tests of the last minute; expires                 service
 ns:rl:SUBJECT         hash    tokens of a tenant or key: level, at, p:PROCESS; expires  service
+ns:cd                 string  identity of the store in the marker of its files; `new:` before it until the marker was written  worker
 ns:w                  zset    live workers by time of their last heartbeat              worker
 {ns.ask}:first        zset    queries that wait for a worker: one of each tenant and process  inbox
 {ns.ask}:more         zset    their other queries, by turn                              inbox
@@ -76,9 +80,13 @@ promotion that waits for a second person.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calibrant_server.workers.store.cold_files import ColdFiles
 
 SCHEMA = 3
 SOURCE_FIELD = "src:"
@@ -121,10 +129,16 @@ class PaneKey:
 
 @dataclass(frozen=True)
 class PartitionKeys:
-    """Keys of one partition."""
+    """Keys of one partition.
+
+    Attributes
+    ----------
+    files : where files of its cold days are, if this process has any
+    """
 
     namespace: str
     partition: int
+    files: ColdFiles | None = field(default=None, compare=False)
 
     @cached_property
     def tag(self) -> str:
@@ -191,6 +205,17 @@ class PartitionKeys:
 
     def samples(self, model: str, generation: str) -> str:
         return f"{self.tag}:yl:{model}|{generation}"
+
+    def cold_days(self, model: str, generation: str) -> str:
+        return f"{self.tag}:cd:{model}|{generation}"
+
+    @cached_property
+    def models_back(self) -> str:
+        return f"{self.tag}:cb"
+
+    @cached_property
+    def spare_files(self) -> str:
+        return f"{self.tag}:cf"
 
     def versions(self, model: str, generation: str, slice_: str) -> str:
         return f"{self.tag}:v:{model}|{generation}|{slice_}"
@@ -301,6 +326,7 @@ class Keys:
 
     namespace: str
     partitions: int
+    files: ColdFiles | None = field(default=None, compare=False)
 
     def partition_of(self, model: str) -> int:
         """Return the permanent partition of a model."""
@@ -308,7 +334,7 @@ class Keys:
         return int.from_bytes(digest, "big") % self.partitions
 
     def partition(self, number: int) -> PartitionKeys:
-        return PartitionKeys(self.namespace, number)
+        return PartitionKeys(self.namespace, number, self.files)
 
     def of_model(self, model: str) -> PartitionKeys:
         return self.partition(self.partition_of(model))
@@ -353,6 +379,10 @@ class Keys:
     @property
     def slow_queries(self) -> str:
         return f"{{{self.namespace}.ask}}:slow"
+
+    @property
+    def files_owner(self) -> str:
+        return f"{self.namespace}:cd"
 
     def claim(self, digest: str) -> str:
         return f"{self.namespace}:doing:{digest}"

@@ -1,4 +1,8 @@
-"""Leases: which worker serves which partition. Advisory: they avoid double work; correctness does not depend on them."""
+"""Leases: which worker serves which partition. Advisory: they avoid double work; correctness does not depend on them.
+
+A lease has no end. It counts while the heartbeat of its worker does: an idle worker writes one heartbeat, whatever the number of
+its partitions. Workers share the partitions by the bytes that these merged lately (`lease_plan.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,19 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from secrets import token_hex
 
 from calibrant_server.workers.store.connection import Store
-from calibrant_server.workers.store.partition_state import LASTS
+from calibrant_server.workers.store.lease_plan import planned, weights_of
 
 log = logging.getLogger(__name__)
 
 # A worker that commits nothing for this long while entries wait releases its lease. The longest commits take seconds.
 STUCK_S = 60.0
 # Parts of `lease_s`. A worker that has not reached the store for 3/4 no longer works on its partitions. Another worker serves
-# them within one `lease_s`: after 0.8 the name of the dead worker no longer protects its leases; by then it has not counted in
-# the share for a beat; and the others try every 1/8 (`RETRIES_A_LEASE`).
+# them within one `lease_s`: after 0.8 the name of the dead worker no longer protects its leases; by then it has not counted
+# among the workers for a beat; and the others try to take it every 1/8 (`RETRIES_A_LEASE`).
 _HOLD = 0.75
 _IS_GONE = 0.8
 _COUNTS = 0.5
@@ -29,12 +33,15 @@ CHECKED_IN_BEATS, FEW = 8, 8
 RETRIES_A_LEASE = 8
 # A name stays in the list of workers this long, so that health can tell a late worker from one that left.
 _LEASES_LISTED = 2
+# Beats between two looks at what each partition merged, and the part of a new rate in the mean.
+_BEATS_A_SURVEY = 5
+_NEW_RATE = 0.5
 
 
 class Leases:
-    """The leases that one worker holds, renewed by its heartbeat.
+    """The leases that one worker holds, protected by its heartbeat.
 
-    A worker takes at most its share of the partitions, and releases the surplus when another worker joins.
+    A worker takes vacant partitions, and releases some when another worker has less work.
     """
 
     def __init__(self, store: Store, on_stuck: Callable[[int], None] = lambda partition: None):
@@ -44,16 +51,17 @@ class Leases:
         self._lock = threading.Lock()
         self._until: dict[int, float] = {}
         self._busy: dict[int, float] = {}
-        self._renew_at: dict[int, float] = {}
         self._turn, self._beat_at = 0, -math.inf
-        self._share = store.settings.partitions
+        self._plan: dict[int, str] = {}
+        self._workers: Sequence[str] = ()
+        self._vacant: set[int] = set()
+        self._left: set[int] = set()
+        self._loads = _Loads()
+        self._survey_in = 0
         self.name = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
 
     def take(self, partition: int) -> bool:
         """Try to lease a partition."""
-        with self._lock:
-            if partition not in self._until and len(self._until) >= self._share:
-                return False
         # Only the last beat protects it from other workers.
         since = time.monotonic() if self._beat_at == -math.inf else self._beat_at
         until = since + self._hold_s
@@ -64,6 +72,17 @@ class Leases:
             self._until[partition] = until
         return True
 
+    def wanted(self, partitions: Iterable[int]) -> list[int]:
+        """Return the partitions, of some that this worker does not serve, that it should try to lease now.
+
+        Those are the ones that the plan gives to this worker, and those that nobody has served for two beats.
+        """
+        if len(self._workers) < 2:
+            return list(partitions)
+        return [
+            each for each in partitions if self._plan.get(each) == self.name or each in self._left
+        ]
+
     def holds(self, partition: int) -> bool:
         """Whether this worker still holds the partition."""
         return time.monotonic() < self._until.get(partition, 0.0)
@@ -71,12 +90,7 @@ class Leases:
     def give_back(self, partition: int) -> None:
         """Release a partition at once."""
         self._forget(partition)
-        self._lease(partition, 0)
-
-    @property
-    def n_held(self) -> int:
-        """Number of partitions that this worker holds."""
-        return len(self._until)
+        self._lease(partition, is_taken=False)
 
     def busy(self, partition: int) -> None:
         """Record that work on an entry (or a commit) begins."""
@@ -87,12 +101,10 @@ class Leases:
         self._busy.pop(partition, None)
 
     def beat(self) -> None:
-        """Renew the leases, announce this worker, compute its share."""
+        """Announce this worker, and check its leases and its share of the work."""
         started_at = time.monotonic()
         until = started_at + self._hold_s
-        workers = self._roll_call()
-        self._share = math.ceil(self._settings.partitions / max(1, workers))
-        self._drop_surplus()
+        self._share_work(self._roll_call())
         held = [each for each, lasts in list(self._until.items()) if lasts]
         owners = self._owners(self._to_check(held))
         for partition in held:
@@ -100,17 +112,58 @@ class Leases:
                 self._forget(partition)
                 log.error("partition_stuck partition=%d", partition)
                 self._on_stuck(partition)
-            elif self._is_mine(partition, owners.get(partition, self.name.encode())):
+            elif self._is_mine(partition, owners.get(partition, self.name)):
                 self._renewed(partition, until)
                 if partition not in self._until:  # released since the beat began
-                    self._lease(partition, 0)
+                    self._lease(partition, is_taken=False)
             else:
                 self._forget(partition)
         self._beat_at = started_at
 
+        self._note_vacant()
+
     def leave(self) -> None:
         """Remove this worker from the list of live workers."""
         self._store.client.zrem(self._store.keys.workers, self.name)
+
+    def _share_work(self, workers: Sequence[str]) -> None:
+        """Plan who serves what, some beats after the last plan or when the workers have changed; release what others should serve."""
+        self._survey_in -= 1
+        if len(workers) < 2:
+            self._workers, self._survey_in = workers, 0
+            return
+        if tuple(workers) == tuple(self._workers) and self._survey_in > 0:
+            return
+        numbers = list(range(self._settings.partitions))
+        owners = self._owners(numbers)
+        self._loads.note(self._bytes_merged(numbers), time.monotonic())
+        self._plan = planned(weights_of(self._loads.of(numbers)), owners, workers)
+        self._workers, self._survey_in = workers, _BEATS_A_SURVEY
+        with self._lock:
+            for partition in self._until:
+                if self._plan[partition] != self.name:
+                    # Its loop notices that the lease is no longer held and releases it after the current commit.
+                    self._until[partition] = 0.0
+
+    def _note_vacant(self) -> None:
+        """Find partitions that nobody serves: plans of two workers may differ, or a worker may be of an earlier version."""
+        if len(self._workers) < 2:
+            self._vacant, self._left = set(), set()
+            return
+        others = [each for each in range(self._settings.partitions) if each not in self._until]
+        gone = self._gone()
+        vacant = {
+            number for number, owner in self._owners(others).items() if owner is None or gone(owner)
+        }
+        self._left, self._vacant = vacant & self._vacant, vacant
+
+    def _bytes_merged(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Return the bytes that each partition has ever merged, in one round trip."""
+        with self._store.client.pipeline(transaction=False) as pipe:
+            for partition in partitions:
+                pipe.hget(self._store.keys.partition(partition).cursor, "out")
+            found = pipe.execute()
+        return {number: int(n or 0) for number, n in zip(partitions, found, strict=True)}
 
     def _forget(self, partition: int) -> None:
         with self._lock:
@@ -136,63 +189,81 @@ class Leases:
         is_late = time.monotonic() - self._beat_at > self._settings.lease_s * _COUNTS
         return held if is_late or len(held) <= FEW else sorted(held)[self._turn :: CHECKED_IN_BEATS]
 
-    def _owners(self, partitions: list[int]) -> dict[int, bytes | None]:
+    def _owners(self, partitions: Sequence[int]) -> dict[int, str | None]:
         """Return who has the leases, in one round trip."""
         if not partitions:
             return {}
         with self._store.client.pipeline(transaction=False) as pipe:
             for partition in partitions:
                 pipe.get(self._store.keys.partition(partition).lease)
-            return dict(zip(partitions, pipe.execute(), strict=True))
+            found = pipe.execute()
+        return {
+            number: None if owner is None else owner.decode()
+            for number, owner in zip(partitions, found, strict=True)
+        }
 
-    def _is_mine(self, partition: int, owner: bytes | None) -> bool:
-        """Whether this worker still has a lease; renew it if it is due, or has ended."""
-        if owner != self.name.encode():
-            return owner is None and self._acquire(partition)
-        return time.monotonic() < self._renew_at.get(partition, 0.0) or self._acquire(partition)
+    def _is_mine(self, partition: int, owner: str | None) -> bool:
+        """Whether this worker still has a lease; take it again if it has been lost."""
+        return owner == self.name or (owner is None and self._acquire(partition))
 
     def _acquire(self, partition: int) -> bool:
-        """Take or renew a lease; take it from a worker that no longer reaches the store."""
-        lasts_s = self._settings.lease_s * LASTS
-        renew_at = time.monotonic() + lasts_s / 2
-        holder = self._lease(partition, int(lasts_s * 1000))
-        if holder and self._is_gone(holder):
-            holder = self._lease(partition, int(lasts_s * 1000), holder)
-        if holder:
-            return False
-        self._renew_at[partition] = renew_at
-        return True
+        """Take a lease, from a worker that no longer reaches the store too."""
+        holder = self._lease(partition)
+        if holder and self._gone()(holder):
+            holder = self._lease(partition, gone=holder)
+        return not holder
 
-    def _lease(self, partition: int, milliseconds: int, gone: bytes = b"") -> bytes:
+    def _lease(self, partition: int, is_taken: bool = True, gone: str = "") -> str:
         """Run the script; return the name of another worker that has the lease, empty if none has."""
         keys = self._store.keys.partition(partition)
-        arguments = [self.name, milliseconds, gone]
+        arguments = [self.name, int(is_taken), gone]
         holder: bytes = self._store.run(partition, "lease", [keys.lease], arguments)
-        return holder
+        return holder.decode()
 
-    def _is_gone(self, name: bytes) -> bool:
-        """Whether a worker has no heartbeat that still protects its leases. One in the future says nothing."""
+    def _gone(self) -> Callable[[str], bool]:
+        """Return whether a worker has no heartbeat that still protects its leases. One in the future says nothing."""
         with self._store.client.pipeline(transaction=False) as pipe:
-            pipe.zscore(self._store.keys.workers, name)
+            pipe.zrange(self._store.keys.workers, 0, -1, withscores=True)
             pipe.time()
-            beat_at, (seconds, microseconds) = pipe.execute()
-        if beat_at is None:
-            return True
-        age_s = seconds + microseconds / 1e6 - beat_at
-        return not -_COUNTS <= age_s / self._settings.lease_s <= _IS_GONE
+            beats, (seconds, microseconds) = pipe.execute()
+        now_s, lease_s = seconds + microseconds / 1e6, self._settings.lease_s
+        protected = {
+            name.decode()
+            for name, beat_s in beats
+            if -_COUNTS <= (now_s - beat_s) / lease_s <= _IS_GONE
+        }
+        return lambda name: name not in protected
 
-    def _roll_call(self) -> int:
+    def _roll_call(self) -> list[str]:
         lease_s = self._settings.lease_s
         arguments = [self.name, lease_s * _COUNTS, lease_s * _LEASES_LISTED]
         store = self._store
-        return int(store.run_on(store.client, "roll_call", [store.keys.workers], arguments))
-
-    def _drop_surplus(self) -> None:
-        with self._lock:
-            for partition in sorted(self._until)[self._share :]:
-                # Its loop notices that the lease is no longer held and releases it after the current commit.
-                self._until[partition] = 0.0
+        found = store.run_on(store.client, "roll_call", [store.keys.workers], arguments)
+        return sorted(name.decode() for name in found)
 
     def _is_stuck(self, partition: int) -> bool:
         since = self._busy.get(partition)
         return since is not None and time.monotonic() - since > STUCK_S
+
+
+class _Loads:
+    """Bytes merged per second and partition, a mean in which the last rate has the largest part."""
+
+    def __init__(self) -> None:
+        self._rates: dict[int, float] = {}
+        self._seen: dict[int, int] = {}
+        self._seen_at = 0.0
+
+    def note(self, merged: dict[int, int], now_s: float) -> None:
+        """Record how many bytes each partition has ever merged."""
+        seconds = now_s - self._seen_at
+        for number, n_bytes in merged.items():
+            if number in self._seen and seconds > 0:
+                rate = max(0, n_bytes - self._seen[number]) / seconds
+                before = self._rates.get(number, rate)
+                self._rates[number] = before + _NEW_RATE * (rate - before)
+        self._seen, self._seen_at = merged, now_s
+
+    def of(self, partitions: Iterable[int]) -> dict[int, float]:
+        """Return the rates; 0 where none is known yet."""
+        return {number: self._rates.get(number, 0.0) for number in partitions}

@@ -9,10 +9,6 @@ from typing import Any
 from calibrant_server.workers.store.commit import id_order
 from calibrant_server.workers.store.keys import PartitionKeys
 
-# Length of a partition's lease, in units of `lease_s`. It is long, so that a heartbeat writes the name of the worker once and not
-# each of its leases; other workers take the lease of a worker without heartbeat before it ends.
-LASTS = 10.0
-
 
 @dataclass(frozen=True)
 class PartitionState:
@@ -22,7 +18,7 @@ class PartitionState:
     ----------
     first_waiting_ms : arrival of the first entry that is not consumed; None without a backlog
     progress_ms : last commit that consumed an entry; 0: none yet
-    lease_ms : time that the lease still lasts; below 0: no worker has it
+    owner : name of the worker that has the lease; empty: none
     """
 
     backlog_entries: int
@@ -33,15 +29,19 @@ class PartitionState:
     dead_letters: int
     parked_entries: int
     unsealed_models: int
-    lease_ms: int
+    owner: str
 
     @classmethod
     def of(cls, reply: Sequence[Any]) -> PartitionState:
         """Read the reply of `partition_state.lua`."""
-        entries, bytes_in, bytes_out, first, progress_ms, now_ms, *rest = reply
+        entries, bytes_in, bytes_out, first, progress_ms, now_ms, *rest, owner = reply
         first_ms = id_order(first.decode())[0] if first else None
         backlog = max(0, int(bytes_in) - int(bytes_out))
-        return cls(int(entries), backlog, first_ms, int(progress_ms), int(now_ms), *map(int, rest))
+        dead, parked, unsealed = map(int, rest)
+        return cls(
+            int(entries), backlog, first_ms, int(progress_ms), int(now_ms),
+            dead, parked, unsealed, owner.decode(),
+        )  # fmt: skip
 
     def is_stalled(self, lease_s: float) -> bool:
         """Whether entries wait, and the cursor has not advanced for two leases.
@@ -52,10 +52,6 @@ class PartitionState:
             return False
         times = (self.first_waiting_ms, self.progress_ms)
         return not any(self._is_recent(each, lease_s * 1000) for each in times)
-
-    def has_owner(self, lease_s: float) -> bool:
-        """Whether a worker has the lease; one that lasts longer than twice its length has no owner."""
-        return 0 < self.lease_ms <= 2000 * LASTS * lease_s
 
     @property
     def lag_s(self) -> float:

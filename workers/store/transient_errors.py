@@ -24,8 +24,10 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as StoreConnectionError
 from redis.exceptions import TimeoutError as StoreTimeoutError
 
+from calibrant_server.workers.store.file_store import FilesUnavailable
+
 # `except NO_VERDICT: raise` comes before every other handler between reading an entry and its commit.
-NO_VERDICT = (RedisError, OSError, MemoryError)
+NO_VERDICT = (RedisError, OSError, MemoryError, FilesUnavailable)
 
 # States of the store, or rights that the deployment lacks. Each rejects every command alike, whatever the entry is.
 TRANSIENT_CODES = frozenset({
@@ -57,8 +59,8 @@ _CODE = re.compile(r"[A-Z][A-Z]+\Z")
 def is_transient(error: BaseException) -> bool:
     """Whether an error ends without a change of the entry: the entry stays unconsumed and is retried.
 
-    Not transient are other rejections by the store and MemoryError: where one entry alone meets them ten times, it is
-    parked.
+    Not transient are other rejections by the store, MemoryError, and a store of files that is away (the entries of other days
+    must not wait for it): where one entry alone meets them ten times, it is parked.
     """
     # The client library strips the code from the text of those rejections that it has a class for.
     if isinstance(error, _TRANSIENT_CLASSES):

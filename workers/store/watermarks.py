@@ -20,6 +20,15 @@ KEPT_FROM, SEALED_TO = "kept_from", "sealed_to"
 RATED = "rated"  # 1 if named raters rated, in a model with a label horizon
 
 
+def day_of(start_s: int) -> int:
+    """Return the start of the day of a pane.
+
+    >>> day_of(90_000)
+    86400
+    """
+    return start_s - start_s % DAY_S
+
+
 def daily_to(slice_: str) -> str:
     """Return the field of a slice's watermark of days."""
     return f"d|{slice_}"

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +21,7 @@ import polars as pl
 
 import calibrant as cal
 from tests.adapters.bulk.tables import SPEC, START_US, table, write
-from tests.ports import reserved_port
+from tests.adapters.service import running_service
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 300
@@ -68,29 +67,8 @@ print(*(each.duplicate for each in receipts))
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     """A service with the embedded store."""
-    folder, port = tmp_path_factory.mktemp("service"), reserved_port()
-    environment = os.environ | {
-        "PORT": str(port), "DATA_DIR": str(folder / "data"), "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "service"], cwd=ROOT, env=environment, stdout=log, stderr=log
-        )
-    address = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_ready(address):
-        assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
-        time.sleep(0.1)
-    yield address
-    process.terminate()
-    process.wait(PATIENCE_S)
-
-
-def is_ready(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/readyz").status_code == 200
-    except httpx.HTTPError:
-        return False
+    with running_service(tmp_path_factory.mktemp("service")) as address:
+        yield address
 
 
 def declared(url: str, name: str) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
@@ -34,10 +30,9 @@ from calibrant.contrib.opentelemetry import (
     read_export,
 )
 from tests.adapters.examples import run_example
-from tests.ports import reserved_port
+from tests.adapters.service import running_service
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-ROOT = Path(__file__).parents[3]
 JUDGE = Judge("helpfulness", "judge", low=1, high=5, human="people", labels={"good": 1, "bad": 0})
 PATIENCE_S = 300
 
@@ -45,29 +40,8 @@ PATIENCE_S = 300
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     """A service with the embedded store."""
-    folder, port = tmp_path_factory.mktemp("service"), reserved_port()
-    environment = os.environ | {
-        "PORT": str(port), "DATA_DIR": str(folder / "data"), "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "service"], cwd=ROOT, env=environment, stdout=log, stderr=log
-        )
-    address = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_ready(address):
-        assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
-        time.sleep(0.1)
-    yield address
-    process.terminate()
-    process.wait(PATIENCE_S)
-
-
-def is_ready(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/readyz").status_code == 200
-    except httpx.HTTPError:
-        return False
+    with running_service(tmp_path_factory.mktemp("service")) as address:
+        yield address
 
 
 @pytest.fixture

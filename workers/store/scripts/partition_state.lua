@@ -6,7 +6,7 @@
 -- ARGV  none
 -- Reply {entries in the stream, bytes appended, bytes consumed, id of the first waiting entry or '',
 --        milliseconds since the epoch of the last progress of the cursor or 0, now in the same unit, dead letters,
---        parked entries, unsealed models, milliseconds that the lease lasts: below 0 if it has no owner}
+--        parked entries, unsealed models, name of the worker that has the lease or ''}
 --
 -- One step, so that the backlog belongs to the cursor. It also answers when memory is full.
 
@@ -16,5 +16,5 @@ local time = redis.call('TIME')
 return {
   redis.call('XLEN', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0'), tonumber(cursor[2] or '0'),
   first[1] and first[1][1] or '', tonumber(cursor[3] or '0'), time[1] * 1000 + math.floor(time[2] / 1000),
-  redis.call('XLEN', KEYS[4]), redis.call('XLEN', KEYS[5]), redis.call('HLEN', KEYS[6]), redis.call('PTTL', KEYS[7]),
+  redis.call('XLEN', KEYS[4]), redis.call('XLEN', KEYS[5]), redis.call('HLEN', KEYS[6]), redis.call('GET', KEYS[7]) or '',
 }
