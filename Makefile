@@ -18,7 +18,7 @@ UNLOCKED_peers = $(TORCH)
 UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-peers guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-peers bench-scale guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"
@@ -31,6 +31,7 @@ help:
 	@echo "make bench      every target of speed and memory, in one table   make bench-details  the benchmarks of single steps"
 	@echo "make bench-bulk  the recipes of docs/bulk.md on a table of 20 million rows"
 	@echo "make bench-fleet  1,000 models with 20 slices in the real service, compared with docs/capacity.md"
+	@echo "make bench-scale  throughput and CPU with 1, 2 and 4 workers, of 16 models and of one hot model"
 	@echo "make bench-peers  CPU of related packages on the same arrays, from rows and from state"
 	@echo "make openapi    write openapi/openapi.json from the app"
 	@echo "make bench-drift  how often the drift alarm is false and how soon it is right"
@@ -145,6 +146,9 @@ bench-bulk: .venv-adapters/bulk/stamp $(KERNEL)
 
 bench-fleet: $(VENV)/dev.stamp $(KERNEL)
 	@$(BIN)/python -m benchmarks.fleet $(ARGS)
+
+bench-scale: $(VENV)/dev.stamp $(KERNEL)
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 bench-drift: $(VENV)/dev.stamp
 	@$(BIN)/python -m benchmarks.drift_table $(ARGS)

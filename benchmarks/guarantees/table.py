@@ -28,12 +28,12 @@ interrupted. [README.md](README.md) defines the terms, and [library.md](library.
 - **Widths**: the mean width of the intervals is at most 1.3 times that of an oracle. The oracle computes its interval from the same
   statistic. It knows the distribution of the statistic's noise from 2,000 further samples of the true model. "Range" is the mean width
   divided by the width of the central 95 % of the estimates from these samples. Near a true error of 0, no interval with this coverage can
-  be as short as this central range. The oracle does not know in how many bins there are errors either. For means (`nll`) the oracle's width
+  be as short as this central range. The oracle does not know either how many bins have errors. For means (`nll`) the oracle's width
   is that of the central 95 %.
 - **Nulls**: at most 7 % of calibrated models are above `null_q95`, also with dependent units, if at least 20 of the 64 replicates contain
   units. If each prediction is a unit, the reference of the errors in fixed or equal-mass bins has a closed form. With named units, the
   reference is a bootstrap of the replicates. Errors over several classes (`classwise_ece`, and every error with the scope `all`) have a
-  wider reference, because one label decides the gaps of all classes.
+  wider reference, because one label determines the gaps of all classes.
 - **Power**: the share of miscalibrated models above `null_q95` is at least the promise of the row.
 - **Contradictions**: no interval excludes 0 if the value is below `null_q95`.
 - **Temperature**: the interval contains the true temperature in at least .93 of the runs that have one.
@@ -43,8 +43,8 @@ interrupted. [README.md](README.md) defines the terms, and [library.md](library.
 - **Promotions**: at most 2.5 % of the tests of a calibrated model promote a map.
 - **Alarm**: at most 10 % of calibrated years have an alarm, with a run length of ten years (the mean time between false alarms). This also
   applies in the traps: outcomes of a day that vary together, correlated days, and labels of positives that arrive late.
-  [drift.md](drift.md#measured) has the share of years in which such a trap causes a `watch`. Day effects of 0.1 that are correlated
-  by 0.8 do not keep this promise at tolerance 0 ([limits](drift.md#limits)).
+  [drift.md](drift.md#measured) has the share of years in which such a trap causes a `watch`. With day effects of 0.1 that are correlated
+  by 0.8, this promise is not fulfilled at tolerance 0 ([limits](drift.md#limits)).
 - **Warnings**: each warning is reported in at most 5 % of calibrated years without a trap.
 - **Changes found**: at least .90 of the years with a slope of 0.75 from day 90 have an alarm within 60 daily cohorts. This also applies if
   the evidence is corrected. A cohort is sealed at the label horizon, so the alarm comes that much later: 30 days in the row with this horizon.
@@ -67,16 +67,16 @@ interrupted. [README.md](README.md) defines the terms, and [library.md](library.
 - **Rows without ids whose scores are equal.** The rows of the tables have distinct scores. Equal rows without ids and units share a
   replicate. With scores of two decimals, intervals of `brier`, `nll` and `accuracy` are 1.5 to 2.5 times as wide as with ids. Those of
   `ece` are up to 1.25 times as wide. If there are so few distinct scores that they fill too few replicates (scores of one decimal), there
-  is no interval (`tied_rows`). With ids there is no such loss.
+  is no interval (`tied_rows`). With ids, intervals do not get wider in this way.
 - **Means that depend on a few samples** have no interval. If weights leave fewer than 120 effective samples, and fewer than half as many as
   there are units, the reason is `too_few_units`. If there are fewer than about five independent errors, or fewer than about five
-  independent correct predictions, the reason is `few_errors`. Where no units are named, `accuracy` then has the Clopper-Pearson interval of
+  independent correct predictions, the reason is `few_errors`. If no units are named, `accuracy` then has the Clopper-Pearson interval of
   the effective samples.
-- **Rare events.** Nulls assume that gaps are normal. With a prevalence of 1 % and 5,000 to 8,000 predictions, .08 of calibrated models
-  were above `null_q95` of `rmsce`, `ace` and `mce`; `ece` held (.05). With 1,000 predictions and rates of half the scores, the interval of
+- **Rare events.** Nulls assume that gaps are normal. With a prevalence of 1 % and 5,000 to 8,000 predictions, .08 of calibrated models were
+  above `null_q95` of `rmsce`, `ace` and `mce`; for `ece`, it was .05. With 1,000 predictions and rates of half the scores, the interval of
   `ece` contained the true value in .85 of the runs.
 - **Units of very different sizes.** With 150 units of lognormal(1.2) sizes and dependent labels, the intervals of `brier` and `nll`
-  contained the true value in .91 and .92 of the runs. With 600 such units they held (.94).
+  contained the true value in .91 and .92 of the runs. With 600 such units it was .94.
 - **Nulls with dependent units** are conservative: most shares above `null_q95` are 0 to .02.
 
 **Columns**: "Measured" is the share of runs; for widths, it is the ratio. SE is the standard error of this number. "Runs" is the number of

@@ -86,6 +86,11 @@ class Block:
         """Whether every cell has memory, so that adding to it is adding to an array."""
         return self._places is None
 
+    @property
+    def dense_counts(self) -> Counts | None:
+        """The array of counts where every cell has memory, else None."""
+        return self._counts if self._places is None else None
+
     @classmethod
     def of_cells(
         cls,
@@ -154,7 +159,7 @@ class Block:
         """
         if not self._is_tight and TIGHT_SHARE * np.count_nonzero(self._counts[0]) <= self.size:
             self._places, self._counts, self._sums = self.filled()
-            self._is_tight = True
+            self._is_tight, self._addressed = True, None
 
     def compact(self) -> None:
         """Store the cells sparsely where that takes less memory. A later addition makes them dense again."""
@@ -164,6 +169,7 @@ class Block:
             and (1 + columns) * np.count_nonzero(self._counts[0]) < columns * self.size
         ):
             self._places, self._counts, self._sums = self.filled()
+            self._addressed = None
 
     @property
     def max_bytes_stored(self) -> int:

@@ -47,8 +47,8 @@ WINDOW_BYTES = 1 << 23
 # With so many classes a pane still holds four rows, and a window of many panes about a hundred: enough to evaluate a temperature
 # or to compare two maps, but of no use for maps with parameters for every class.
 MAX_CLASSES = 1000
-# Numbers in the scores of the rows that wait to be chosen from, at most: 32 KiB.
-MAX_WAITING = 1 << 12
+# Numbers in the scores of the rows that wait to be chosen from, at most: 64 KiB.
+MAX_WAITING = 1 << 13
 
 
 class Sample(Accumulator):
@@ -146,8 +146,16 @@ class Sample(Accumulator):
         """Add a batch. Batches of few rows wait until the sample is read or enough have come: sorting is the cost of a small one."""
         if not batch_sums.batch.n or not self.max_bytes:
             return
-        self._waiting.append(batch_sums.batch)
-        self._n_waiting += batch_sums.batch.scores.size
+        batch = batch_sums.batch
+        if self._halvings:
+            # The threshold never rises: a row above it is never chosen.
+            index = np.flatnonzero(below(batch.prediction_hash, self._halvings))
+            if len(index) < batch.n:
+                if not len(index):
+                    return
+                batch = batch.take(index)
+        self._waiting.append(batch)
+        self._n_waiting += batch.scores.size
         if self._n_waiting >= MAX_WAITING:
             self._merge_waiting()
 
@@ -162,7 +170,7 @@ class Sample(Accumulator):
                 batch
             )
         for batches in together.values():
-            self._choose(batches[0] if len(batches) == 1 else Batch.concatenate(batches))
+            self._choose(batches[0] if len(batches) == 1 else _concatenated(batches))
 
     def _choose(self, batch: Batch) -> None:
         hashes = batch.prediction_hash
@@ -324,6 +332,9 @@ class Sample(Accumulator):
         total = np.bincount(group, both.counts[order]).astype(np.int64) if len(order) else group
         keep = (total > 0) & below(ids[first], self.halvings)
         rows = both.take(order[first][keep]).counted(total[keep])
+        if rows.most_bytes <= self.max_bytes:
+            self._rows = rows
+            return
         while self.halvings < MAX_HALVINGS and (
             rows.bytes_at(self.halvings, every_version=False) > self.max_bytes
             or rows.bytes_at(self.halvings, every_version=True) > 2 * self.max_bytes
@@ -331,6 +342,13 @@ class Sample(Accumulator):
             self.halvings += 1
         inside = below(rows.ids, self.halvings)
         self._rows = rows if inside.all() else rows.take(np.flatnonzero(inside))
+
+
+def _concatenated(batches: Sequence[Batch]) -> Batch:
+    """Concatenate batches with the hashes that were computed for each of them."""
+    complete = Batch.concatenate(batches)
+    complete.__dict__["prediction_hash"] = np.concatenate([b.prediction_hash for b in batches])
+    return complete
 
 
 ACCUMULATOR = Sample

@@ -58,7 +58,8 @@ class BatchSums:
 
     def __init__(self, batch: Batch) -> None:
         self.complete_batch = batch
-        labelled = batch.row_total > 0
+        labelled = np.zeros(batch.n, np.bool_)
+        labelled[batch.ratings.row[batch.ratings.count > 0]] = True
         self.labelled = labelled
         self.batch = batch if labelled.all() else batch.take(np.flatnonzero(labelled))
         self._made: dict[Any, Any] = {}

@@ -52,6 +52,7 @@ class PaneState:
         self._only = None if only is None else frozenset(only)
         self._digest: int | None = 0 if only is None else None
         self._sample_bytes = sample_bytes
+        self._kernel = kernel.KernelState()
 
     @classmethod
     def for_window(cls, spec: PaneSpec, only: Collection[str] | None = None) -> Self:
@@ -203,7 +204,9 @@ class PaneState:
                 f"a {batch.task} batch of {batch.n_classes} classes does not fill {self.spec}"
             )
         with_cases = self.keeps("cases")
-        filled = kernel.fill(self.spec, self._only, batch, self.__getitem__, with_cases=with_cases)
+        filled = kernel.fill(
+            self.spec, self._only, batch, self.__getitem__, self._kernel, with_cases=with_cases
+        )
         if self._only is None:
             digest = filled.digest if filled else rows_digest(batch, with_cases=with_cases)
             self._add_digest(digest)

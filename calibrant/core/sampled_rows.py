@@ -141,6 +141,12 @@ class SampledRows:
             + RATING_BYTES * np.bincount(self.ratings.row, minlength=len(self))
         )
 
+    @property
+    def most_bytes(self) -> int:
+        """Upper bound of the bytes of all rows, for little work."""
+        of_row: int = 8 * self.scores.shape[1] + ROW_BYTES
+        return len(self) * of_row + RATING_BYTES * len(self.ratings.row)
+
     @cached_property
     def narrow(self) -> Narrowed:
         """Which rows four bytes a score restore, these scores, and what each is divided by (`float32.narrow_scores`)."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.cells import Cells
+from calibrant.kernel.divisions import divided
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,12 +46,12 @@ def divisions(cells: Cells) -> Iterator[Cells]:
         levels.append(_Halves(levels[-1].cells))
     sizes = [len(level.whole) for level in levels]
     drawn = _normals(1 << (N_DRAWS * sum(sizes) - 1).bit_length())[: N_DRAWS * sum(sizes)]
-    parts = np.split(drawn.reshape(N_DRAWS, -1).T, np.cumsum(sizes)[:-1])
-    correct = cells.correct[:, None]
+    parts = np.split(drawn.reshape(N_DRAWS, -1), np.cumsum(sizes)[:-1], axis=1)
+    correct = cells.correct[None]
     for level, some in zip(levels, parts, strict=True):
         correct = level.divided(correct, some)
     parted = levels[-1].cells
-    for own in np.ascontiguousarray(correct.T):
+    for own in correct:
         yield replace(parted, correct=own, correct_squared=own + parted.correct_squared)
 
 
@@ -66,6 +67,7 @@ class _Halves:
     def __init__(self, whole: Cells) -> None:
         self.whole = whole
         is_halved = _divisible(whole)
+        self._is_halved = is_halved
         self._halved = np.flatnonzero(is_halved)
         self._index = np.repeat(np.arange(len(whole)), 1 + is_halved)
         self._upper = self._halved + np.arange(1, len(self._halved) + 1)
@@ -106,28 +108,31 @@ class _Halves:
 
         Parameters
         ----------
-        correct : float64 (n_cells, n_draws), or (n_cells, 1) where they are the same for all draws
-        drawn : float64 (n_cells, n_draws)
+        correct : float64 (n_draws, n_cells), or (1, n_cells) where they are the same for all draws
+        drawn : float64 (n_draws, n_cells)
         """
+        whole = self.whole
+        found = divided(self._is_halved, whole.weight, self._per_chance, correct, drawn)
+        if found is not None:
+            return found
+        shared = np.broadcast_to(correct, drawn.shape)
+        return np.stack([self._divided(*each) for each in zip(shared, drawn, strict=True)])
+
+    def _divided(self, correct: Floats, drawn: Floats) -> Floats:
         at = self._halved
-        weight, own = self.whole.weight[at, None], correct.take(at, axis=0)
+        weight, own = self.whole.weight[at], correct[at]
         rate = own / weight
-        moved = rate * (1.0 - rate)
-        moved *= self._per_chance[at, None]
-        np.sqrt(np.maximum(moved, 0.0, out=moved), out=moved)
-        moved = moved * drawn.take(at, axis=0)
+        variance = np.maximum(rate * (1.0 - rate) * self._per_chance[at], 0.0)
         room = np.minimum(own, weight - own)
-        np.clip(moved, -room, room, out=moved)
-        moved *= 0.5
-        found = np.repeat(self._shared(correct), moved.shape[1] // correct.shape[1], axis=1)
+        moved = 0.5 * np.clip(np.sqrt(variance) * drawn[at], -room, room)
+        found = self._shared(correct)
         found[self._upper - 1] -= moved
         found[self._upper] += moved
         return found
 
     def _shared(self, values: Floats) -> Floats:
         """Return half of the values of halved cells for each half, and all of those of the others."""
-        share = self._share if values.ndim == 1 else self._share[:, None]
-        return (share * values).take(self._index, axis=0)
+        return (self._share * values).take(self._index)
 
     def _split(self, numbers: Ints) -> Ints:
         """Return numbers, of which the lower half has the smaller part."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,51 @@ from calibrant.accumulators.block import SPARSE_SHARE, Block
 from calibrant.core.batch import Batch
 from calibrant.core.content_digest import SOURCES, case_hashes
 from calibrant.core.spec import PaneSpec
-from calibrant.kernel.structures import KernelBlock, KernelRows
-from calibrant.kernel.workspace import MAX_IDLE, Workspace, idle_workspaces
+from calibrant.kernel.structures import POINTERS, KernelBlock, KernelRows
+from calibrant.kernel.workspace import (
+    MAX_COPIED,
+    MAX_IDLE,
+    TYPES,
+    Arrays,
+    Workspace,
+    idle_workspaces,
+)
 
 # Place of the predictions' hashes among the arrays of a batch.
 PREDICTION_HASH = 6
+
+
+class DenseBlocks:
+    """Addresses of a pane's dense blocks, as long as each of them has the same arrays.
+
+    Attributes
+    ----------
+    destinations : of all blocks that the kernel knows, 0 for those that are not here
+    """
+
+    __slots__ = ("_blocks", "_others", "destinations")
+
+    def __init__(self, blocks: list[Block], destinations: Any) -> None:
+        self.destinations = destinations
+        # Weak references: a pane that is made sparse later does not keep its dense arrays.
+        self._blocks = [(block, ref(block.counts)) for block in blocks]
+        self._others = [i for i, size in enumerate(destinations[3::4]) if not size]
+
+    def hold(self, touched: Any) -> bool:
+        """Whether these are still the blocks' addresses, and no other block was touched."""
+        for block, counts in self._blocks:
+            if block.dense_counts is not counts():
+                return False
+        return not any(touched[i] for i in self._others)
+
+
+class KernelState:
+    """What the kernel knows of a pane between two fills."""
+
+    __slots__ = ("dense",)
+
+    def __init__(self) -> None:
+        self.dense: DenseBlocks | None = None
 
 
 class Filled(NamedTuple):
@@ -33,6 +74,7 @@ def fill(
     only: frozenset[str] | None,
     batch: Batch,
     accumulator: Callable[[str], Accumulator],
+    state: KernelState,
     *,
     with_cases: bool,
 ) -> Filled | None:
@@ -42,6 +84,7 @@ def fill(
     ----------
     only : names of the accumulators of the pane; None for all
     accumulator : returns the pane's accumulator of a name
+    state : of the pane
     with_cases : whether a row's case is part of the content digest
     """
     idle = idle_workspaces(spec, only) if batch.n else None
@@ -51,47 +94,88 @@ def fill(
         workspace = idle.pop()
     except IndexError:
         workspace = Workspace(spec, only)
-    rows, arrays = _rows(batch, with_cases)
+    arrays = _arrays(batch, with_cases)
+    rows = _rows(batch, arrays, workspace)
     if workspace.library.calibrant_kernel_fill(
         workspace.handle, ctypes.byref(rows), workspace.n_touched
     ):
         raise MemoryError(f"the kernel has no memory for a batch of {batch.n} rows")
-    if rows.hashes_rows:
-        batch.__dict__["prediction_hash"] = arrays[PREDICTION_HASH]
-    _flush(workspace, accumulator)
+    digest = rows.digest[0] << 64 | rows.digest[1]
+    hashes = arrays[PREDICTION_HASH]
+    if rows.hashes_rows and hashes is not None:
+        batch.__dict__["prediction_hash"] = _written(workspace, hashes)
+    workspace.of_batch = []
+    if state.dense is not None and state.dense.hold(workspace.n_touched):
+        workspace.library.calibrant_kernel_flush(workspace.handle, state.dense.destinations)
+    else:
+        state.dense = _flush(workspace, accumulator)
     if len(idle) < MAX_IDLE:
         idle.append(workspace)
-    return Filled(workspace.names, rows.digest[0] << 64 | rows.digest[1])
+    return Filled(workspace.names, digest)
 
 
-def _rows(batch: Batch, with_cases: bool) -> tuple[KernelRows, tuple[NDArray[Any] | None, ...]]:
-    """Return the batch as a structure, and the arrays that it points to, in its order."""
+def _arrays(batch: Batch, with_cases: bool) -> Arrays:
+    """Return the arrays that `KernelRows` points to, in its order."""
     hashes_rows = _hashes_rows(batch)
-    prediction_hash = (
-        np.empty(batch.n, np.uint64) if hashes_rows else _hashes(batch.prediction_hash)
-    )
-    source = batch.unit_source
-    has_units = source in ("unit", "case")
-    unit_hash = prediction_hash if hashes_rows and not has_units else _hashes(batch.unit_hash)
+    prediction_hash = np.empty(batch.n, np.uint64) if hashes_rows else batch.prediction_hash
+    has_units = batch.unit_source in ("unit", "case")
     ratings = batch.ratings
-    arrays = (
-        _doubles(batch.scores),
-        _doubles(batch.probabilities),
-        _integers(ratings.row),
-        _integers(ratings.class_index),
-        _integers(ratings.count),
-        None if batch.weights is None else _doubles(batch.weights),
+    return (
+        batch.scores,
+        batch.probabilities,
+        ratings.row,
+        ratings.class_index,
+        ratings.count,
+        batch.weights,
         prediction_hash,
-        unit_hash,
-        _hashes(batch.unit_key) if has_units else None,
+        prediction_hash if hashes_rows and not has_units else batch.unit_hash,
+        batch.unit_key if has_units else None,
         case_hashes(batch) if with_cases and batch.cases is not None else None,
     )
-    rows = KernelRows(
-        batch.n, len(ratings.row), batch.is_logits, has_units, source == "row", SOURCES[source],
-        *(None if array is None else array.ctypes.data for array in arrays),
-        hashes_rows,
-    )  # fmt: skip
-    return rows, arrays
+
+
+def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> KernelRows:
+    """Return the batch as a structure, which the next fill of this workspace overwrites."""
+    source, rows = batch.unit_source, workspace.rows
+    rows.n, rows.n_entries = batch.n, len(batch.ratings.row)
+    rows.is_logits, rows.has_units = batch.is_logits, source in ("unit", "case")
+    rows.unit_from_row, rows.digest_source = source == "row", SOURCES[source]
+    rows.hashes_rows = _hashes_rows(batch)
+    for name, address in zip(POINTERS, _addresses(workspace, arrays), strict=True):
+        setattr(rows, name, address)
+    return rows
+
+
+def _addresses(workspace: Workspace, arrays: Arrays) -> list[int | None]:
+    """Return the addresses of the arrays of a batch, or of copies of small ones; None where there is none.
+
+    They are valid until the next call.
+    """
+    workspace.of_batch = []
+    is_small = sum(array.size for array in arrays if array is not None) <= MAX_COPIED
+    known: dict[int, int | None] = {id(None): None}
+    used = dict.fromkeys(TYPES, 0)
+    for array, kind in zip(arrays, POINTERS.values(), strict=True):
+        if array is None or id(array) in known:
+            continue
+        if is_small:
+            start, end = used[kind], used[kind] + array.size
+            workspace.copied[kind][start:end] = array.reshape(-1)
+            known[id(array)], used[kind] = workspace.first[kind] + 8 * start, end
+        else:
+            own: NDArray[Any] = np.ascontiguousarray(array, TYPES[kind])
+            workspace.of_batch.append(own)
+            known[id(array)] = own.ctypes.data
+    return [known[id(array)] for array in arrays]
+
+
+def _written(workspace: Workspace, given: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the predictions' hashes that a fill wrote to an array of `_addresses`, or to its copy."""
+    if workspace.of_batch:
+        return given
+    start = (workspace.rows.prediction_hash - workspace.first["u"]) // 8
+    found: NDArray[np.uint64] = workspace.copied["u"][start : start + given.size]
+    return found.copy()
 
 
 def _hashes_rows(batch: Batch) -> bool:
@@ -100,21 +184,15 @@ def _hashes_rows(batch: Batch) -> bool:
     return is_own and batch.ids is None and "prediction_hash" not in batch.__dict__
 
 
-def _doubles(array: NDArray[Any]) -> NDArray[np.float64]:
-    return np.ascontiguousarray(array, np.float64)
+def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> DenseBlocks | None:
+    """Add the touched cells to the pane's blocks: in place where these are dense, else as sparse cells that are merged.
 
-
-def _hashes(array: NDArray[Any]) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(array, np.uint64)
-
-
-def _integers(array: NDArray[Any]) -> NDArray[np.int64]:
-    return np.ascontiguousarray(array, np.int64)
-
-
-def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> None:
-    """Add the touched cells to the pane's blocks: in place where these are dense, else as sparse cells that are merged."""
+    Returns
+    -------
+    the addresses of the touched blocks, where all of them are dense
+    """
     sparse: list[tuple[Block, KernelBlock, int]] = []
+    dense: list[Block] = []
     touched = list(workspace.n_touched)
     # Address of places, counts and sums, and cells of a column, per block.
     destinations = [0] * (4 * len(touched))
@@ -132,16 +210,17 @@ def _flush(workspace: Workspace, accumulator: Callable[[str], Accumulator]) -> N
                     raise ValueError(f"{name} {block.name} has other columns than the kernel's")
                 counts, sums = own.addresses
                 destinations[4 * place : 4 * place + 4] = 0, counts, sums, size
+                dense.append(own)
             else:
                 sparse.append((own, block, place))
     cells = _SparseCells(touched, sparse)
     for _, block, place in sparse:
         destinations[4 * place : 4 * place + 4] = cells.addresses(block, place)
-    workspace.library.calibrant_kernel_flush(
-        workspace.handle, (ctypes.c_int64 * len(destinations))(*destinations)
-    )
+    given = (ctypes.c_int64 * len(destinations))(*destinations)
+    workspace.library.calibrant_kernel_flush(workspace.handle, given)
     for own, block, place in sparse:
         own.merge(cells.block(own, block, place))
+    return None if sparse else DenseBlocks(dense, given)
 
 
 class _SparseCells:

@@ -68,13 +68,19 @@ class Shape(ctypes.Structure):
     _fields_ = [("n_counts", _Int), ("n_sums", _Int), ("size", _Int)]
 
 
+# The arrays of a batch, in the order of `KernelRows`, and whether each is of doubles (d), signed (i) or unsigned (u) integers.
+POINTERS = {
+    **{"scores": "d", "probabilities": "d"},
+    **{"rating_row": "i", "rating_class": "i", "rating_count": "i", "weights": "d"},
+    **{"prediction_hash": "u", "unit_hash": "u", "unit_key": "u", "case_hash": "u"},
+}
+
+
 class KernelRows(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n", "n_entries", "is_logits", "has_units")),
         *((name, _Int) for name in ("unit_from_row", "digest_source")),
-        *((name, _Pointer) for name in ("scores", "probabilities")),
-        *((name, _Pointer) for name in ("rating_row", "rating_class", "rating_count", "weights")),
-        *((name, _Pointer) for name in ("prediction_hash", "unit_hash", "unit_key", "case_hash")),
+        *((name, _Pointer) for name in POINTERS),
         ("hashes_rows", _Int),
         ("digest", ctypes.c_uint64 * 2),
     ]
@@ -88,6 +94,13 @@ class Gains(ctypes.Structure):
     _fields_ = [
         *((name, _Int) for name in ("n_rows", "n", "weight_stride")),
         *((name, _Pointer) for name in ("weights", "rates", "score")),
+    ]
+
+
+class Divisions(ctypes.Structure):
+    _fields_ = [
+        *((name, _Int) for name in ("n_draws", "n", "correct_stride", "drawn_stride")),
+        *((name, _Pointer) for name in ("is_halved", "weight", "per_chance", "correct", "drawn")),
     ]
 
 

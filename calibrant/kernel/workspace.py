@@ -22,12 +22,17 @@ from calibrant.kernel.structures import (
     KernelBlock,
     KernelGrid,
     KernelModel,
+    KernelRows,
     Shape,
     shapes_of,
 )
 
 # Workspaces of one specification that wait for the next fill; as many fills may run at the same time without making a new one.
 MAX_IDLE = 2
+# Numbers of a batch that are copied into memory of the workspace: to ask many small arrays for their addresses takes longer.
+MAX_COPIED = 4096
+Arrays = tuple[NDArray[Any] | None, ...]
+TYPES: dict[str, type] = {"d": np.float64, "i": np.int64, "u": np.uint64}
 
 
 class Workspace:
@@ -38,6 +43,9 @@ class Workspace:
     library : its functions
     blocks : by accumulator, the blocks that it fills: place in `BLOCKS`, block and size
     n_touched : touched cells by block of `BLOCKS`, written by each fill
+    rows : the batch of a fill
+    copied, first : by type of number, memory for copies of a small batch, and its address
+    of_batch : arrays of a larger batch, while it is filled
     """
 
     def __init__(self, spec: PaneSpec, only: frozenset[str] | None) -> None:
@@ -52,7 +60,13 @@ class Workspace:
         self.names = frozenset(block.accumulator for block in sizes)
         self.blocks = [(name, _of_accumulator(name, sizes)) for name in sorted(self.names)]
         self.n_touched = (ctypes.c_int64 * len(BLOCKS))()
+        self.rows = KernelRows()
         self._arrays: list[NDArray[Any]] = []
+        self.copied: dict[str, NDArray[Any]] = {
+            kind: np.empty(MAX_COPIED).view(of) for kind, of in TYPES.items()
+        }
+        self.first = {kind: copied.ctypes.data for kind, copied in self.copied.items()}
+        self.of_batch: list[NDArray[Any]] = []
         model = self._model(spec)
         shapes = (Shape * len(BLOCKS))(*(_shape(block, sizes.get(block, 0)) for block in BLOCKS))
         self.handle = found.calibrant_kernel_new(ctypes.byref(model), shapes)

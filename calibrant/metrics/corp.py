@@ -188,13 +188,15 @@ def of_bins(view: View, reading: MetricValue) -> OfBins:
 
         def of_gaps(weight: Floats, gap: Floats) -> Floats:
             shape = np.broadcast_shapes(weight.shape, gap.shape)
-            every = (
-                np.broadcast_to(np.maximum(weight, 1e-12), shape)
-                .reshape(-1, bins)
-                .astype(np.float64)
+            rate = np.clip(np.broadcast_to(gap, shape) + score, 0.0, 1.0)
+            every = np.maximum(weight, 1e-12).astype(np.float64)
+            if len(every) < len(rate):  # the same weights for every length of the true gaps
+                own = every.reshape(-1, bins)
+                found = [_lost(own, each.reshape(-1, bins), score, kind) for each in rate]
+                return np.stack(found).reshape(shape[:-2])
+            return _lost(every.reshape(-1, bins), rate.reshape(-1, bins), score, kind).reshape(
+                shape[:-2]
             )
-            rate = np.clip(gap.reshape(-1, bins) + score, 0.0, 1.0)
-            return _lost(every, rate, score, kind).reshape(shape[:-2])
 
         return of_gaps
 

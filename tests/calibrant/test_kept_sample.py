@@ -63,6 +63,21 @@ def test_the_sample_does_not_depend_on_how_predictions_came() -> None:
     assert Pane.for_window(TEN).merge_all(parts)["sample"].pack() == window["sample"].pack()
 
 
+def test_small_batches_after_a_full_sample_are_chosen_from_as_together() -> None:
+    rng = np.random.default_rng(8)
+    scores, labels = rng.dirichlet(np.ones(4), 4000), rng.integers(0, 4, 4000)
+    spec = PaneSpec("multiclass", 4)
+    one, several = Pane(spec), Pane(spec)
+    one.fill_batch(Batch.from_columns({"probabilities": scores, "labels": labels}).batch)
+    for first in range(0, 4000, 50):
+        some = slice(first, first + 50)
+        columns = {"probabilities": scores[some], "labels": labels[some]}
+        several.fill_batch(Batch.from_columns(columns, task="multiclass", n_classes=4).batch)
+    assert several.sample.halvings == one.sample.halvings > 0
+    for name, column in one.sample.arrays().items():
+        np.testing.assert_array_equal(several.sample.arrays()[name], column, err_msg=name)
+
+
 def test_samples_that_share_ids_merge_at_once_as_one_after_the_other() -> None:
     """Corrections and repetitions: other rows of the same ids, and the very same rows."""
     batch = named(np.random.default_rng(2), 900)

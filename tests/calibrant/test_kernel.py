@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
@@ -265,6 +266,42 @@ def test_a_pane_with_some_accumulators_is_filled_in_part() -> None:
     for name in only:
         for block, expected in complete[name].blocks.items():
             assert np.array_equal(pane[name].blocks[block].counts, expected.counts)
+
+
+@needs_kernel
+@pytest.mark.parametrize("sizes", [(1, 2, 1), (3, 900, 1), (900, 900)])
+def test_known_addresses_are_used_only_while_blocks_keep_their_arrays(
+    sizes: tuple[int, ...],
+) -> None:
+    """Between fills, a pane is made sparse, merged, subtracted from and copied; small batches are copied, large ones are not."""
+    spec = PaneSpec("multiclass", 10)
+    parts = [example(n) for n in sizes] * 2
+    more = example(40)
+    pane = filled(spec, example(2000))
+    twin = pane
+    for number, batch in enumerate(parts):
+        pane.fill_batch(batch)
+        pane.fill_batch(batch)
+        twin = pane.copy()
+        if number % 3 == 0:
+            pane.tighten()
+        elif number % 3 == 1:
+            pane.compact()
+        pane.merge(filled(spec, more)).subtract(filled(spec, more))
+    twin.fill_batch(more)
+    expected = by_numpy(spec, example(2000), *(batch for batch in parts for _ in range(2)))
+    assert_equal_panes(pane, expected)
+    assert_equal_panes(twin, expected.merge(by_numpy(spec, more)))
+
+
+@needs_kernel
+def test_a_workspace_keeps_no_batch() -> None:
+    batch = example(3000)
+    reference = weakref.ref(batch.scores)
+    pane = filled(PaneSpec("multiclass", 10), batch)
+    del batch
+    pane.drop_sample()
+    assert reference() is None
 
 
 def test_few_rows_are_stored_sparsely() -> None:

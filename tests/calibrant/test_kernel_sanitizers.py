@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("cc")
 TESTS = (
     "tests/calibrant/test_kernel.py",
+    "tests/calibrant/test_divisions.py",
     "tests/calibrant/test_isotonic_gains.py",
     "tests/service/test_plain_columns.py",
     "tests/service/test_plain_lines.py",

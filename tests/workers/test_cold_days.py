@@ -536,11 +536,14 @@ def test_a_worker_that_was_overtaken_names_no_file(bench, loop, root, monkeypatc
     moves.examine([HORIZON])
     moves.step()
     moves._moves[0].future.result()
-    other = bench.loop(model=HORIZON)
-    other._housekeeping._cold._sweep_at = 0.0
-    other._housekeeping._cold.step()
-    other._housekeeping._cold.finish_all()
-    assert files(root) == []
+    sweeping = bench.loop(model=HORIZON)._housekeeping._cold
+    sweeping._sweep_at = 0.0
+    sweeping.step()
+    sweeping._removal[1].result()
+    # The file is gone, and its name is still in the store.
+    assert files(root) == [] and moves._moves[0].name.encode() in bench.client.hgetall(
+        loop.keys.spare_files
+    )
     with pytest.raises(StaleTokenError):
         moves.finish_all()
     loop._fencing.reload()

@@ -89,8 +89,13 @@ def test_repeated_reads_find_what_a_first_read_finds(bench, loop, seed):
         assert found.counts == expected.counts
         both = (Pane(each.spec, WANTED).merge_all([each]) for each in (found, expected))
         assert_same(*both, tolerance=1e-12)
-        apart = panes.each(MODEL, slice_, EVER, WANTED).panes
-        assert sum(each.pane.counts["n_labelled"] for each in apart) == found.counts["n_labelled"]
+        for divided in (
+            panes.each(MODEL, slice_, EVER, WANTED),
+            panes.sides(MODEL, slice_, EVER, WANTED, 3600),
+            panes.parts(MODEL, slice_, EVER, WANTED, 3600, lambda n: None),
+        ):
+            n_labelled = sum(each.pane.counts["n_labelled"] for each in divided.panes)
+            assert n_labelled == found.counts["n_labelled"]
 
 
 def test_a_result_keeps_its_pane_while_others_are_read(bench, loop):

@@ -46,6 +46,7 @@ class Assembly:
     parts : of the window as last read
     every_s : length of the parts of a series; None if all parts become one merge
     last_s : length of the last side; its panes and those before it are in parts of their own
+    leaves_rows : whether the newest pane may keep rows that `WindowMerges.window` fills into the merge of all parts
     """
 
     place: WindowPlace
@@ -55,6 +56,7 @@ class Assembly:
     versions: dict[int, bytes] | None = None
     every_s: int | None = None
     last_s: int = 0
+    leaves_rows: bool = False
 
     def divide(self, snapshot: WindowSnapshot) -> None:
         """Divide the panes of the window into parts."""
@@ -185,7 +187,7 @@ class WindowMerges:
             found = self._merged(assembly, part, missing, within)
         if found is None:
             return None
-        if found.is_shared and assembly.every_s is None and part is assembly.parts[-1]:
+        if found.is_shared and assembly.leaves_rows and part is assembly.parts[-1]:
             assembly.merges[part] = found
             return found
         if (is_new or found.rows is not None) and part in assembly.parts:

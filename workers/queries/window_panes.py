@@ -110,7 +110,7 @@ class WindowPanes:
     ) -> WindowState:
         """Return the merge of the panes. Results must not change it: it is cached."""
         place = WindowPlace(config, slice_, window, wanted)
-        assembly = Assembly(place)
+        assembly = Assembly(place, leaves_rows=True)
         snapshot = self._look(place, assembly)
         for _ in range(_TRIES):
             version = snapshot.state(place, b"").version

@@ -3,29 +3,26 @@
 
 /* Neighbouring cells with one recalibrated rate. */
 typedef struct {
-    double weight, correct;
+    double weight, correct, rate;
 } Pool;
-
-static double rate_of(const Pool *pool)
-{
-    return pool->correct / pool->weight;
-}
 
 /* Return the weighted sum of rate^2 of the recalibrated rates; `pools` has room for n. */
 static double pooled_squares(const double *weight, const double *rate, int64_t n, Pool *pools)
 {
     int64_t last = -1;
     for (int64_t i = 0; i < n; i++) {
-        pools[++last] = (Pool){weight[i], weight[i] * rate[i]};
-        while (last > 0 && rate_of(&pools[last - 1]) >= rate_of(&pools[last])) {
-            pools[last - 1].weight += pools[last].weight;
-            pools[last - 1].correct += pools[last].correct;
+        Pool pool = {weight[i], weight[i] * rate[i], rate[i]};
+        while (last >= 0 && pools[last].rate >= pool.rate) {
+            pool.weight += pools[last].weight;
+            pool.correct += pools[last].correct;
+            pool.rate = pool.correct / pool.weight;
             last--;
         }
+        pools[++last] = pool;
     }
     double squares = 0.0;
     for (int64_t i = 0; i <= last; i++)
-        squares += pools[i].correct * rate_of(&pools[i]);
+        squares += pools[i].correct * pools[i].rate;
     return squares;
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "divisions.c"
 #include "isotonic.c"
 #include "json_columns.c"
 #include "json_lines.c"
@@ -268,6 +269,12 @@ EXPORTED int64_t calibrant_kernel_gains(const Gains *rows, double *gain)
     isotonic_gains(rows, gain, pools);
     free(pools);
     return 0;
+}
+
+/* Write the halves of cells, one draw after the other. */
+EXPORTED void calibrant_kernel_divide(const Divisions *divisions, double *halves)
+{
+    divide_cells(divisions, halves);
 }
 
 /* Read columns of numbers of a JSON object. Returns 1, or 0 where the text is not plain. */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Raised whenever a structure of this file or the order of its blocks changes; the loader rejects any other number. */
-#define KERNEL_ABI 3
+#define KERNEL_ABI 4
 
 #define N_REPLICATES 64
 #define N_POLICIES 4
@@ -98,6 +98,14 @@ typedef struct {
     int64_t n_rows, n, weight_stride;   /* from the weights of a row to those of the next; 0 where they are the same */
     const double *weights, *rates, *score; /* (n_rows, n) or (n,); (n_rows, n), in [0, 1]; (n,) */
 } Gains;
+
+/* Cells that are halved several times at once. Arrays are (n,) unless said. */
+typedef struct {
+    int64_t n_draws, n, correct_stride, drawn_stride; /* from a draw to the next; 0 where all draws divide the same */
+    const uint8_t *is_halved;
+    const double *weight, *per_chance; /* variance of correct ratings over rate * (1 - rate) */
+    const double *correct, *drawn;     /* (n_draws, n) or (n,); (n_draws, n), standard normal */
+} Divisions;
 
 /* One member of a JSON object, by places in the text; with a column, by places in `values` and `ends`. */
 typedef struct {

@@ -1,0 +1,65 @@
+"""`make bench-scale`: throughput with 1, 2 and 4 workers, of 16 models and of one hot model, and how even the work is.
+
+Batches are sent while the workers run; the first part lets the workers share the partitions by bytes merged and is not measured.
+The store is a server of its own. A model is on one partition, so one worker serves a hot model whatever the number of workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import redis
+
+from benchmarks.capacity import Load
+from benchmarks.fleet import N_CLIENTS, Meter, requests, working
+from benchmarks.requests import per_request_s, served
+from calibrant_server.workers.store.embedded import EmbeddedServer
+
+WORKERS, MODELS = (1, 2, 4), (16, 1)
+
+
+def measured(n_workers: int, n_models: int, n_rows: int, n_batches: int) -> list[str]:
+    """Send the batches of two hours of event time; return the cells of the second one."""
+    load = Load(rows_together=n_rows, batches_an_hour=n_batches // n_models)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        url = stack.enter_context(EmbeddedServer(Path(folder, "store")))
+        service = stack.enter_context(served(str(Path(folder, "data")), CALIBRANT_REDIS_URL=url))
+        workers = [stack.enter_context(working(service, url)) for _ in range(n_workers)]
+        meter = Meter(service, workers[0], redis.Redis.from_url(url))
+        per_request_s(service, requests(n_models, 0, load, 0), N_CLIENTS)
+        meter.wait_merged()
+        before, began = [each.processor_s() for each in workers], time.perf_counter()
+        per_request_s(service, requests(n_models, 1, load, 0), N_CLIENTS)
+        meter.wait_merged()
+        seconds = time.perf_counter() - began
+        used = [each.processor_s() - cpu for each, cpu in zip(workers, before, strict=True)]
+    n_predictions = load.batches_an_hour * n_models * n_rows
+    even = sum(used) / n_workers
+    return [
+        str(n_models), str(n_workers), f"{n_predictions / seconds:,.0f}",
+        f"{1e6 * sum(used) / n_predictions:.2f}", f"{100 * max(abs(cpu - even) for cpu in used) / even:.0f} %",
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--batches", type=int, default=1600)
+    given = parser.parse_args()
+    print(
+        "| models | workers | predictions/s | µs of worker CPU per prediction | from even, at most |"
+    )
+    print("|---|---|---|---|---|")
+    for n_models in MODELS:
+        for n_workers in WORKERS:
+            cells = measured(n_workers, n_models, given.rows, given.batches)
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
