@@ -261,6 +261,7 @@ class PaneState:
         for name, part in other._parts.items():
             if not part.is_empty:
                 self[name].subtract(part)
+        self._kernel.dense = None  # an accumulator that an older pane has emptied has other blocks
         if self._parts.keys() & _UNLIKE_SUMS and "counts" in self.names and self["counts"].is_empty:
             # Of no predictions every threshold gives the same sample, and logits that an older pane lacks are no longer missing.
             for name in _UNLIKE_SUMS:

@@ -309,6 +309,22 @@ def test_arrays_of_a_pane_that_was_made_sparse_are_written_no_more(smaller: str)
 
 
 @needs_kernel
+def test_blocks_that_were_made_anew_are_filled() -> None:
+    """A pane of an older format takes away all that a pane has, after which it has all blocks again."""
+    spec = PaneSpec("multiclass", 10)
+    pane = filled(spec, example(2000), example(3)).subtract(filled(spec, example(3)))
+    pane.fill_batch(example(40))
+    older = pane.copy()
+    for name in older.names:
+        for block in accumulators()[name].later_blocks:
+            older[name].blocks.pop(block, None)
+    pane.subtract(older)
+    assert pane.is_empty
+    pane.fill_batch(example(30))
+    assert_equal_panes(pane, by_numpy(spec, example(30)))
+
+
+@needs_kernel
 def test_a_workspace_keeps_no_batch() -> None:
     batch = example(3000)
     reference = weakref.ref(batch.scores)
