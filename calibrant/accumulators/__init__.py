@@ -1,6 +1,7 @@
 """Accumulators of a pane, one per file. Each declares what it stores; blocks add and subtract it.
 
 An accumulator that a file of this folder defines as `ACCUMULATOR` is discovered and stored in every pane that it applies to.
+Files without `ACCUMULATOR` have what several share: the base class, blocks, cells, ranges, and arithmetic of the temperature grid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Losses of labelled rows, and their derivatives, at every inverse temperature of the grid, for the temperature profile.
+"""Losses of labelled rows, and their derivatives, at every inverse temperature of the grid: what `temperature.py` stores, filled by numpy.
 
 The probabilities are softmax(beta z) of logits z, from two exponentials and repeated squaring. With p a row's softmax at beta,
 its NLL is log sum exp(beta z) minus beta times the z of its ratings. Derivatives are means of z and z^2 under p. The Brier loss

@@ -1,4 +1,4 @@
-"""Linear forms of log-probabilities: their coefficients and their values for a row."""
+"""Linear forms of log-probabilities, one per class, which maps fitted to rows share: their coefficients and their values for a row."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ def consume(
         Path | None, typer.Option(help="file to which rejected messages are added, as JSON lines")
     ] = None,
     max_rejected: Annotated[
-        int, typer.Option(min=1, help="stop after so many rejected messages in a row")
+        int,
+        typer.Option(min=1, help="stop after more rejected messages than this without a valid one"),
     ] = 100,
 ) -> None:
     """Count the messages of Kafka topics, each once, until SIGTERM or Ctrl-C."""

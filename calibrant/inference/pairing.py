@@ -1,4 +1,4 @@
-"""Data that two windows share, and the interval of a difference that accounts for it.
+"""Intervals of the difference of two windows, which account for the data that both share.
 
 Both sides are in the same sixty-four replicates by the hash of the unit, and in their stored samples by the hash of the prediction. A
 unit that is on both sides is therefore found on both, and its common contribution cancels in the difference. Units on one side only are

@@ -1,4 +1,4 @@
-"""The shared library: where it is, whether it loads, and its functions.
+"""The compiled kernel as a shared library: where it is, whether it loads, and its functions.
 
 `make kernel` and the wheel put it next to this file. The environment variable `CALIBRANT_KERNEL` may be `off` (numpy fills) or
 `baseline` (no AVX2), for tests and for comparison. Tests name a library with sanitizers in `CALIBRANT_KERNEL_LIBRARY`.

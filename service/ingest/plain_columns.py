@@ -80,10 +80,12 @@ def read_lines(
         if not others:
             return None
         about = from_records(*read_ndjson(first, max_objects), {}, head)
-        found = None if about.columns else json_columns.read_lines(data[len(first) + 1 :])
+        is_record = bool(about.lines)
+        found = None if is_record else json_columns.read_lines(data[len(first) + 1 :])
         if found is None:
             return None
-        batch = _batch(found, max_objects - 1, max_rows, 2)
+        n_objects = first.count(b"[") + first.count(b"{")
+        batch = _batch(found, max_objects - n_objects, max_rows, 2)
     except (Problem, CalibrationInputError):
         return None
     if batch is None:

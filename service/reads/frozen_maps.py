@@ -19,7 +19,7 @@ from calibrant_server.service.http.problem_responses import invalid_input, viola
 from calibrant_server.service.ingest.parsed_batch import object_of
 from calibrant_server.service.ingest.service import IngestService
 from calibrant_server.service.openapi.schema import ProblemError
-from calibrant_server.service.reads.map_questions import MapResponse
+from calibrant_server.service.reads.map_queries import MapResponse
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.store.frozen_maps import (
     NoSuchMap,

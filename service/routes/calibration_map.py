@@ -29,7 +29,7 @@ from calibrant_server.service.openapi.schema import ProblemError, problems, succ
 from calibrant_server.service.reads.dependencies import TheMapRead
 from calibrant_server.service.reads.figures import Format, or_drawn
 from calibrant_server.service.reads.frozen_maps import MAX_VERSION, map_errors
-from calibrant_server.service.reads.map_questions import ApplyFit, MapParameters, MapResponse
+from calibrant_server.service.reads.map_queries import ApplyFit, MapParameters, MapResponse
 from calibrant_server.service.reads.observe_mode import reject_observed
 from calibrant_server.service.reads.queries import AgainstQuery, resolved_query, unanswerable
 from calibrant_server.service.reads.service import ReadQuery

@@ -39,7 +39,7 @@ from calibrant_server.service.reads.frozen_maps import (
     valid,
     who_is,
 )
-from calibrant_server.service.reads.map_questions import MapParameters, map_read_query
+from calibrant_server.service.reads.map_queries import MapParameters, map_read_query
 from calibrant_server.service.reads.second_person import PendingPromotion
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.queries.kinds.calibration_map import CalibrationMapQuery

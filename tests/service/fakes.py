@@ -431,6 +431,9 @@ class FakeInbox:
         if self.trouble:
             raise self.trouble
 
+    async def check_files(self, config):
+        """All days are in the store."""
+
     async def check_writable(self):
         self._stumble()
         return not self.is_full

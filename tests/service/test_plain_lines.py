@@ -12,6 +12,7 @@ from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
 from calibrant.kernel import json_columns, status
 from calibrant_server.service.http.bodies import NDJSON, Body
+from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.ingest import columns
 from calibrant_server.service.ingest.columns import read_columns
@@ -145,6 +146,8 @@ UNUSUAL = [
     b'{"batch_id": "x"}\n{"batch_id": "y"}\n' + PLAIN,
     b'{"id": "a"}\n{"id": "b"}',
     b"{}",
+    b"{}\n" + PLAIN,
+    b"\n" + PLAIN,
     b"\n",
     b"",
 ]
@@ -161,6 +164,14 @@ def test_limits_of_rows_and_lists_are_the_same():
         for n in (998, 1001, 1600):
             kernel, complete = both(lines(*[{"probability": [0.5, 0.5]} | record] * n))
             assert kernel == complete
+
+
+def test_brackets_of_the_line_of_the_batch_itself_count():
+    """1,000 records have 2,000 objects and lists; 3,100 are the most, in texts too."""
+    rows = [{"probability": [0.5, 0.5], "label": 0}] * 1000
+    for n in (1098, 1099, 1100):
+        kernel, complete = both(lines({"batch_id": "[" * n}, *rows))
+        assert kernel == complete and (kernel[0] is BodyTooLarge) == (n == 1100)
 
 
 @settings(max_examples=150, deadline=None)

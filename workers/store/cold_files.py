@@ -1,4 +1,4 @@
-"""Files of cold days: reads of a few columns, with a cache that is bounded in bytes, and what a store of files may answer.
+"""Reads and writes of the files of cold days: reads of a few columns through a bounded cache, and writes that are read back.
 
 Reads are cached by file, row group and column; files never change. After a failure, further reads fail at once for a moment: queries
 do not queue for a store of files that does not respond.

@@ -1,4 +1,4 @@
-"""Operation and performance of a running service: a synthetic batch to a model that is made for it and deleted afterwards."""
+"""Checks of a running service: a synthetic batch to a model that is made for it and deleted afterwards; its results are compared with the library."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ class ModelTerms:
     ----------
     model, to : its id at the site and at the centre. Default of `to`: the same
     slices : `key:value`, all of one key; their rows are shared, each slice as such. Empty: all rows, without slices.
-    share : `pane`: every sum, without rows and names. `histogram`: the reliability histogram of the score, and nothing else.
-    bins : of the histogram: the grid of the centre's model
-    minimum : units that a total must have, and by which two totals must differ
+    share : `pane`: every sum, without rows and names. `histogram`: the reliability histogram of the score, and counts.
+    bins : of the histogram: a multiple of the grid of the centre's model
+    minimum : labelled units that a total must have, and units by which two totals must differ
     after : time after the end of a day before it is shared, as ISO 8601 duration; days of a model with a label horizon wait until they
         are sealed
     """
@@ -66,7 +66,7 @@ class ModelTerms:
         is_number = type(terms.bins) is int and terms.bins > 0
         _check(
             is_number if terms.share == HISTOGRAM else terms.bins is None, f"{pointer}/bins", "bins",
-            f"the grid of the centre's model with share {HISTOGRAM}, else none",
+            f"a multiple of the grid of the centre's model with share {HISTOGRAM}, else none",
         )  # fmt: skip
         _check(
             type(terms.minimum) is int and terms.minimum >= MIN_MINIMUM, f"{pointer}/minimum", "minimum",

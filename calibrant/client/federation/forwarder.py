@@ -161,7 +161,8 @@ class _ModelRound:
         elif mark > number:
             raise LedgerError(
                 f"The centre has {mark} totals of {model!r} from this site, and the ledger {number}. The ledger is an old copy, was lost, or "
-                "another forwarder uses the name of the site. Restore the ledger, or start one with another name of the site."
+                "another forwarder uses the name of the site. Restore a newer copy of the ledger. A new ledger with another name of the site would "
+                "count its days twice (docs/federation.md, The ledger)."
             )
 
     # Corrections of totals that the centre has

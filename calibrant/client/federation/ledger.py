@@ -122,14 +122,19 @@ class Ledger:
                 )
         if known is None or known == (generation, terms):
             return
-        what = (
-            "was deleted and made again"
+        what, action = (
+            (
+                "was deleted and made again",
+                "Share only this model with another contract, name of the site and ledger: the centre adds the new totals to the old ones.",
+            )
             if known[0] != generation
-            else f"was shared as {known[1]}, and now is as {terms}"
+            else (
+                f"was shared as {known[1]}, and now is as {terms}",
+                "Share it to another model of the centre, with another contract and ledger: in the same model its rows would count twice.",
+            )
         )
         raise LedgerError(
-            f"The site's model {model!r} {what}. Its totals would not fit those that the centre has. Give the site another name, "
-            "and start another ledger."
+            f"The site's model {model!r} {what}. Its totals would not fit those that the centre has. {action}"
         )
 
     def totals(self, model: str, slice_: str) -> list[Total]:

@@ -1,4 +1,4 @@
-"""How soon a change would be detected, at the model's own rate of labels and with its own scores."""
+"""Number of cohorts from a change to its alarm, at the model's own rate of labels and with its own scores."""
 
 from __future__ import annotations
 

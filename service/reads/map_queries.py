@@ -1,4 +1,4 @@
-"""The query for a calibration map, and its response model."""
+"""Queries for a calibration map, and their response model."""
 
 from typing import Any, Literal
 
