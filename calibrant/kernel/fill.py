@@ -48,7 +48,9 @@ class DenseBlocks:
     def hold(self, touched: Any) -> bool:
         """Whether these are still the blocks' addresses, and no other block was touched."""
         for block, counts in self._blocks:
-            if block.dense_counts is not counts():
+            known = counts()
+            # Without an array the reference is None, as is a reference to an array that was freed.
+            if known is None or block.dense_counts is not known:
                 return False
         return not any(touched[i] for i in self._others)
 

@@ -295,6 +295,20 @@ def test_known_addresses_are_used_only_while_blocks_keep_their_arrays(
 
 
 @needs_kernel
+@pytest.mark.parametrize("smaller", ["tighten", "compact"])
+def test_arrays_of_a_pane_that_was_made_sparse_are_written_no_more(smaller: str) -> None:
+    """Nothing else happens to the pane between two fills, so that its former arrays are freed."""
+    spec = PaneSpec("multiclass", 10)
+    parts = [example(2000), example(3), example(40), example(3), example(3)]
+    pane = filled(spec, *parts[:2]).subtract(filled(spec, parts[1]))  # every block is dense
+    pane.fill_batch(parts[2])
+    getattr(pane, smaller)()
+    for batch in parts[3:]:
+        pane.fill_batch(batch)
+    assert_equal_panes(pane, by_numpy(spec, parts[0], *parts[2:]))
+
+
+@needs_kernel
 def test_a_workspace_keeps_no_batch() -> None:
     batch = example(3000)
     reference = weakref.ref(batch.scores)
