@@ -87,7 +87,9 @@ def finish(server: Server, console: Console, keep: bool) -> int:
     except DemoFailed as failure:
         console.print(f"[bold red]The demo failed:[/bold red] {failure}")
         return 1
-    console.print("The service has stopped. `make demo KEEP=1` leaves it running for the curls.")
+    console.print(
+        "The service has stopped. `make demo KEEP=1` leaves it running, for its pages and the curls."
+    )
     return 0
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -109,8 +110,18 @@ def unread() -> list[str]:
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in read)
 
 
+def _print_addresses(sockets: Sequence[socket.socket]) -> None:
+    """Print a plain line for people, whose terminal otherwise shows lines of JSON only."""
+    if sockets and sys.stdout.isatty():
+        addresses = " and ".join(f"http://{_shown(each)}" for each in sockets)
+        print(
+            f"\nCalibrant serves on {addresses} (pages, and /docs for the API). Ctrl+C stops it.\n",
+            flush=True,
+        )
+
+
 def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
-    """Make the app log its addresses once started, and an expected start error without a traceback."""
+    """Make the app log its addresses once started, print them to a terminal, and an expected start error without a traceback."""
     run: ASGIApp = app.router.lifespan
 
     async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,6 +138,7 @@ def report_start(app: FastAPI, sockets: Sequence[socket.socket]) -> None:
                     log.info(
                         "serving on http://%s, described at /docs; Ctrl+C stops it", _shown(each)
                     )
+                _print_addresses(sockets)
 
         try:
             await run(scope, receive, hold_failure)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result
 from calibrant.metrics import requested
 from calibrant.quality_report.numbers import plain_number
+from calibrant.quality_report.verdicts import title_of
 from calibrant_server.service.figures.base import (
     GREY,
     SERIES,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW_IN, HEADING_IN = 0.24, 0.42
+HEADING_CHARACTERS = 72
 BETTER = {"higher": "higher is better", "lower": "lower is better", "zero": "closer to 0 is better"}
 
 
@@ -38,7 +41,7 @@ def _figure(result: Result) -> Figure:
         "; ".join(f"{short(m, 24)}: n = {result['metrics'][m]['n_predictions']:,}" for m in models),
     ]
     if left_out := [name for name in names if name not in known]:
-        lines.append(f"no model has a value of: {', '.join(left_out)}")
+        lines.append(f"no model has a value of: {', '.join(map(title_of, left_out))}")
     panel = HEADING_IN + ROW_IN * len(models) + 0.3
     height = 1.6 + panel * max(len(known), 2)
     first = result["metrics"][models[0]]
@@ -60,10 +63,15 @@ def _estimate(result: Result, model: str, name: str) -> Result | None:
     return found if found and found.get("value") is not None else None
 
 
+def _heading(name: str) -> str:
+    """Return the title of a metric and its direction, on two lines if it is long."""
+    title, direction = title_of(name), BETTER[requested([name])[0].metric.direction]
+    return "\n".join(textwrap.wrap(f"{title} ({direction})", HEADING_CHARACTERS))
+
+
 def _draw(axes: Axes, name: str, by_model: dict[str, Result | None]) -> None:
     style_axes(axes, "", "", grid="x")
-    direction = BETTER[requested([name])[0].metric.direction]
-    axes.set_title(f"{name} ({direction})", fontsize=9, loc="left", parse_math=False)
+    axes.set_title(_heading(name), fontsize=9, loc="left", parse_math=False)
     n = len(by_model)
     for i, (estimate, (colour, _, marker)) in enumerate(
         zip(by_model.values(), SERIES, strict=False)

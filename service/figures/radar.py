@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calibrant.core.documents import Result
 from calibrant.metrics import METRICS
+from calibrant.quality_report.verdicts import slug_of, title_of
 from calibrant_server.service.figures.base import (
     FAINT,
     SERIES,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIN_SPOKES = 3
+SPOKE_CHARACTERS = 20
 
 
 def draw_radar(result: Result, media_type: str) -> bytes:
@@ -41,7 +44,7 @@ def _figure(result: Result) -> Figure:
     ]
     left_out = [name for name in result["relative"] if name not in spokes]
     if left_out:
-        lines.append(f"not every model has a value of: {', '.join(left_out)}")
+        lines.append(f"not every model has a value of: {', '.join(map(title_of, left_out))}")
     figure = new_figure(result | {"model": ""}, "Models compared", lines, (6.6, 7.2), titles=0.38)
     if len(spokes) < MIN_SPOKES:
         _draw_bars(figure, result, spokes)
@@ -60,24 +63,33 @@ def _figure(result: Result) -> Figure:
     axes.set_theta_direction(-1)  # type: ignore[attr-defined]
     axes.set_ylim(0, 1.05)
     axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["0.25", "0.5", "0.75", "1"], fontsize=7.5, color=SLATE)
-    axes.set_xticks(angles, [_spoke(name) for name in spokes], fontsize=9)
+    axes.set_xticks(angles, [_spoke(name) for name in spokes], fontsize=8.5)
     axes.tick_params(pad=9)
+    for label, x, y in zip(axes.get_xticklabels(), np.sin(angles), np.cos(angles), strict=True):
+        label.set(ha=_away(x, "left", "right"), va=_away(y, "bottom", "top"))
     axes.grid(color=FAINT)
     axes.spines["polar"].set_color(FAINT)
     axes.legend(
         loc="upper center",
-        bbox_to_anchor=(0.5, -0.09),
+        bbox_to_anchor=(0.5, -0.2),
         ncols=min(3, len(result["models"])),
         frameon=False,
         fontsize=8.5,
     )
-    figure.subplots_adjust(bottom=0.15)
+    figure.subplots_adjust(left=0.22, bottom=0.15, right=0.78)  # room for the titles
     return figure
+
+
+def _away(at: float, positive: str, negative: str) -> str:
+    """Return the alignment with which a label grows away from the centre."""
+    return "center" if abs(at) < 0.2 else positive if at > 0 else negative
 
 
 def _spoke(name: str) -> str:
     """Return the label of a metric: the distance to its best value if higher is better."""
-    return f"1 − {name}" if METRICS[name].direction == "higher" else name
+    title = title_of(name)
+    text = f"1 − {title}" if METRICS[slug_of(name)].direction == "higher" else title
+    return textwrap.fill(text, SPOKE_CHARACTERS)
 
 
 def _draw_bars(figure: Figure, result: Result, spokes: list[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from calibrant.core.documents import Result
 from calibrant.quality_report.numbers import plain_number
+from calibrant.quality_report.verdicts import title_of
 from calibrant_server.service.figures.base import (
     POLICIES,
     SERIES,
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+LEGEND_CHARACTERS = 70
+
+
 def draw_stability(result: Result, media_type: str) -> bytes:
     """Return the figure of the curves of the response of `GET stability`."""
     return image(media_type, lambda: _figure(result))
@@ -30,25 +35,27 @@ def draw_stability(result: Result, media_type: str) -> bytes:
 
 def _figure(result: Result) -> Figure:
     scores = "errors of cases" if result.get("source") == "cases" else scope_of(result)
+    name = title_of(str(result.get("metric", "")))
     lines = [
+        name,
         data_of(result),
         f"{scores}; {result.get('subsets', '')} subsets of {_drawn_of(result)}",
     ]
     if result.get("disagreement") is not None:
         lines.append(f"raters disagree on {result['disagreement']:.3f} of their pairs")
     lines += [
-        _ratio(name, each)
-        for name, each in (result.get("ratio") or {}).items()
+        _ratio(policy, each)
+        for policy, each in (result.get("ratio") or {}).items()
         if each.get("value") is not None
     ]
-    name = str(result.get("metric", ""))
-    figure = new_figure(result, f"Stability of {name}", lines, (6.4, 5.6))
+    figure = new_figure(result, "Stability", lines, (6.4, 5.6))
     axes = figure.subplots()
     style_axes(axes, "fraction of the data", name)
     curves = result.get("raters") or {}
     for (policies, about), (colour, style, marker) in zip(_distinct(curves), SERIES, strict=False):
-        text = f"{policies}: TV {plain_number(about['tv']['per_cent'])} %"
-        dotted(axes, result["fractions"], about["curve"], colour, text, marker, style)
+        text = f"{policies}: total variation {plain_number(about['tv']['per_cent'])} %"
+        label = textwrap.fill(text, LEGEND_CHARACTERS)
+        dotted(axes, result["fractions"], about["curve"], colour, label, marker, style)
     if curves:
         axes.set_ylim(0, 1.35 * max(max(about["curve"]) for about in curves.values()) or 1.0)
     else:

@@ -160,7 +160,7 @@ MARKS = {
             zip(answer["fractions"], answer["raters"]["pooled"]["curve"], strict=True)
         ),
         stability_limits,
-        {"Stability of ece of seg <$x$> & co", "fraction of the data", "ece"},
+        {"Stability of seg <$x$> & co", "fraction of the data", "Expected calibration error"},
     ),
 }
 
@@ -230,7 +230,10 @@ def compared(values: dict[str, dict[str, float | None]]) -> dict:
 def test_models_are_compared_by_dots_with_intervals():
     answer = compared({"a": {"ece": 0.1234, "brier": 2.5e-7}, "b$": {"ece": None, "brier": 0.2}})
     drawn = Marks.of(draw_dots(answer, "image/svg+xml"))
-    shown = {"ece (lower is better)", "brier (lower is better)", "a", "b$", "0.123", "no value"}
+    shown = {
+        *("Expected calibration error (lower is better)", "Brier score (lower is better)"),
+        *("a", "b$", "0.123", "no value"),
+    }
     assert shown <= set(drawn.texts)
     assert "below 0.0001" in drawn.texts and not [text for text in drawn.texts if "e-" in text]
     assert draw_dots(answer, "image/png").startswith(b"\x89PNG")
@@ -238,6 +241,26 @@ def test_models_are_compared_by_dots_with_intervals():
         draw_dots(compared({"a": {"ece": None}, "b": {"ece": None}}), "image/svg+xml")
     )
     assert any("no metric has a value" in text for text in nothing.texts)
+
+
+def test_metrics_are_called_by_their_titles_in_a_comparison():
+    relative_values = {
+        key: {"a": 1.0, "b$": 0.5, "c": 0.1} for key in ("lp_ece(order=3)", "dice", "brier")
+    }
+    for left_out in ({}, {"nll": {"a": None, "b$": 1.0, "c": 1.0}}):
+        drawn = Marks.of(
+            draw_radar(RADAR | {"relative": relative_values | left_out}, "image/svg+xml")
+        )
+        words = " ".join(drawn.texts)
+        for title in ("Calibration error of order p", "1 − Dice over cases", "Brier score"):
+            assert all(word in words for word in title.split())
+        assert ("not every model has a value of: Negative log-likelihood" in words) is bool(
+            left_out
+        )
+        assert "lp_ece" not in words and "nll" not in words
+    nothing = compared({"a": {"ece": 0.1, "nll": None}, "b": {"ece": 0.2, "nll": None}})
+    texts = Marks.of(draw_dots(nothing, "image/svg+xml")).texts
+    assert any("no model has a value of: Negative log-likelihood" in text for text in texts)
 
 
 def test_classes_are_called_by_their_names():
@@ -258,7 +281,7 @@ def test_policies_with_the_same_curve_are_one_line():
     [first, *others] = answer["raters"]
     same = answer | {"raters": {each: answer["raters"][first] for each in (first, *others)}}
     texts = Marks.of(draw_stability(same, "image/svg+xml")).texts
-    assert len([text for text in texts if ": TV " in text]) == 1
+    assert len([text for text in texts if "total variation" in text]) == 1
 
 
 def test_models_without_a_common_metric():

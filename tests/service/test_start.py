@@ -180,3 +180,29 @@ async def test_a_start_says_where_it_serves(caplog):
     with bound, caplog.at_level(logging.INFO):
         await reported(starts, [bound])({"type": "lifespan"}, None, send)
         assert f"http://127.0.0.1:{bound.getsockname()[1]}" in caplog.text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_terminal", [True, False])
+async def test_a_start_in_a_terminal_prints_its_address_in_plain_text(
+    is_terminal, monkeypatch, capsys
+):
+    async def starts(scope, receive, send):
+        await send({"type": "lifespan.startup.complete"})
+
+    async def send(message):
+        pass
+
+    [bound] = bound_to("127.0.0.1", 0)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    with bound:
+        await reported(starts, [bound])({"type": "lifespan"}, None, send)
+        await reported(starts, [])({"type": "lifespan"}, None, send)  # of a further process
+        address = f"http://127.0.0.1:{bound.getsockname()[1]}"
+    lines = capsys.readouterr().out.split("\n")
+    shown = [
+        "",
+        f"Calibrant serves on {address} (pages, and /docs for the API). Ctrl+C stops it.",
+        *("", ""),
+    ]
+    assert lines == (shown if is_terminal else [""])
