@@ -115,7 +115,7 @@ def _nulls() -> Iterator[Block]:
             section,
             "above null",
             Setting(shape, n=n),
-            (*slugs, "brier") if i == 1 else slugs,
+            (*slugs, "brier") if i == 1 else ("ece", "corp_miscalibration") if i == 2 else slugs,
             0.07,
             400 + i,
             at_least=False,
