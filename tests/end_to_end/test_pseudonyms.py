@@ -44,7 +44,9 @@ def found_in(data: bytes) -> bool:
             continue
         if found_in(unpacked):
             return True
-    decoded = (base64.b64decode(text + b"=" * (-len(text) % 4)) for text in BASE64.findall(data))
+    # A number of characters that no base64 text has, as a hexadecimal digest may have, is one too many.
+    texts = (text[: len(text) - (len(text) % 4 == 1)] for text in BASE64.findall(data))
+    decoded = (base64.b64decode(text + b"=" * (-len(text) % 4)) for text in texts)
     return any(found_in(each) for each in decoded)
 
 

@@ -257,7 +257,8 @@ def test_alarm_and_maps_move_along(watched, embedded):
         mine, theirs = (
             each.get(f"{path}/{name}".rstrip("/"), **params) for each in (watched, embedded)
         )
-        assert mine == theirs, pane_query
+        # Panes are merged in another grouping than at the origin, so that sums may differ in their last digits.
+        assert theirs == Near(mine), pane_query
     assert mine["model"] == "watched"
     alarms = [
         [each for each in deployment.get("/v1/alarms")["alarms"] if each["model"] == "watched"]

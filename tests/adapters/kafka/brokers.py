@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="installed by `make test-adapters`")
+
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 ROOT = Path(__file__).parents[3]
