@@ -152,10 +152,9 @@ def test_the_centre_equals_all_rows_and_no_name_crosses_the_wire(embedded, sites
 
 
 def test_a_histogram_of_few_bins_gives_the_same_calibration_error(embedded, sites, capsys):
-    embedded.client.delete("/v1/models/fed-centre")
     coarse = MODEL | {"grid": 60}
-    assert embedded.client.put("/v1/models/fed-centre", json=coarse).status_code in (200, 201)
-    terms = {"model": "fed-north", "to": "fed-centre", "share": "histogram", "bins": 60}
+    assert embedded.client.put("/v1/models/fed-coarse", json=coarse).status_code in (200, 201)
+    terms = {"model": "fed-north", "to": "fed-coarse", "share": "histogram", "bins": 60}
     contract = {"site": "north", "site_slice": None, "models": [terms]}
     (sites / "north.json").write_text(json.dumps(contract))
     found = rows("north", 3)
@@ -165,7 +164,7 @@ def test_a_histogram_of_few_bins_gives_the_same_calibration_error(embedded, site
         url = f"http://127.0.0.1:{embedded.port}"
         sent = run(*arguments(embedded, sites, "north", url))
         assert sent.code == 0 and "rejected=0" in sent.out, sent.error + sent.out
-        embedded.post("/v1/models/fed-centre/labels", {"ids": ["nobody"], "labels": [0]})
+        embedded.post("/v1/models/fed-coarse/labels", {"ids": ["nobody"], "labels": [0]})
         site, centre = (
             embedded.get(f"/v1/models/fed-{name}/reliability", bins=15)
             for name in ("north", "centre")
