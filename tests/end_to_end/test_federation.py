@@ -167,7 +167,7 @@ def test_a_histogram_of_few_bins_gives_the_same_calibration_error(embedded, site
         embedded.post("/v1/models/fed-coarse/labels", {"ids": ["nobody"], "labels": [0]})
         site, centre = (
             embedded.get(f"/v1/models/fed-{name}/reliability", bins=15)
-            for name in ("north", "centre")
+            for name in ("north", "coarse")
         )
         assert centre["weight"] == site["weight"] == (40 if label == 1 else 60)
         for column in ("sum_confidence", "sum_correct"):
