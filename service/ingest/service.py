@@ -15,7 +15,7 @@ import orjson
 from cachetools import LRUCache
 from fastapi import Depends, Request, Response
 
-from calibrant.core.errors import Violation
+from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.engine import Connection, engine_errors, engine_settings
 from calibrant_server.service.http.bodies import JSON, NDJSON, Body, read_body
 from calibrant_server.service.http.errors import ModelUnknown, QuotaFull, StoreUnavailable
@@ -27,6 +27,7 @@ from calibrant_server.service.http.parameters import (
     only,
     preferred_wait,
 )
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.threads import in_thread
 from calibrant_server.service.ingest.model_rules import Limits
 from calibrant_server.service.security.admission import Admission
@@ -215,10 +216,16 @@ class IngestAccess:
         """Prepare and append a batch; again if its model was changed since its configuration was read."""
         for last in (False, False, True):
             context = self._context(config, partial)
-            if is_costly or body.is_large:
-                batch = await in_thread(prepare, body, context)
-            else:
-                batch = prepare(body, context)
+            try:
+                if is_costly or body.is_large:
+                    batch = await in_thread(prepare, body, context)
+                else:
+                    batch = prepare(body, context)
+            except (CalibrationInputError, Problem):
+                if config is None or last or not await self._has_changed(config):
+                    raise
+                config = await self._config()
+                continue
             revision = None if config is None else config.revision
             try:
                 async with asyncio.timeout(self.deadline_s):
@@ -231,6 +238,13 @@ class IngestAccess:
                     raise
             config = await self._config()
         raise AssertionError  # the last attempt returns or raises
+
+    async def _has_changed(self, config: ModelConfig) -> bool:
+        """Whether the model was changed since it was last read; it is then read again."""
+        if await self.service.registry.get(self.caller.tenant, self.model) == config:
+            return False
+        self.service.configs.pop(config.key, None)
+        return True
 
     async def known_config(self) -> ModelConfig | None:
         """Return the model as it was last read: the store accepts the batch only if it is still so."""

@@ -234,3 +234,19 @@ class TestTotalsOfPanes:
         # A total of nothing takes everything back.
         self.send(deployment, cal.Pane(final.spec, sample_bytes=0), 8, slice={"site": "A"})
         assert self.brier(deployment, slice="site:A")[0] == 50
+
+
+def test_a_batch_of_a_model_that_was_made_again_is_checked_against_the_new_one(embedded):
+    """The service remembers models. It must not reject by what a former model of that name was."""
+    path = "/v1/models/made-again"
+    model = {"task": "multiclass", "classes": 3}
+    for grid in (3600, 60):
+        embedded.client.delete(path)
+        assert embedded.client.put(path, json=model | {"grid": grid}).status_code == 201
+        zeros = [0.0] * (grid - 1)
+        histogram = {
+            "kind": "top_label", "bins": grid, "event_time": "2026-11-03T00:30:00Z", "count": [*zeros, 2.0],
+            "sum_confidence": [*zeros, 2.0], "sum_correct": [*zeros, 1.0],
+        }  # fmt: skip
+        sent = embedded.client.post(f"{path}/histograms", json=histogram)
+        assert sent.status_code in (200, 202), sent.text
