@@ -253,7 +253,7 @@ class Batch:
         return taken
 
     def share_hashes(self, parts: Sequence[Batch]) -> None:
-        """Give the batches of which this one is the concatenation the prediction hashes that are known here."""
+        """Copy the known prediction hashes to `parts`, whose concatenation this batch is."""
         if "prediction_hash" not in self.__dict__:
             return
         ends = np.cumsum([part.n for part in parts])

@@ -50,9 +50,9 @@ def divisions(cells: Cells) -> Iterator[Cells]:
     correct = cells.correct[None]
     for level, some in zip(levels, parts, strict=True):
         correct = level.divided(correct, some)
-    parted = levels[-1].cells
+    halved = levels[-1].cells
     for own in correct:
-        yield replace(parted, correct=own, correct_squared=own + parted.correct_squared)
+        yield replace(halved, correct=own, correct_squared=own + halved.correct_squared)
 
 
 class _Halves:
@@ -135,7 +135,7 @@ class _Halves:
         return (self._share * values).take(self._index)
 
     def _split(self, numbers: Ints) -> Ints:
-        """Return numbers, of which the lower half has the smaller part."""
+        """Split integers between both halves; the upper half gets the larger part."""
         found = numbers[self._index]
         found[self._upper - 1] //= 2
         found[self._upper] -= found[self._upper - 1]

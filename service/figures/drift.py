@@ -96,7 +96,7 @@ def _draw_evidence(axes: Axes, result: Result) -> None:
 
 
 def _mark_dates(axes: Axes, at: list[datetime]) -> None:
-    """Mark every cohort, or every second, third, ...: matplotlib's own marks start anew each month, and may overlap."""
+    """Mark at most `MAX_DATES` cohorts at equal distances. Matplotlib's own marks restart each month and may overlap."""
     marked: Any = at[:: max(1, -(-len(at) // MAX_DATES))]
     form = "%Y-%m-%d" if all(each.hour == each.minute == 0 for each in at) else "%m-%d %H:%M"
     axes.set_xticks(marked, [each.strftime(form) for each in marked], rotation=15)

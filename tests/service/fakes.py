@@ -139,7 +139,7 @@ class FakeReports:
 
 
 class FakeJobs:
-    """Jobs in a dict, of which no task is accepted."""
+    """Jobs in a dict; none of their tasks is accepted."""
 
     def __init__(self) -> None:
         self.jobs = {}

@@ -47,7 +47,7 @@ class ModelTerms:
 
     @property
     def form(self) -> str:
-        """What may not change while the centre has totals: where they are, of which rows, and in which form."""
+        """Terms that must stay the same while the centre has totals: their model, their rows and their form."""
         rows = ",".join(self.slices) or "all rows"
         return f"{self.share} {self.bins or ''} of {rows} to {self.to}".replace("  ", " ")
 

@@ -3,8 +3,8 @@
 A pane holds, in addition to its sums: a sample of complete rows, names of cases, hashes of the names of units, and a digest of its
 rows. The sample, the cases and the digest are removed. Hashes of units are replaced by keyed ones, because results need to know that
 units were named; they are others in each total. The sums of 64 replicates are put in another order, because a unit's replicate follows from
-its name: whoever guesses a name could look up the sums of a few units. The order is the same in all totals of the site, so that a unit
-that is in several stays in one replicate. The key never leaves the site.
+its name: anyone who guesses a name could look up the sums of a few units. All totals of the site use the same order, so that a unit
+in several totals stays in one replicate. The key never leaves the site.
 """
 
 from __future__ import annotations
