@@ -15,28 +15,25 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import Any
 from urllib.parse import quote
 
 from calibrant.core.packing import PackingError
-from calibrant_server.workers.ingest.sample_cache import SampleKey
+from calibrant_server.workers.lifecycle.day_state import DayReader, DayState, Name
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.cold_days import (
     ColdDay,
     give_up,
-    of_files,
 )
 from calibrant_server.workers.store.cold_files import ColdFiles
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.day_file import (
     PANE,
-    SEALED,
     DayFile,
     DayItem,
     StoredItem,
@@ -44,11 +41,9 @@ from calibrant_server.workers.store.day_file import (
 )
 from calibrant_server.workers.store.file_owner import FileOwner
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
-from calibrant_server.workers.store.read_together import ReadTogether
+from calibrant_server.workers.store.keys import LAST_CHANGE, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.slice_names import is_baseline
-from calibrant_server.workers.store.watermarks import DAY_S, Watermarks, day_of
+from calibrant_server.workers.store.watermarks import DAY_S, Watermarks
 
 log = logging.getLogger(__name__)
 
@@ -61,32 +56,6 @@ REST_S = 3600
 # A file that was written and is not named after this time never will be.
 SPARE_S = 3600
 FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 600.0
-_ITEMS_A_READ = 32
-
-Name = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class DayState:
-    """What must be the same before and after a file is written.
-
-    Attributes
-    ----------
-    panes : versions by pane
-    samples : last change by sample
-    has_rows : whether rows of the day are not sums yet
-    text : the files of the day, as stored
-    """
-
-    panes: dict[DayItem, bytes]
-    samples: dict[DayItem, bytes]
-    has_rows: bool
-    text: bytes | None
-
-    @property
-    def cold(self) -> ColdDay | None:
-        """The files of the day, if it has any."""
-        return ColdDay.read(self.text)
 
 
 @dataclass(frozen=True)
@@ -148,75 +117,6 @@ class _Place:
 
     def _of(self, slice_: str) -> Watermarks:
         return Watermarks.of(slice_, self.marks)
-
-
-class DayReader:
-    """Reader of the state and the content of days of one partition."""
-
-    def __init__(self, node: Any, keys: PartitionKeys):
-        self._node = node
-        self._keys = keys
-
-    def starts(self, name: Name) -> dict[int, list[DayItem]]:
-        """Return the panes of a model by day, but baselines."""
-        members = self._node.smembers(self._keys.slices(*name))
-        slices = [each for each in sorted(m.decode() for m in members) if not is_baseline(each)]
-        with self._node.pipeline(transaction=False) as pipe:
-            for slice_ in slices:
-                pipe.hkeys(self._keys.versions(*name, slice_))
-            replies = pipe.execute() if slices else []
-        found: dict[int, list[DayItem]] = {}
-        for slice_, starts in zip(slices, replies, strict=True):
-            for start in starts:
-                if start != LAST_CHANGE.encode():
-                    item = DayItem(PANE, slice_, int(start))
-                    found.setdefault(day_of(item.start_s), []).append(item)
-        return found
-
-    def state(self, name: Name, day_s: int) -> DayState:
-        """Return the state of a day at one moment."""
-        panes = self.starts(name).get(day_s, [])
-        samples = [SampleKey(*name, day_s, sealed) for sealed in (False, True)]
-        starts = sorted({each.start_s for each in panes})
-        reads = ReadTogether()
-        reads.hget(self._keys.cold_days(*name), day_s)
-        for sample in samples:
-            reads.hget(sample.name(self._keys), LAST_CHANGE)
-        for each in panes:
-            reads.hget(self._keys.versions(*name, each.slice), each.start_s)
-        for start in starts:
-            reads.hgetall(self._keys.tail(PaneKey(*name, "", start)))
-        text, event, sealed, *others = reads.run(self._node)
-        versions, tails = others[: len(panes)], others[len(panes) :]
-        changes = zip(samples, (event, sealed), strict=True)
-        return DayState(
-            {item: version for item, version in zip(panes, versions, strict=True) if version},
-            {each.item: change for each, change in changes if change},
-            any(tails),
-            text,
-        )
-
-    def fields(
-        self, name: Name, items: list[DayItem], cold: ColdDay | None
-    ) -> Iterator[tuple[DayItem, dict[bytes, bytes]]]:
-        """Yield the content of items, of the store or of files; raise PackingError if a file is damaged."""
-        for at in range(0, len(items), _ITEMS_A_READ):
-            run = items[at : at + _ITEMS_A_READ]
-            with self._node.pipeline(transaction=False) as pipe:
-                for item in run:
-                    pipe.hgetall(self.key(name, item))
-                stored = pipe.execute()
-            found = of_files(self._keys.files, [(cold, item) for item in run])
-            for item, fields, in_file in zip(run, stored, found, strict=True):
-                if isinstance(in_file, PackingError):
-                    raise in_file
-                yield item, fields if in_file is None else in_file
-
-    def key(self, name: Name, item: DayItem) -> str:
-        """Return the hash of the store that has an item, unless a file has it."""
-        if item.kind == PANE:
-            return self._keys.pane(PaneKey(*name, item.slice, item.start_s))
-        return SampleKey(*name, item.start_s, item.kind == SEALED).name(self._keys)
 
 
 class DayMoves:
