@@ -229,10 +229,8 @@ class Ledger:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
+        with (
+            self._database
+        ):  # commits, or rolls back after an error; the connection begins no transaction itself
+            self._database.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
