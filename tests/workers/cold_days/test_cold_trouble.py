@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,7 +18,7 @@ from calibrant_server.workers.queries.compute import Compute
 from calibrant_server.workers.queries.window_panes import WindowPanes
 from calibrant_server.workers.queries.window_state import PanesDamaged
 from calibrant_server.workers.store import cold_files
-from calibrant_server.workers.store.cold_files import MARKER
+from calibrant_server.workers.store.cold_files import MARKER, FileRead
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import Directory, FilesUnavailable
 from calibrant_server.workers.store.properties import StoreMismatch
@@ -87,6 +88,23 @@ def test_a_damaged_file_is_named_and_entries_for_it_are_parked(bench, loop, root
     path.write_bytes(intact)
     cold_files._opened.clear()
     assert WindowPanes(Store(bench.settings), Numerics()).merged(HORIZON, "", EVER, None)
+
+
+def test_a_lack_of_memory_is_no_damage(bench, loop, monkeypatch):
+    """Arrow's error of an allocation is one of its own errors too: it says nothing about the file."""
+    move(loop)
+    cold_files._opened.clear()
+    files, file = Store(bench.settings).keys.files, cold_days(bench)[FIRST].files[0]
+    item = files.items(file)[0]
+
+    def lacks_memory(*_, **__):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetFile, "read_row_group", lacks_memory)
+        with pytest.raises(MemoryError):
+            files.read(FileRead([file], item))
+    assert files.read(FileRead([file], item))
 
 
 @pytest.fixture
