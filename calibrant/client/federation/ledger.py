@@ -229,8 +229,7 @@ class Ledger:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        with (
-            self._database
-        ):  # commits, or rolls back after an error; the connection begins no transaction itself
+        # Commits, or rolls back after an error; the connection begins no transaction itself.
+        with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             yield
