@@ -54,7 +54,7 @@ from calibrant_server.workers.store.jobs import Jobs
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.registry import ModelConfig, parsed_config
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.sources import Sources
@@ -361,7 +361,7 @@ class Inbox:
         config = await self.client.hget(keys.models, model_key)
         if config is None:
             return None
-        generation = ModelConfig.from_json(config).generation
+        generation = parsed_config(config).generation
         text = await self.client.get(keys.record(model_key, generation, batch_id))
         if text is None:
             return None

@@ -6,11 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from secrets import token_hex
 from typing import Any, Literal
-
-from cachetools import LRUCache
 
 from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
@@ -98,6 +96,10 @@ class ModelConfig:
 
     def spec(self) -> PaneSpec:
         """Return the specification of the model's panes."""
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> PaneSpec:
         listed = None if self.listed_classes is None else tuple(self.listed_classes)
         composites = tuple((name, tuple(each)) for name, each in (self.composites or {}).items())
         return PaneSpec(self.task, self.n_classes, self.grid, listed, composites)
@@ -132,13 +134,18 @@ class ModelConfig:
         )
 
 
+@lru_cache(MAX_PARSED)
+def parsed_config(text: bytes) -> ModelConfig:
+    """Parse a stored configuration once: each batch and each look at its outcome read it again, and it changes rarely."""
+    return ModelConfig.from_json(text)
+
+
 class Registry:
     """The models of a store, for the event loop."""
 
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
-        self._parsed: LRUCache[bytes, ModelConfig] = LRUCache(MAX_PARSED)
         self._put = AsyncScript(client, scripts()["put_model"])
         self._delete = AsyncScript(client, scripts()["delete_model"])
         self._finish = AsyncScript(client, scripts()["finish_import"])
@@ -159,7 +166,7 @@ class Registry:
         """Like `get`, including partly imported models."""
         key = model_key(tenant, model)
         found = await self._client.hget(self._keys.of_model(key).models, key)
-        return None if found is None else ModelConfig.from_json(found)
+        return None if found is None else parsed_config(found)
 
     async def list(self, tenant: str) -> Sequence[ModelConfig]:
         """Return all models of a tenant by name."""
@@ -169,7 +176,7 @@ class Registry:
             partitions = await pipe.execute()
         beginning = model_key(tenant, "").encode()
         mine = [
-            self._parsed_config(text)
+            parsed_config(text)
             for models in partitions
             for name, text in models.items()
             if name.startswith(beginning)
@@ -177,13 +184,6 @@ class Registry:
         return sorted(
             (each for each in mine if each.importing is None), key=lambda each: each.model
         )
-
-    def _parsed_config(self, text: bytes) -> ModelConfig:
-        """Parse a configuration once: a list of 10,000 models is read often and changes rarely."""
-        config = self._parsed.get(text)
-        if config is None:
-            config = self._parsed[text] = ModelConfig.from_json(text)
-        return config
 
     async def count(self, tenant: str) -> int:
         """Return the number of models of a tenant, of which only the names are read."""
@@ -304,7 +304,7 @@ def read_configs(client: Any, models_key: str, models: list[str]) -> dict[str, M
         return {}
     found = client.hmget(models_key, models)
     return {
-        model: ModelConfig.from_json(text)
+        model: parsed_config(text)
         for model, text in zip(models, found, strict=True)
         if text is not None
     }
