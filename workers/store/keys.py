@@ -15,6 +15,9 @@ T:x                   stream  dead letters: the entry's fields, src (its id), wh
 T:pk                  stream  parked entries: src (its id), why, at (ms), the entry's fields  commit, replay script
 T:o                   string  lease: name of the worker; advisory                       lease scripts
 T:m                   hash    tenant/model -> JSON of its configuration                 registry scripts
+T:sm                  hash    tenant/model -> JSON of its configuration, for models that have this side partition  open script; worker
+T:ob                  hash    outbox: number -> packed delta for the own partition of its model  commit
+T:oi                  hash    number of a delta -> JSON: model, arrival of its first batch, bytes  commit
 T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
 T:dn                  hash    expiry bucket -> bytes of batch records that end in it    inbox, housekeeping
 T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running totals  commit
@@ -168,6 +171,19 @@ class PartitionKeys:
     @cached_property
     def models(self) -> str:
         return f"{self.tag}:m"
+
+    @cached_property
+    def side_models(self) -> str:
+        """Hash of the models of other partitions for which this one fills."""
+        return f"{self.tag}:sm"
+
+    @cached_property
+    def outbox(self) -> str:
+        return f"{self.tag}:ob"
+
+    @cached_property
+    def outbox_index(self) -> str:
+        return f"{self.tag}:oi"
 
     @cached_property
     def record_bytes(self) -> str:

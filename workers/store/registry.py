@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -11,12 +12,14 @@ from secrets import token_hex
 from typing import Any, Literal
 
 from cachetools import LRUCache
+from redis.exceptions import RedisError
 
 from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys, PaneKey, model_key
+from calibrant_server.workers.store.side_partitions import all_sides, with_sides
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
@@ -67,6 +70,9 @@ class ModelConfig:
     imported : the content of the import that the model came from
     cloudevents : how events of an inference server become predictions; None if not declared
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
+    fill_partitions : partitions that fill batches of the model; above 1, some are side partitions
+    side_partitions, former_side_partitions : present ones, and earlier ones that are none now
+    have_shards_moved : whether records of batches may be in other partitions than the present ones of their shards
     """
 
     tenant: str
@@ -90,6 +96,15 @@ class ModelConfig:
     imported: str | None = None
     cloudevents: dict[str, Any] | None = None
     mode: Mode = SERVE
+    fill_partitions: int = 1
+    side_partitions: list[int] = field(default_factory=list)
+    former_side_partitions: list[int] = field(default_factory=list)
+    have_shards_moved: bool = False
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether some of its batches are, or were, in side partitions."""
+        return bool(self.side_partitions or self.former_side_partitions)
 
     @property
     def key(self) -> str:
@@ -205,6 +220,8 @@ class Registry:
             The stored revision differs (or is absent, or exists unexpectedly).
         FixedProperty
             The change concerns a property of panes.
+        TooManyPartitions
+            The store has fewer than `fill_partitions`.
         """
         partition = self._keys.of_model(config.key)
         stored = await self._client.hget(partition.models, config.key)
@@ -212,6 +229,8 @@ class Registry:
         if (current.revision if current else None) != expected_revision:
             raise RevisionConflict(current)
         new = config.made_now() if current is None else _revised(current, config)
+        if new.fill_partitions > 1 or (current is not None and current.has_sides):
+            new = with_sides(new, current, partition.partition, self._keys.partitions)
         await self._write(self._put, [partition.models], [config.key, stored or b"", new.to_json()])
         return new
 
@@ -275,6 +294,10 @@ class Registry:
             ],
             [config.key, stored, entry.n_bytes, int(with_reports), *arguments],
         )
+        # Where this fails, the worker of the side partition finds that the model is gone.
+        with suppress(RedisError):
+            for number in all_sides(current):
+                await self._client.hdel(self._keys.partition(number).side_models, config.key)
 
     async def _write(self, script: Any, keys: Sequence[str], args: Sequence[Any]) -> None:
         reply = await script(keys=keys, args=args)

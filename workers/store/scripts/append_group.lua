@@ -2,7 +2,7 @@
 -- Append batches of one partition, each alone: its entry, the record of its id and the bytes of both, or nothing.
 --
 -- KEYS  1 stream (T:q)   2 bytes appended (T:in)   3 bytes of records (T:dn)   4 what is retained by id (T:nr)
---       5 models of the partition (T:m)   6 cursor hash (T:c)
+--       5 models of the partition (T:m), or those of which it is a side partition (T:sm)   6 cursor hash (T:c)
 --       then of each batch: the record of its id (T:b), bytes of its tenant's records (T:dt), marks of its model (T:k);
 --       and of the task of a job: the model's jobs (T:jb), the job (T:jo), the bitmap of its tasks (T:jt)
 -- ARGV  1 layout that the writer knows   2 seconds until a record expires   3 bucket in which it expires
@@ -105,10 +105,12 @@ local function append(k, a, n_fields)
   if source ~= '' then
     local watermark = tonumber(redis.call('HGET', marks, 'source:' .. source) or -1)
     if watermark >= last then return {9, watermark} end
-    if watermark > first then return {10, watermark} end
-    if watermark >= 0 and watermark < first then return {11, watermark} end
-    is_first = watermark < 0
-    if is_first and tonumber(redis.call('HGET', marks, 'sources') or 0) >= tonumber(ARGV[a + 17]) then return {12} end
+    if string.sub(source, 1, 1) ~= '|' then
+      if watermark > first then return {10, watermark} end
+      if watermark >= 0 and watermark < first then return {11, watermark} end
+      is_first = watermark < 0
+      if is_first and tonumber(redis.call('HGET', marks, 'sources') or 0) >= tonumber(ARGV[a + 17]) then return {12} end
+    end
   end
   local job_name, task = ARGV[a + 18], tonumber(ARGV[a + 19])
   if job_name ~= '' then
