@@ -100,7 +100,7 @@ def filled(bench, *models):
     bench.numerics = Numerics()
     loops = []
     for model in models:
-        tag = bench.store.keys.of_model(model.key).tag.encode()
+        tag = bench.store.keys.of(model).tag.encode()
         for name, dump in _stored.get(model.model, ()):
             bench.client.restore(tag + name, 0, dump, replace=True)
         loop = bench.loop(model=model)
@@ -142,7 +142,7 @@ def move(loop, model=HORIZON):
 
 def hot(bench, model=HORIZON):
     """Keys of panes, samples and rows of old days in the store."""
-    tag = bench.store.keys.of_model(model.key).tag
+    tag = bench.store.keys.of(model).tag
     return [
         name
         for kind in "syt"
@@ -152,7 +152,7 @@ def hot(bench, model=HORIZON):
 
 
 def cold_days(bench, model=HORIZON):
-    keys = bench.store.keys.of_model(model.key)
+    keys = bench.store.keys.of(model)
     found = bench.client.hgetall(keys.cold_days(model.key, model.generation))
     return {int(name): ColdDay.read(text) for name, text in found.items()}
 

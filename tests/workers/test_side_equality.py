@@ -118,7 +118,7 @@ def test_more_values_than_an_open_key_may_have_are_counted_as_other(settings):
             values = {"site": [f"p{side}v{at}" for at in range(4)]}
             bench.deliver(spread(config, name, [1, 2, 3, 4], slices=values))
         settle(bench, config)
-        keys = bench.store.keys.of_model(config.key)
+        keys = bench.store.keys.of(config)
         names = bench.client.smembers(keys.slices(config.key, config.generation))
         assert len(names - {b"", b"site:other"}) == 4
         counts = [bench.pane(each.decode(), model=config).count for each in names - {b""}]

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as StoreConnectionError
 from calibrant_server.workers.ingest import outbox
 from calibrant_server.workers.ingest.dead_letters import dead_letters, replay
 from calibrant_server.workers.ingest.errors import BatchConflictError, ModelMismatchError
-from calibrant_server.workers.store.registry import ModelConfig, Registry
+from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.side_partitions import (
     N_SHARDS,
     TooManyPartitions,
@@ -54,18 +54,12 @@ def spread(config, batch_id, numbers, **changes):
 
 def loop_at(bench, partition):
     """A loop on one partition, as after a lease is taken."""
-
-    class Placed:
-        key = next(
-            f"default/x{i}" for i in range(1000) if bench.store.keys.partition_of(f"default/x{i}") == partition
-        )  # fmt: skip
-
-    return bench.loop(model=Placed)
+    return bench.loop(model=replace(MODEL, partition=partition))
 
 
 def loops_of(bench, config):
     """The loop of the own partition, and those of its side partitions."""
-    own = bench.store.keys.partition_of(config.key)
+    own = bench.store.keys.number_of(config)
     return loop_at(bench, own), [loop_at(bench, each) for each in all_sides(config)]
 
 
@@ -109,7 +103,7 @@ class TestRule:
         two = put_hot(bench, 2)
         four = put_hot(bench, 4)
         assert four.side_partitions[:1] == two.side_partitions
-        assert len({*four.side_partitions, bench.store.keys.partition_of(four.key)}) == 4
+        assert len({*four.side_partitions, bench.store.keys.number_of(four)}) == 4
         one = put_hot(bench, 1)
         assert one.side_partitions == [] and all_sides(one) == all_sides(four)
 
@@ -409,7 +403,7 @@ class TestRemoved:
         side = loop_at(bench, config.side_partitions[0])
         side.step()
         assert len(list(dead_letters(bench.store, side.partition))) == 1
-        own = bench.store.keys.of_model(config.key)
+        own = bench.store.keys.of(config)
         bench.client.hdel(own.models, config.key)
         side._outbox.forget_gone_models()
         assert not bench.client.exists(side.keys.side_models)
@@ -487,11 +481,8 @@ class TestBacklog:
     def test_another_partition_that_is_away_delays_only_its_deltas(self, bench, monkeypatch):
         config = put_hot(bench)
         side = loop_at(bench, config.side_partitions[0])
-        neighbour = ModelConfig("default", "n", "multiclass", 3, generation="g2", revision=1)
-        bench.client.hset(side.keys.models, neighbour.key, neighbour.to_json())
-        with monkeypatch.context() as patch:
-            patch.setattr(bench.inbox.keys.__class__, "partition_of", lambda *_: side.partition)
-            bench.deliver(delivery("n1", [9], neighbour))
+        neighbour = bench.put_model(replace(MODEL, model="n", partition=side.partition))
+        bench.deliver(delivery("n1", [9], neighbour))
         bench.deliver(spread(config, of_side(config, side.partition)[0], [1]))
 
         def away(*_):
@@ -501,7 +492,7 @@ class TestBacklog:
         side._outbox._merged_to = away
         for _ in range(3):
             side.step()
-        assert bench.client.xlen(side.keys.stream) == 0
+        assert bench.merged("n1", neighbour).status == "merged"
         side._outbox._merged_to = whole
         settle(bench, config, (loops_of(bench, config)[0], [side]))
         assert bench.pane(model=config).numbers == pane_of([1]).numbers

@@ -82,7 +82,7 @@ class AlarmReader:
 
     async def reference(self, model: ModelConfig, slice_: str) -> Window | None:
         """The cohorts that the alarm of a slice holds as its reference, None where there are none yet."""
-        settings, keys = AlarmSettings.of(model), self._keys.of_model(model.key)
+        settings, keys = AlarmSettings.of(model), self._keys.of(model)
         name = detector_name(settings.scopes[0], slice_)
         hash_ = keys.detectors(model.key, model.generation)
         packed = await self._retried(lambda: self._client.hget(hash_, name))
@@ -94,7 +94,7 @@ class AlarmReader:
 
     async def deliveries(self, model: ModelConfig) -> list[WebhookDelivery]:
         """Return the deliveries of a model, newest first."""
-        keys = self._keys.of_model(model.key)
+        keys = self._keys.of(model)
 
         async def once() -> list[Any]:
             reads = ReadTogether()

@@ -67,7 +67,7 @@ class DeadLetterReader:
 
     def _partitions(self, config: ModelConfig) -> list[int]:
         """Return the partitions that have entries of a model. Two of them may use a name: the first is acted on first."""
-        own = self._store.keys.partition_of(config.key)
+        own = self._store.keys.number_of(config)
         return list(dict.fromkeys([own, *all_sides(config)]))
 
     @property

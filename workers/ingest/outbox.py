@@ -31,7 +31,7 @@ from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store, scripts
 from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
-from calibrant_server.workers.store.registry import ModelConfig, read_configs
+from calibrant_server.workers.store.registry import ConfigReader, ModelConfig
 from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class Outbox:
         self._store, self._keys, self._fencing = store, keys, fencing
         self._node = store.node(keys.partition)
         self._maker = DeltaMaker(numerics, store.settings.sample_bytes, self._halvings)
+        self._configs = ConfigReader(store.client, store.keys)
         self._known_halvings: dict[SampleKey, int] = {}
         self._waiting: dict[int, Waiting] = {}
         self._appended_at: dict[int, float] = {}
@@ -147,21 +148,15 @@ class Outbox:
 
     def run(self, progress: Callable[[], None]) -> None:
         """Append what is not appended, and remove what is merged. An error of another partition's server is retried later."""
-        configs = read_configs(
-            self._node, self._keys.side_models, sorted({e.model for e in self._waiting.values()})
-        )
         gone: list[Waiting] = []
         by_model: dict[tuple[str, str], list[Waiting]] = {}
         for each in self._waiting.values():
             by_model.setdefault(each.of, []).append(each)
         pause_s = _POLL_FULL_S if self.is_full else _POLL_S
-        for (model, generation), some in by_model.items():
-            config = configs.get(model)
-            if config is None or config.generation != generation:
-                gone += some
-                continue
+        for of, some in by_model.items():
             try:
-                gone += self._forward(config, some, progress)
+                config = self._current(*of)
+                gone += some if config is None else self._forward(config, some, progress)
             except NO_VERDICT as error:
                 log.warning("deltas_wait partition=%d error=%r", self._keys.partition, error)
                 pause_s = _AFTER_ERROR_S
@@ -184,8 +179,13 @@ class Outbox:
             self._appended_at[each.number] = time.monotonic()
         return [each for each in some if each.number <= merged_to]
 
+    def _current(self, model: str, generation: str) -> ModelConfig | None:
+        """Return the configuration of a model, with its present place; None if this generation was deleted."""
+        config = self._configs.read(model)
+        return config if config is not None and config.generation == generation else None
+
     def _merged_to(self, config: ModelConfig) -> int:
-        own = self._store.keys.of_model(config.key)
+        own = self._store.keys.of(config)
         field = DeltaName(self._keys.partition, 0).merged_field
         return int(self._store.client.hget(own.marks(config.key, config.generation), field) or 0)
 
@@ -198,7 +198,7 @@ class Outbox:
             # Otherwise a failover could undo the commit, and give the number to another delta.
             self._store.wait_replicated(self._keys.partition, self._keys.bytes_in)
         own, name = (
-            self._store.keys.of_model(config.key),
+            self._store.keys.of(config),
             DeltaName(self._keys.partition, each.number),
         )
         digest = blake2b(payload, digest_size=16).digest()
@@ -251,7 +251,7 @@ class Outbox:
         It never rises, so the last known number is right too; the partition does not wait for another one.
         """
         key = SampleKey(config.key, config.generation, day_s)
-        own = self._store.keys.of_model(config.key)
+        own = self._store.keys.of(config)
         try:
             found = int(self._store.client.hget(key.name(own), HALVINGS) or 0)
         except (RedisError, OSError):
@@ -263,7 +263,7 @@ class Outbox:
 
     def slices_of(self, config: ModelConfig) -> list[str]:
         """Return the slices of a model that have panes; none while they cannot be read: the own partition checks their number."""
-        own = self._store.keys.of_model(config.key)
+        own = self._store.keys.of(config)
         try:
             members = self._store.client.smembers(own.slices(config.key, config.generation))
         except (RedisError, OSError):
@@ -274,13 +274,11 @@ class Outbox:
         """Forget models that were deleted: what was not merged of them, and that this partition fills for them."""
         for text in self._node.hvals(self._keys.side_models):
             config = ModelConfig.from_json(text)
-            own = self._store.keys.of_model(config.key)
             try:
-                stored = self._store.client.hget(own.models, config.key)
+                if self._current(config.key, config.generation) is not None:
+                    continue
             except (RedisError, OSError) as error:
                 log.warning("model_not_found_yet model=%s error=%r", config.key, error)
-                continue
-            if stored is not None and ModelConfig.from_json(stored).generation == config.generation:
                 continue
             commit = Commit(self._keys)
             commit.drop_fields(self._keys.side_models, [config.key])

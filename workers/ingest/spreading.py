@@ -42,7 +42,7 @@ class SidePartitions:
         """
         if self._opened.get(config.key) == (config.generation, config.revision):
             return
-        stored = await self._client.hget(self._keys.of_model(config.key).models, config.key)
+        stored = await self._client.hget(self._keys.of(config).models, config.key)
         current = None if stored is None else ModelConfig.from_json(stored)
         if current is None or (current.generation, current.revision) != (
             config.generation,
@@ -84,7 +84,7 @@ class SidePartitions:
         """Return a record with the outcome of the delta that contains its batch, if there is one."""
         if not record.delta:
             return record
-        keys, of = self._keys.of_model(config.key), (config.key, config.generation)
+        keys, of = self._keys.of(config), (config.key, config.generation)
         delta = DeltaName.read(record.delta)
         async with self._client.pipeline(transaction=False) as pipe:
             pipe.get(keys.record(*of, delta.batch_id))
@@ -96,7 +96,7 @@ class SidePartitions:
         return record.ended(batch_records.MERGED) if is_merged else record
 
     def _places(self, config: ModelConfig, batch_id: str) -> list[int]:
-        own = self._keys.partition_of(config.key)
+        own = self._keys.number_of(config)
         side = side_partition(config, batch_id)
         sides = all_sides(config) if config.have_shards_moved else [] if side is None else [side]
         return list(dict.fromkeys([own, *sides]))
