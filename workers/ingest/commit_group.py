@@ -344,6 +344,11 @@ class CommitGroup:
         """Batches that are merged, or in a delta."""
         return sum(item.is_merged and not item.is_delta for item in self.items)
 
+    @property
+    def has_sides(self) -> bool:
+        """Whether some entries are of models of which this is a side partition."""
+        return any(item.entry is not None and item.entry.is_side for item in self.items)
+
     def of_sides(self) -> list[OfModel]:
         """Return the batches of hot models that this partition fills as a side partition, by model."""
         found: dict[tuple[str, str], OfModel] = {}

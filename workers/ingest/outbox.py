@@ -28,7 +28,7 @@ from calibrant_server.workers.ingest.sample_cache import HALVINGS, SampleKey
 from calibrant_server.workers.ingest.store_totals import Amounts
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.commit import Commit, FencingToken
+from calibrant_server.workers.store.commit import LAST_DELTA, Commit, FencingToken
 from calibrant_server.workers.store.connection import Store, scripts
 from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
 from calibrant_server.workers.store.registry import ConfigReader, ModelConfig
@@ -36,8 +36,6 @@ from calibrant_server.workers.store.transient_errors import NO_VERDICT
 
 log = logging.getLogger(__name__)
 
-# Field of the cursor with the number of the last delta.
-LAST_DELTA = "ob"
 # While so much waits, the partition reduces nothing more: its stream fills, up to the bounds of the backlog.
 MAX_BYTES, MAX_DELTAS = 32 << 20, 32
 # How often the outbox looks whether its deltas are merged.
@@ -47,6 +45,7 @@ _AFTER_ERROR_S = 1.0
 _AGAIN_S = 30.0
 # The bytes of a delta were accepted with its batches, and the outbox has a bound of its own.
 _NO_LIMITS = Amounts(*[1 << 52] * 4)
+_SCAN_COUNT = 1000
 _APPENDED, _KNOWN, _OTHER, _APPENDED_BEFORE = 1, 0, 2, 9
 
 
@@ -111,14 +110,11 @@ class Outbox:
 
     def reload(self) -> None:
         """Read what is there, after another worker or an error."""
-        with self._node.pipeline(transaction=False) as pipe:
-            pipe.hget(self._keys.cursor, LAST_DELTA)
-            pipe.hgetall(self._keys.outbox_index)
-            last, found = pipe.execute()
+        found = self._node.hgetall(self._keys.outbox_index)
         some = [Waiting.read(number, text) for number, text in found.items()]
         self._waiting = {each.number: each for each in sorted(some, key=lambda each: each.number)}
         self._appended_at = {}
-        self._last = int(last or 0)
+        self._last = self._fencing.cursor.last_delta or 0
         self._due_at = 0.0 if self._waiting else float("inf")
 
     def write(self, group: CommitGroup, commit: Commit) -> Sequence[Waiting]:
@@ -134,9 +130,9 @@ class Outbox:
             names[each.of] = str(DeltaName(self._keys.partition, number))
             commit.set_fields(self._keys.outbox, {str(number): payload})
             commit.set_fields(self._keys.outbox_index, {str(number): each.to_text()})
-            commit.set_fields(self._keys.cursor, {LAST_DELTA: str(number)})
             backlog = {f"backlog:{tenant_of(config.key)}": len(payload)}
             commit.add_numbers(self._keys.retained, backlog)
+        commit.set_fields(self._keys.cursor, {LAST_DELTA: str(self._last + len(found))})
         group.name_deltas(names)
         return found
 
@@ -146,9 +142,17 @@ class Outbox:
             self._waiting[each.number] = each
             self._last, self._due_at = each.number, 0.0
 
+    def is_full_after_turn(self, is_housekeeping_due: bool, progress: Callable[[], None]) -> bool:
+        """Do what is due; return whether nothing more may be added now."""
+        if is_housekeeping_due:
+            self.forget_gone_models(progress)
+        if time.monotonic() >= self._due_at:
+            self.run(progress)
+        return self.is_full
+
     def run(self, progress: Callable[[], None]) -> None:
         """Append what is not appended, and remove what is merged. An error of another partition's server is retried later."""
-        gone: list[Waiting] = []
+        done: list[Waiting] = []
         by_model: dict[tuple[str, str], list[Waiting]] = {}
         for each in self._waiting.values():
             by_model.setdefault(each.of, []).append(each)
@@ -156,18 +160,18 @@ class Outbox:
         for of, some in by_model.items():
             try:
                 config = self._current(*of)
-                gone += some if config is None else self._forward(config, some, progress)
+                done += some if config is None else self._forward(config, some, progress)
             except NO_VERDICT as error:
                 log.warning("deltas_wait partition=%d error=%r", self._keys.partition, error)
                 pause_s = _AFTER_ERROR_S
-        if gone:
-            self._remove(gone)
+        if done:
+            self._remove(done)
         self._due_at = time.monotonic() + pause_s if self._waiting else float("inf")
 
     def _forward(
         self, config: ModelConfig, some: Sequence[Waiting], progress: Callable[[], None]
     ) -> list[Waiting]:
-        """Append deltas of a model in order; return those that are merged, or whose model is gone."""
+        """Append deltas of a model in order; return those that are merged."""
         merged_to = self._merged_to(config)
         for each in some:
             is_old = time.monotonic() - self._appended_at.get(each.number, 0.0) > _AGAIN_S
@@ -175,7 +179,7 @@ class Outbox:
                 continue
             progress()
             if not self._append(config, each):
-                return list(some)
+                break  # deleted or moved meanwhile, which the next turn finds
             self._appended_at[each.number] = time.monotonic()
         return [each for each in some if each.number <= merged_to]
 
@@ -190,7 +194,7 @@ class Outbox:
         return int(self._store.client.hget(own.marks(config.key, config.generation), field) or 0)
 
     def _append(self, config: ModelConfig, each: Waiting) -> bool:
-        """Append a delta to the stream of the model's own partition, once; return False if the model is gone."""
+        """Append a delta to the stream of the model's own partition, once; return False if the model is not there."""
         payload = self._node.hget(self._keys.outbox, str(each.number))
         if payload is None:
             return True
@@ -216,7 +220,6 @@ class Outbox:
         reply = self._run(own, names, arguments)
         kind = reply[2][0]
         if kind == _OTHER:
-            log.info("delta_dropped model=%s delta=%s", config.key, name)
             return False
         if kind not in (_APPENDED, _KNOWN, _APPENDED_BEFORE):
             raise RuntimeError(
@@ -270,17 +273,31 @@ class Outbox:
             return []
         return [member.decode() for member in members]
 
-    def forget_gone_models(self) -> None:
-        """Forget models that were deleted: what was not merged of them, and that this partition fills for them."""
-        for text in self._node.hvals(self._keys.side_models):
-            config = ModelConfig.from_json(text)
+    def forget_gone_models(self, progress: Callable[[], None]) -> None:
+        """Remove what is left here of deleted models: records of batches, dead letters, and that this partition fills for them."""
+        with self._node.pipeline(transaction=False) as pipe:
+            pipe.hvals(self._keys.side_models)
+            pipe.smembers(self._keys.gone_models)
+            texts, members = pipe.execute()
+        gone = [tuple(member.decode().split("|")) for member in sorted(members)]
+        for config in map(ModelConfig.from_json, texts):
             try:
-                if self._current(config.key, config.generation) is not None:
-                    continue
+                if self._current(config.key, config.generation) is None:
+                    gone.append((config.key, config.generation))
             except (RedisError, OSError) as error:
                 log.warning("model_not_found_yet model=%s error=%r", config.key, error)
-                continue
-            commit = Commit(self._keys)
-            commit.drop_fields(self._keys.side_models, [config.key])
-            forget_generation(self._node, self._keys, config.key, config.generation, commit)
-            self._fencing.send(commit, self._fencing.new_token())
+        for model, generation in gone:
+            self._forget_model(model, generation, progress)
+
+    def _forget_model(self, model: str, generation: str, progress: Callable[[], None]) -> None:
+        pattern = self._keys.records_pattern(model, generation)
+        for name in self._node.scan_iter(match=pattern, count=_SCAN_COUNT):
+            progress()
+            self._node.unlink(name)
+        commit = Commit(self._keys)
+        forget_generation(self._node, self._keys, model, generation, commit)
+        commit.remove_member(self._keys.gone_models, f"{model}|{generation}")
+        stored = self._node.hget(self._keys.side_models, model)
+        if stored is not None and ModelConfig.from_json(stored).generation == generation:
+            commit.drop_fields(self._keys.side_models, [model])
+        self._fencing.send(commit, self._fencing.new_token())

@@ -9,6 +9,7 @@ the commit is rejected. If the worker is killed before the commit, nothing has h
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -115,7 +116,7 @@ class PartitionLoop:
             forget=self._cache.forget,
             busy=self._busy,
         )
-        self._outbox = Outbox(store, self.keys, self._fencing, numerics)
+        self._outbox: Outbox | None = None  # opened in a side partition of a hot model
         self._retained = RetainedStore(self._node, self.keys)
         self._parking = Parking(store, self.keys, self._fencing)
         self._tries: Tries | None = None  # created by the first failure
@@ -137,7 +138,8 @@ class PartitionLoop:
     @property
     def due_at(self) -> float:
         """Monotonic seconds at which the loop needs a turn, whether or not there are entries."""
-        return self._resume_at or min(self._housekeeping.due_at, self._outbox.due_at)
+        outbox_due_at = math.inf if self._outbox is None else self._outbox.due_at
+        return self._resume_at or min(self._housekeeping.due_at, outbox_due_at)
 
     @property
     def resumes_at(self) -> float:
@@ -230,7 +232,17 @@ class PartitionLoop:
     def _reload(self) -> None:
         """Read the position and the outbox again."""
         self._fencing.reload()
-        self._outbox.reload()
+        if self._outbox is not None:
+            self._outbox.reload()
+        elif self._fencing.cursor.last_delta is not None:
+            self._open_outbox()
+
+    def _open_outbox(self) -> Outbox:
+        if self._outbox is None:
+            outbox = Outbox(self._store, self.keys, self._fencing, self._numerics)
+            outbox.reload()
+            self._outbox = outbox
+        return self._outbox
 
     def _report(self, error: BaseException) -> None:
         """Log an error; a state of the store once for all partitions of the process."""
@@ -242,13 +254,10 @@ class PartitionLoop:
     def step(self, block_s: float = 0.0) -> bool:
         """Read the entries that are there, waiting for the first; commit them, and return whether there were any."""
         self._at_work = []
-        if time.monotonic() >= self._housekeeping.due_at:
-            if self._housekeeping.run(self._busy):
-                self._cache.forget()
-            self._outbox.forget_gone_models()
-        if time.monotonic() >= self._outbox.due_at:
-            self._outbox.run(self._busy)
-        if self._outbox.is_full:
+        is_due = time.monotonic() >= self._housekeeping.due_at
+        if is_due and self._housekeeping.run(self._busy):
+            self._cache.forget()
+        if self._outbox is not None and self._outbox.is_full_after_turn(is_due, self._busy):
             self._stop.wait(max(0.0, self._outbox.due_at - time.monotonic()))
             return True
         tries = self._tries
@@ -309,7 +318,8 @@ class PartitionLoop:
         return StoreReads(self._retained, self._slices_of, max_values, by_columns)
 
     def _side_reads(self) -> StoreReads:
-        return StoreReads(None, self._outbox.slices_of, self._settings.max_slice_values)
+        max_values = self._settings.max_slice_values
+        return StoreReads(None, lambda config: self._open_outbox().slices_of(config), max_values)
 
     def _slices_of(self, config: ModelConfig) -> list[str]:
         members = self._node.smembers(self.keys.slices(config.key, config.generation))
@@ -390,12 +400,13 @@ class PartitionLoop:
             self._parking.check_room(group.parked_bytes)
         commit = Commit(self.keys)
         self._cache.write(commit, token)
-        deltas = self._outbox.write(group, commit)
+        deltas = self._open_outbox().write(group, commit) if group.has_sides else ()
         group.write(commit, self.keys, self._settings.idempotency_ttl_s)
         group.write_records(commit, self.keys)
         self._fencing.send(commit, token, group.last_id, group.n_merged, group.n_bytes)
         self._cache.trim()
-        self._outbox.add(deltas)
+        if deltas:
+            self._open_outbox().add(deltas)
         now_s, gap_s = time.monotonic(), min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
         self._next_commit_at = now_s + gap_s
         self._next_read_at = now_s + SHARED_COMMIT_S if self._left_none else now_s

@@ -15,10 +15,9 @@ from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.ingest.errors import ModelMismatchError
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.connection import run_async
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.side_partitions import all_sides, side_partition
+from calibrant_server.workers.store.side_partitions import all_sides, open_sides, side_partition
 
 _MAX_OPENED = 10_000
 
@@ -31,7 +30,7 @@ class SidePartitions:
         self._opened: LRUCache[str, tuple[str, int]] = LRUCache(_MAX_OPENED)
 
     async def open(self, config: ModelConfig) -> None:
-        """Have every side partition of a model, present or former, reject processes that know an older configuration.
+        """Open the side partitions of a model for its configuration, in case the process that wrote it has not done so.
 
         Once this has been done for a configuration, it is remembered.
 
@@ -49,16 +48,7 @@ class SidePartitions:
             config.revision,
         ):
             raise ModelMismatchError(current)
-        arguments = [
-            config.key,
-            config.to_json(),
-            f'"generation":"{config.generation}"',
-            config.revision,
-        ]
-        # The former ones first: none of them takes a batch when a present one takes the first.
-        for number in [*config.former_side_partitions, *config.side_partitions]:
-            name = self._keys.partition(number).side_models
-            await run_async(self._client, "open_side_partition", [name], arguments)
+        await open_sides(self._client, self._keys, config)
         self._opened[config.key] = (config.generation, config.revision)
 
     def forget(self, config: ModelConfig) -> None:

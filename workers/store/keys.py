@@ -17,6 +17,7 @@ T:pk                  stream  parked entries: src (its id), why, at (ms), the en
 T:o                   string  lease: name of the worker; advisory                       lease scripts
 T:m                   hash    tenant/model -> JSON of its configuration                 registry scripts
 T:sm                  hash    tenant/model -> JSON of its configuration, for models that have this side partition  open script; worker
+T:sg                  set     G of deleted models of which this side partition may have something  registry, open script; worker
 T:ob                  hash    outbox: number -> packed delta for the own partition of its model  commit
 T:oi                  hash    number of a delta -> arrival of its first batch (ms), its bytes, G  commit
 T:at                  hash    tenant/model -> partition that has it, of models whose home this is; none: this one  placement
@@ -189,6 +190,10 @@ class PartitionKeys:
     def side_models(self) -> str:
         """Hash of the models of other partitions for which this one fills."""
         return f"{self.tag}:sm"
+
+    @cached_property
+    def gone_models(self) -> str:
+        return f"{self.tag}:sg"
 
     @cached_property
     def outbox(self) -> str:

@@ -21,7 +21,7 @@ from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys, PaneKey, PartitionKeys, model_key
 from calibrant_server.workers.store.placement import Placement
-from calibrant_server.workers.store.side_partitions import all_sides, with_sides
+from calibrant_server.workers.store.side_partitions import close_sides, open_sides, with_sides
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
@@ -284,6 +284,10 @@ class Registry:
         if new.fill_partitions > 1 or new.has_sides:
             new = with_sides(new, current, partition.partition, self._keys.partitions)
         await self._write(self._put, [partition.models], [config.key, stored or b"", new.to_json()])
+        if new.has_sides:
+            # Where this fails, the first batch under the new configuration does it.
+            with suppress(RedisError):
+                await open_sides(self._client, self._keys, new)
         return new
 
     async def _placed(self, config: ModelConfig) -> ModelConfig:
@@ -352,8 +356,7 @@ class Registry:
         )
         # Where this fails, the worker of the side partition finds that the model is gone.
         with suppress(RedisError):
-            for number in all_sides(current):
-                await self._client.hdel(self._keys.partition(number).side_models, config.key)
+            await close_sides(self._client, self._keys, current)
 
     async def _write(self, script: Any, keys: Sequence[str], args: Sequence[Any]) -> None:
         reply = await script(keys=keys, args=args)

@@ -15,9 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from calibrant_server.workers.store.connection import run_async
 
 if TYPE_CHECKING:
+    from calibrant_server.workers.store.keys import Keys
     from calibrant_server.workers.store.registry import ModelConfig
 
 N_SHARDS = 64
@@ -82,6 +85,25 @@ def with_sides(
         former_side_partitions=sorted(former - set(sides)),
         have_shards_moved=moved,
     )
+
+
+async def open_sides(client: Any, keys: Keys, config: ModelConfig) -> None:
+    """Have every side partition of a model, present or former, reject processes that know an older configuration."""
+    generation = f'"generation":"{config.generation}"'
+    arguments = [config.key, config.to_json(), generation, config.revision]
+    # The former ones first: none of them takes a batch when a present one takes the first.
+    for number in [*config.former_side_partitions, *config.side_partitions]:
+        side = keys.partition(number)
+        names = [side.side_models, side.gone_models]
+        await run_async(client, "open_side_partition", names, arguments)
+
+
+async def close_sides(client: Any, keys: Keys, config: ModelConfig) -> None:
+    """Have every side partition of a deleted model reject its batches, and remove what it has of it."""
+    for number in all_sides(config):
+        side = keys.partition(number)
+        await client.sadd(side.gone_models, f"{config.key}|{config.generation}")
+        await client.hdel(side.side_models, config.key)
 
 
 @lru_cache(maxsize=1024)

@@ -35,6 +35,8 @@ local schema = redis.call('HGET', cursor, 'schema')
 if schema and schema ~= ARGV[1] then
   return redis.error_reply('SCHEMA The store has layout ' .. schema .. ', this process writes layout ' .. ARGV[1])
 end
+-- Records of a deleted model stay in its side partitions for a while: there its configuration is compared first.
+local is_side = string.sub(models, -3) == ':sm'
 local ttl, bucket, first_bucket, tenant_ttl = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local maxima = {}
 for i = 1, 4 do maxima[i] = tonumber(ARGV[5 + i]) end
@@ -93,13 +95,14 @@ local function append(k, a, n_fields)
   local new, n, bytes = ARGV[a + 6], tonumber(ARGV[a + 7]), tonumber(ARGV[a + 8])
   local tenant = ':' .. ARGV[a + 9]
   local known = redis.call('GET', key)
-  if known then return {0, known} end
+  if known and not is_side then return {0, known} end
   local found = redis.call('HGET', models, model)
   if found then
     if not (string.find(found, ARGV[a + 4], 1, true) and string.find(found, ARGV[a + 5], 1, true)) then return {2, found} end
   elseif new == '' then
     return {2}
   end
+  if known then return {0, known} end
   local source, first, last = ARGV[a + 14], tonumber(ARGV[a + 15]), tonumber(ARGV[a + 16])
   local is_first
   if source ~= '' then
