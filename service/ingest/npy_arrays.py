@@ -98,7 +98,7 @@ def read_npz(data: bytes, columns: str | None, max_rows: int) -> ParsedBatch:
 
 
 def _roles(columns: str | None, members: Collection[str]) -> dict[str, str]:
-    """Return the column of each array: as the query says, else its own name."""
+    """Return the column of each array: as named in the query, else its own name."""
     roles = {name: name for name in members}
     for each in columns.split(",") if columns else ():
         array, _, name = each.strip().rpartition(":")
