@@ -9,7 +9,7 @@ from typing import Any
 from calibrant.metrics import METRICS, is_error
 from calibrant.plots import score_name
 from calibrant.quality_report.assumptions import POLICIES, assumptions
-from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.contents import SUBGROUPS, ReportContents
 from calibrant.quality_report.numbers import (
     MISSING,
     counted,
@@ -85,6 +85,7 @@ def page(contents: ReportContents) -> str:
         ],
         temperature=_temperature(contents.temperature),
         subgroups=subgroups,
+        subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         comparison=_comparison(contents.comparison),
         figures=[(each, Markup(each.svg)) for each in drawn],
