@@ -19,9 +19,8 @@ class Streams:
         self.open = 0
         self.of: Counter[str] = Counter()
 
-    @contextmanager
-    def place(self, limit: int, tenant: str = "", share: float = 1.0) -> Iterator[None]:
-        """Count one open stream during the block, or reject it; a tenant may have a share of all streams."""
+    def check(self, limit: int, tenant: str = "", share: float = 1.0) -> None:
+        """Reject a stream for which there is no room; a tenant may have a share of all streams."""
         if self.open >= limit:
             raise Saturated(
                 f"{self.open} event streams are open, the maximum of this process. Close one, or try later."
@@ -30,6 +29,11 @@ class Streams:
             raise QuotaFull(
                 f"Your tenant has {self.of[tenant]} open streams, the maximum. Close one first."
             )
+
+    @contextmanager
+    def place(self, limit: int, tenant: str = "", share: float = 1.0) -> Iterator[None]:
+        """Count one open stream during the block, or reject it."""
+        self.check(limit, tenant, share)
         self.open += 1
         self.of[tenant] += 1
         try:

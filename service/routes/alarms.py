@@ -56,7 +56,7 @@ router = APIRouter(tags=["alarms"], default_response_class=Response)
 AlarmId = Annotated[str, Path(description="Alarm id", pattern=f"^{PATTERN}$")]
 HEARTBEAT_S = 15.0
 # Between two checks for changed alarms: each costs one round trip to the store, and no user acts on an alarm faster.
-LOOK_INTERVAL_S = 0.25
+LOOK_INTERVAL_S = 1.0
 RETRY_MS = 3000
 ACKNOWLEDGE_WAIT_S = 5
 MAX_OBJECTS = 16
@@ -184,10 +184,11 @@ async def stream_alarms(
     """Send every change of an alarm as it happens, from now on or from the last event that you have."""
     streams: Streams = request.app.state.streams
     alarms = connection.inbox.alarms
-    with engine_errors():
-        now = await alarms.numbers()
-    after = _numbers(last_event_id, len(now)) or now
     share = request.app.state.keyring.share_of_tenant(settings.tenant_share)
+    streams.check(settings.max_streams, caller.tenant, share)  # before the store is read
+    with engine_errors():
+        now = await alarms.recent_numbers(LOOK_INTERVAL_S)
+    after = _numbers(last_event_id, len(now)) or now
     events = _events(alarms, caller, after, LOOK_INTERVAL_S)
     return EventStream(events, streams, settings.max_streams, caller.tenant, share)
 

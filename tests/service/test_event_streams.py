@@ -64,6 +64,26 @@ async def test_the_service_rejects_a_stream_above_its_bound(client, app, setting
 
 
 @pytest.mark.anyio
+async def test_a_rejected_stream_does_not_read_the_store(client, app, settings, monkeypatch):
+    """A client that repeats rejected requests would otherwise keep the event loop busy with reads of all partitions."""
+    n_reads = 0
+
+    async def numbers():
+        nonlocal n_reads
+        n_reads += 1
+        return [0] * settings.partitions
+
+    alarms = app.state.connection.inbox.alarms
+    monkeypatch.setattr(alarms, "numbers", numbers)
+    app.state.streams.open = settings.max_streams
+    problem(await client.get("/v1/alarms/events"), 503, "saturated")
+    assert n_reads == 0
+    app.state.streams.open = 0
+    await client.head("/v1/alarms/events")
+    assert n_reads > 0
+
+
+@pytest.mark.anyio
 async def test_head_of_a_stream_ends(client, app):
     answer = await asyncio.wait_for(client.head("/v1/alarms/events"), 5)
     assert answer.status_code == 200 and answer.content == b""
