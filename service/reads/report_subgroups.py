@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.dependencies import ReadAccess
 from calibrant_server.service.reads.queries import unanswerable
-from calibrant_server.service.reads.reports import ReportParameters, subgroup_query
+from calibrant_server.service.reads.reports import ReportParameters, subgroup_query, work_of
 from calibrant_server.service.reads.service import resolved
 from calibrant_server.workers.queries.versions import panes_in
 from calibrant_server.workers.store.registry import ModelConfig
 
-# Each is a query of its own, which takes milliseconds without a pane and more for each.
 MAX_SUBGROUPS = 40
-MAX_PANES = 6_000
+# Units of work of the metrics and the panes of subgroups together. A unit is about a millisecond of CPU.
+MAX_WORK = 400
+PANES_OF_A_UNIT = 10
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ async def subgroups_of(
     read: ReadAccess, parameters: ReportParameters, config: ModelConfig
 ) -> ReportSubgroups:
     """Return the subgroups of a report: those that are requested, else the declared ones and those with data."""
+    work = work_of(parameters, config)
     if parameters.slice is not None:
         if parameters.subgroups is not None:
             detail = "Received slice and subgroups; a report of one slice has no subgroups. Leave one of them out."
@@ -53,20 +55,22 @@ async def subgroups_of(
     n_panes = {
         name: await _n_panes(read, parameters, config, name) for name in wanted[:MAX_SUBGROUPS]
     }
-    return divided(wanted, n_panes, in_given_order=parameters.subgroups is not None)
+    max_panes = PANES_OF_A_UNIT * (MAX_WORK - work)
+    return divided(wanted, n_panes, max_panes, in_given_order=parameters.subgroups is not None)
 
 
 def divided(
-    wanted: Sequence[str], n_panes: dict[str, int], in_given_order: bool
+    wanted: Sequence[str], n_panes: dict[str, int], max_panes: int, in_given_order: bool
 ) -> ReportSubgroups:
     """Divide subgroups into those that fit in one report and the others.
 
     Parameters
     ----------
     n_panes : panes in the window of the first subgroups
+    max_panes : of the subgroups together
     in_given_order : otherwise those with the most panes come first
 
-    >>> divided(["a", "b", "c"], {"a": 10, "b": 5_000, "c": 4_000}, in_given_order=False)
+    >>> divided(["a", "b", "c"], {"a": 10, "b": 1_500, "c": 1_000}, 2_000, in_given_order=False)
     ReportSubgroups(listed=('a', 'b'), left_out=('c',))
     """
     order = list(wanted[: len(n_panes)])
@@ -76,7 +80,7 @@ def divided(
     total = 0
     for name in order:
         after = total + n_panes[name]
-        if after > MAX_PANES and total and n_panes[name]:
+        if after > max_panes and total and n_panes[name]:
             continue
         listed.append(name)
         total = after

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Field
 
 from calibrant.metrics import DEFAULT_METRICS
 from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant_server.service.reads.metric_work import reject_costly
 from calibrant_server.service.reads.queries import SLICE, ClockQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
@@ -16,6 +17,7 @@ from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
+from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query, Raters
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
@@ -26,6 +28,8 @@ MAX_NAMES = 20
 OBSERVED = "observe: maps are advice; none is promoted or applied"
 # Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
 ANY_TOLERANCE = 1.0
+# Of the metrics; figures and other queries of a report take about as much.
+MAX_WORK = 250
 BINNED = ("bins", "scope", "raters", "ci")
 
 
@@ -92,9 +96,17 @@ def queries(
     }
 
 
+def work_of(parameters: ReportParameters, config: ModelConfig) -> int:
+    """Return the units of work of a report's metrics; reject too many."""
+    query = MetricsQuery(metrics=parameters.metrics, **parameters.given(*BINNED))
+    metrics = cast("MetricsQuery", resolved_query(query, config))
+    reject_costly("/metrics", metrics, at_most=MAX_WORK)
+    return metric_work(metrics.listed, metrics.bins)
+
+
 def subgroup_query(parameters: ReportParameters, config: ModelConfig, name: str) -> ReadQuery:
     """Return the query of a subgroup."""
-    query = MetricsQuery(metrics="ece", tolerance=ANY_TOLERANCE, **parameters.given(*BINNED))
+    query = MetricsQuery(metrics="ece", **parameters.given(*BINNED))
     return ReadQuery(resolved_query(query, config), config, parameters, slice=name)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from calibrant.metrics import METRICS
 from tests.end_to_end.deployment import Deployment
 
 URL = "/v1/models/reported"
@@ -105,6 +106,9 @@ def test_a_report_of_nothing_and_of_an_unknown_model(model: Deployment) -> None:
     assert rejected.status_code == 406
     wrong = model.client.get(f"{URL}/report", params={"tolerance": "2"})
     assert wrong.status_code == 422
+    every = model.client.get(f"{URL}/report", params={"metrics": ",".join(METRICS)})
+    assert every.status_code == 422
+    assert [each["rule"] for each in every.json()["errors"]] == ["too_many_values"]
 
 
 def test_a_report_names_the_subgroups_that_it_leaves_out(model: Deployment) -> None:
@@ -133,7 +137,7 @@ def test_a_report_names_the_subgroups_that_it_leaves_out(model: Deployment) -> N
     assert "subgroups=ward:w38" in text and "Some are left out" in text
     found, text = listed(subgroups="ward:w42,ward:w44")
     assert found == {"ward:w42", "ward:w44"} and "5 subgroups:" not in text
-    for subgroups, rule in (("ward:x", "undeclared_slice"), ("ward", "string_pattern_mismatch")):
+    for subgroups, rule in (("ward:x", "undeclared_slice"), ("ward", "pattern")):
         rejected = model.client.get(f"{url}/report", params={"subgroups": subgroups})
         assert rejected.status_code == 422
         assert [each["rule"] for each in rejected.json()["errors"]] == [rule]

@@ -53,7 +53,7 @@ def _are_valid(rows: Sequence[Any], n_classes: int) -> bool:
     raters, classes, revisions = zip(*found, strict=True)
     return (
         set(map(type, classes)) == {int}
-        and WITHDRAWN <= min(classes)
+        and min(classes) >= WITHDRAWN
         and max(classes) < n_classes
         and revisions.count(None) == len(revisions)
         and all(map(_is_name, raters))
