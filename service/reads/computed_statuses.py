@@ -72,7 +72,7 @@ async def statuses_with_evidence(
     until = asyncio.get_running_loop().time() + STATUS_DEADLINE_S
     with engine_errors():
         states = await reads.inbox.results.states(configs)
-        maps = await reads.inbox.maps.current_maps([each.key for each in configs])
+        maps = await reads.inbox.maps.current_maps(configs)
         parts = [_part(state, *requested) for state in states for requested in REQUESTED]
         results = await _results(reads, parts, until)
     by_model = zip(*[iter(results)] * len(REQUESTED), strict=True)

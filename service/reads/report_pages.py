@@ -42,7 +42,7 @@ async def prepared(read: ReadAccess, query: ReportParameters) -> PreparedReport:
     """Return what a report of the model is computed from."""
     config = await read.config()
     with engine_errors():
-        current = await read.connection.inbox.maps.current(config.key)
+        current = await read.connection.inbox.maps.current(config)
     subgroups = await subgroups_of(read, query, config)
     observed = is_observed(read.request.app.state.settings, config)
     map_etag = "" if current is None else current.etag

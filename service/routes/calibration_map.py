@@ -162,7 +162,7 @@ async def _frozen(connection: Connection, config: ModelConfig, version: int | No
     maps = connection.inbox.maps
     if version is not None:
         return await maps.version(config, version)
-    current = await maps.current(config.key)
+    current = await maps.current(config)
     if current is None or current.generation != config.generation:
         raise MapUnknown("No map of this model was promoted yet.")
     found: FrozenMap = orjson.loads(current.body)

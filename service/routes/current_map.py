@@ -124,7 +124,7 @@ async def get_current_map(
     config = await model_of(connection, caller, model)
     reject_observed(settings, config)
     with engine_errors():
-        current = await connection.inbox.maps.current(config.key)
+        current = await connection.inbox.maps.current(config)
     if current is None:
         raise MapUnknown("No map of this model was promoted yet.")
     if names(entity_tags(request, "if-none-match"), current.etag):
@@ -162,7 +162,7 @@ async def promote_map(
     config = await model_of(connection, caller, model)
     reject_observed(settings, config)
     with engine_errors(), map_errors():
-        now = await connection.inbox.maps.current(config.key)
+        now = await connection.inbox.maps.current(config)
         _check_preconditions(request, now)
         version = await connection.inbox.maps.version(config, wanted.version)
         before: FrozenMap | None = None if now is None else orjson.loads(now.body)

@@ -121,7 +121,7 @@ async def _restored(ingest: IngestService, config: ModelConfig, lines: list[byte
         # A new name: entries of a deleted import that are still in the stream do not belong to this one.
         known = replace(config, importing=f"{content}.{token_hex(4)}")
         try:
-            await registry.restore(known)
+            known = await registry.restore(known)
         except RevisionConflict as error:
             raise ImportUnfinished() from error
     elif known.importing is None:
@@ -180,7 +180,9 @@ def config_in(lines: list[bytes], tenant: str, model: str) -> ModelConfig:
         )
     try:
         config = ModelConfig.from_json(orjson.dumps(first["configuration"]))
-        config = replace(config, tenant=tenant, model=model, importing=None, imported=None)
+        config = replace(
+            config, tenant=tenant, model=model, importing=None, imported=None, partition=None
+        )
         config = redeclared(config)
     except Problem as problem:
         raise _rejected(

@@ -67,6 +67,7 @@ class FakeRegistry:
 
     async def restore(self, config):
         self.configs[config.tenant, config.model] = config
+        return config
 
     async def delete(self, config, with_reports=True):
         del self.configs[config.tenant, config.model]
@@ -180,11 +181,11 @@ class FakeMaps:
         self.requests: dict[str, bytes] = {}
         self.records: dict[str, list[dict]] = {}
 
-    async def current(self, model):
-        return self.currents.get(model)
+    async def current(self, config):
+        return self.currents.get(config.key)
 
-    async def current_maps(self, models):
-        return [await self.current(each) for each in models]
+    async def current_maps(self, configs):
+        return [await self.current(each) for each in configs]
 
     async def pending(self, config):
         return self.requests.get(config.key)

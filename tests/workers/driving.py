@@ -35,7 +35,7 @@ SUMS = Numerics(pane_bytes=lambda spec, n_rows: 0)
 
 def stored_pane(bench, slice_, start_s, model=MODEL):
     """A pane as readers find it: sums, rows, and its part of the day's sample."""
-    keys, numerics = bench.store.keys.of_model(model.key), Numerics()
+    keys, numerics = bench.store.keys.of(model), Numerics()
     key = PaneKey(model.key, model.generation, slice_, start_s)
     pane = read_pane(bench.client, keys, numerics, model, key)[0]
     marks = Watermarks.of(slice_, bench.client.hgetall(keys.marks(model.key, model.generation)))
@@ -112,7 +112,7 @@ class Bench:
     def loop(self, kind=PartitionLoop, model=MODEL, scripts=None):
         """A loop on a model's partition, to be driven by hand."""
         store = Store(self.settings, scripts)
-        partition = store.keys.partition_of(model.key)
+        partition = store.keys.number_of(model)
         loop = kind(store, partition, self.numerics, FreeLeases(), threading.Event())
         loop._fencing.reload()
         loop._counted = True
@@ -120,7 +120,7 @@ class Bench:
 
     def put_model(self, model=MODEL):
         """Declare a model, as it stands."""
-        self.client.hset(self.store.keys.of_model(model.key).models, model.key, model.to_json())
+        self.client.hset(self.store.keys.of(model).models, model.key, model.to_json())
         return model
 
     def deliver(self, *deliveries):
@@ -147,7 +147,7 @@ class Bench:
 
     def pane(self, slice_="", start_s=None, model=MODEL):
         """A pane as the store holds it (the merge of all of the slice, without a start)."""
-        keys = self.store.keys.of_model(model.key)
+        keys = self.store.keys.of(model)
         starts = [start_s] if start_s is not None else self.starts(slice_, model)
         total = LedgerPane()
         for start in starts:
@@ -157,21 +157,18 @@ class Bench:
 
     def starts(self, slice_="", model=MODEL):
         """Starts of a slice's panes."""
-        keys = self.store.keys.of_model(model.key)
+        keys = self.store.keys.of(model)
         found = self.client.hkeys(keys.versions(model.key, model.generation, slice_))
         return sorted(int(start) for start in found if start.decode() != LAST_CHANGE)
 
     def cursor(self, model=MODEL):
         """The cursor hash of a model's partition."""
-        found = self.client.hgetall(self.store.keys.of_model(model.key).cursor)
+        found = self.client.hgetall(self.store.keys.of(model).cursor)
         return {name.decode(): value.decode() for name, value in found.items()}
 
     def dead_letters(self, model=MODEL):
         """Fields of the dead letters."""
-        return [
-            fields
-            for _, fields in self.client.xrange(self.store.keys.of_model(model.key).dead_letters)
-        ]
+        return [fields for _, fields in self.client.xrange(self.store.keys.of(model).dead_letters)]
 
     def keys_of(self, model=MODEL):
         """Every key that names a model's generation."""

@@ -71,7 +71,7 @@ class Sealing:
         self.bench, self.config = bench, config
         bench.put_model(config)
         self.store = bench.store
-        self.keys = self.store.keys.of_model(config.key)
+        self.keys = self.store.keys.of(config)
         self.node = self.store.node(self.keys.partition)
         self.fencing = FencingToken(self.store, self.keys)
         self.fencing.reload()

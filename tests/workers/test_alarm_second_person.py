@@ -44,7 +44,7 @@ def sealing(bench):
 
 def exported_lines(sealing):
     async def read():
-        keys = sealing.bench.store.keys.of_model(sealing.config.key)
+        keys = sealing.bench.store.keys.of(sealing.config)
         lines = alarm_lines(sealing.bench.inbox.client, keys, sealing.config)
         return [each async for each in lines]
 

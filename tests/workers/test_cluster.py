@@ -141,7 +141,7 @@ def model_on(bench, cluster, node):
     """Declare a model whose partition is on a node."""
     for number in itertools.count():
         model = replace(MODEL, model=f"m{number}")
-        if cluster.master_of(bench.store.keys.of_model(model.key).stream) is node:
+        if cluster.master_of(bench.store.keys.of(model).stream) is node:
             return bench.put_model(model)
     raise AssertionError
 

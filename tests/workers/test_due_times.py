@@ -63,7 +63,7 @@ def idle(bench):
     bench.settings = bench.settings.replace(compact_after_s=DAY_S)
     for number in range(N_MODELS):
         model = bench.put_model(replace(MODEL, model=f"idle-{number}"))
-        keys = bench.store.keys.of_model(model.key)
+        keys = bench.store.keys.of(model)
         name = (model.key, model.generation)
         for slice_ in ("", *(f"site:{each}" for each in range(N_SLICES - 1))):
             bench.client.sadd(keys.slices(*name), slice_)

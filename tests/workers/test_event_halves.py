@@ -35,7 +35,7 @@ def test_halves_that_come_at_once_are_not_both_left(bench):
 
 def test_halves_expire_and_their_bytes_are_bounded(bench, monkeypatch):
     config, halves = bench.put_model(), bench.inbox.event_halves
-    keys = bench.store.keys.of_model(config.key)
+    keys = bench.store.keys.of(config)
     assert bench.run(halves.exchange(config, "e0", True, b"x" * 1000)) is None
     own = keys.event_half(config.key, config.generation, "e0", event_halves.RESPONSE)
     assert 0 < bench.client.ttl(own) <= event_halves.WAIT_S

@@ -270,7 +270,7 @@ def test_records_outlive_retention_no_longer_than_their_panes(bench):
     tallies = bench.run(bench.inbox.tallies(model))
     assert (tallies["records"], tallies["pending"]) == (1, 1)
     assert (tallies["expired"], tallies["expired_unlabelled"]) == (1, 1)
-    keys = bench.store.keys.of_model(model.key)
+    keys = bench.store.keys.of(model)
     assert len(bench.client.hkeys(keys.unit_members(model.key, model.generation))) == 1
     assert int(bench.client.hget(keys.retained, "records")) == 1
     assert len(bench.starts()) == 1
@@ -305,7 +305,7 @@ def test_deletion_leaves_no_record(bench):
     )
     bench.merged("p1")
     asyncio.run(_delete(bench, model))
-    keys = bench.store.keys.of_model(model.key)
+    keys = bench.store.keys.of(model)
     eventually(
         lambda: not [name for name in bench.client.keys(f"{keys.tag}:*") if b"default/m" in name]
     )

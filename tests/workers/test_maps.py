@@ -65,7 +65,7 @@ def test_of_many_promotions_at_once_one_is_made(bench, maps, model):
     results = bench.run(race())
     assert results.count(None) == 1
     assert sum(isinstance(each, PromotionConflict) for each in results) == 7
-    current = bench.run(maps.current(model.key))
+    current = bench.run(maps.current(model))
     assert current.promotion == 1
     assert json.loads(current.body)["version"] == results.index(None) + 1
     _, promotions = bench.run(maps.listed(model))
@@ -75,7 +75,7 @@ def test_of_many_promotions_at_once_one_is_made(bench, maps, model):
 def test_only_versions_that_are_there_are_promoted(bench, maps, model):
     with pytest.raises(NoSuchMap):
         bench.run(promoted(maps, model, 1, 1))
-    assert bench.run(maps.current(model.key)) is None
+    assert bench.run(maps.current(model)) is None
 
 
 def test_old_promotions_are_forgotten_and_versions_are_rejected_at_the_bound(bench, maps, model):
@@ -95,7 +95,7 @@ def test_nothing_is_left_of_a_deleted_model_and_nothing_is_written_for_it(bench,
     frozen(bench, maps, model, "a", "b")
     bench.run(promoted(maps, model, 1, 1))
     bench.run(registry.delete(model))
-    assert bench.run(maps.current(model.key)) is None
+    assert bench.run(maps.current(model)) is None
     for write in (promoted(maps, model, 2, 2), maps.add(model, "c", b"{}", b"{}")):
         with pytest.raises(NoSuchModel):
             bench.run(write)
@@ -104,7 +104,7 @@ def test_nothing_is_left_of_a_deleted_model_and_nothing_is_written_for_it(bench,
     with pytest.raises(NoSuchModel):
         bench.run(promoted(maps, model, 2, 1))
     bench.engine()
-    name = bench.store.keys.of_model(model.key).map_versions(model.key, model.generation)
+    name = bench.store.keys.of(model).map_versions(model.key, model.generation)
     eventually(lambda: not bench.client.exists(name))
 
 
@@ -114,7 +114,7 @@ def test_a_promotion_orders_the_alarm_to_restart(bench, maps, model):
     bench.run(promoted(maps, model, 2, 1))
     with pytest.raises(PromotionConflict):
         bench.run(promoted(maps, model, 1, 1))
-    keys = bench.store.keys.of_model(model.key)
+    keys = bench.store.keys.of(model)
     [(name, fields)] = bench.client.xrange(keys.stream)
     order = IngestEntry.from_fields(name.decode(), fields)
     assert json.loads(order.payload) == {"op": "promote", "map_version": "2"}

@@ -93,7 +93,7 @@ def steps(rng):
 
 
 def versions(bench, model=MODEL):
-    keys = bench.store.keys.of_model(model.key)
+    keys = bench.store.keys.of(model)
     return {
         slice_: bench.client.hgetall(keys.versions(model.key, model.generation, slice_))
         for slice_ in SLICES
@@ -361,7 +361,7 @@ def test_small_models_take_little_memory(bench):
     for model in models:
         bench.put_model(model)
         bench.deliver(predictions(model, "b", rows_at(n=1)))
-        partition = bench.store.keys.partition_of(model.key)
+        partition = bench.store.keys.number_of(model)
         loops.setdefault(partition, bench.loop(model=model))
     for loop in loops.values():
         loop._housekeeping.due_at = float("inf")

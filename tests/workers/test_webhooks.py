@@ -306,7 +306,7 @@ def test_a_webhook_sender_delivers_and_leaves_the_outcome_to_the_partition(
     store = bench.store
     monkeypatch.setattr(webhook_sender, "WEBHOOK_TIMEOUT_S", PATIENCE_S)
     store.settings = store.settings.replace(webhook_networks="127.0.0.0/8")
-    keys = store.keys.of_model(config.key)
+    keys = store.keys.of(config)
     made = replace(message(url), due_s=time.time())
     gone = replace(message("https://gone.example/"), due_s=time.time())
     later = replace(message(url + "2"), due_s=time.time() + 60)

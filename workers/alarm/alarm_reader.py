@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detectors import Detector
@@ -75,14 +76,14 @@ class AlarmReader:
         ]
         return sorted(changed, key=lambda pair: (pair[1].changed_s, pair[0], pair[1].number))
 
-    async def summaries(self) -> dict[str, dict[str, Any]]:
+    async def summaries(self) -> dict[str, AlarmSummary]:
         """Return the gauges by `tenant/model`."""
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.summaries))
         return {name.decode(): json.loads(text) for hash_ in found for name, text in hash_.items()}
 
     async def reference(self, model: ModelConfig, slice_: str) -> Window | None:
         """The cohorts that the alarm of a slice holds as its reference, None where there are none yet."""
-        settings, keys = AlarmSettings.of(model), self._keys.of_model(model.key)
+        settings, keys = AlarmSettings.of(model), self._keys.of(model)
         name = detector_name(settings.scopes[0], slice_)
         hash_ = keys.detectors(model.key, model.generation)
         packed = await self._retried(lambda: self._client.hget(hash_, name))
@@ -94,7 +95,7 @@ class AlarmReader:
 
     async def deliveries(self, model: ModelConfig) -> list[WebhookDelivery]:
         """Return the deliveries of a model, newest first."""
-        keys = self._keys.of_model(model.key)
+        keys = self._keys.of(model)
 
         async def once() -> list[Any]:
             reads = ReadTogether()

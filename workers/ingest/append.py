@@ -34,6 +34,7 @@ from calibrant_server.workers.store import batch_records, jobs
 from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
+from calibrant_server.workers.store.placement import Placement
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
 
 # Kinds of replies of the script.
@@ -92,6 +93,7 @@ class BatchAppender:
             client, text.replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
         )
         self._groups = AppendGroups(self._send)
+        self._placement = Placement(client, keys)
 
     async def close(self) -> None:
         """End what runs in the background."""
@@ -110,7 +112,10 @@ class BatchAppender:
         if batch.config.importing is not None and batch.kind != RESTORE:
             raise HalfImported(batch.config.model)
         if batch.create and not batch.generation:
-            batch = _of_config(batch, batch.config.made_now())
+            new = replace(
+                batch.config.made_now(), partition=await self._placement.place(batch.model)
+            )
+            batch = _of_config(batch, new)
         record = BatchRecord(
             batch_records.ACCEPTED,
             batch.digest.hex(),
@@ -144,7 +149,7 @@ class BatchAppender:
 
     async def _append_in_room(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; labels of predictions that are retained need no room, new records do."""
-        keys = self._keys.of_model(batch.model)
+        keys = self._keys.of(batch.config)
         try:
             return await self._append_once(keys, batch, record)
         except NoRoom as full:

@@ -33,7 +33,7 @@ class DeadLetterReader:
 
     async def of_model(self, config: ModelConfig) -> list[DeadLetter]:
         """Return the entries of a model, oldest first."""
-        partition = self._store.keys.partition_of(config.key)
+        partition = self._store.keys.number_of(config)
 
         def read() -> list[DeadLetter]:
             found = dead_letters.dead_letters(self._store, partition)
@@ -51,7 +51,7 @@ class DeadLetterReader:
         return await self._act(dead_letters.discard, config, name)
 
     async def _act(self, action: Action, config: ModelConfig, name: str) -> bool:
-        partition = self._store.keys.partition_of(config.key)
+        partition = self._store.keys.number_of(config)
 
         def act() -> bool:
             letter = dead_letters.find(self._store, partition, name)

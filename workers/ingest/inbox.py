@@ -43,6 +43,7 @@ from calibrant_server.workers.queries.versions import PANES, SliceState, Version
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.access_keys import AccessKeys
 from calibrant_server.workers.store.audit_log import AuditLog
+from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.batch_records import BatchReceipt, BatchRecord
 from calibrant_server.workers.store.cold_files import cold_files
 from calibrant_server.workers.store.connection import connect_async, join, run_async
@@ -53,7 +54,7 @@ from calibrant_server.workers.store.jobs import Jobs
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
-from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.registry import ModelConfig, ModelPlaces
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.sources import Sources
@@ -125,6 +126,7 @@ class Inbox:
         self.letters = DeadLetterReader(settings, self._retried)
         self._file_health = FileHealth(self.client, self.keys)
         self._appender = BatchAppender(self.client, self.keys, settings)
+        self._places = ModelPlaces(self.client, self.keys)
         self._versions = Versions(self.client, self.keys)
         self._queries = QueryClient(self.client, self.keys, self._versions)
         self.results = StoredResults(self.client, self.keys, self._versions, self._retried)
@@ -246,7 +248,7 @@ class Inbox:
         ------
         StoreUnavailableError
         """
-        keys, entry = self.keys.of_model(model.key), alarm_order(model.key, model.generation, order)
+        keys, entry = self.keys.of(model), alarm_order(model.key, model.generation, order)
 
         fields = [part for pair in entry.to_fields().items() for part in pair]
         names, values = [keys.stream, keys.bytes_in], [entry.n_bytes, *fields]
@@ -259,9 +261,9 @@ class Inbox:
         """Reader of alarms."""
         return AlarmReader(self.client, self.keys, self._retried)
 
-    async def baselines(self, model: ModelConfig) -> dict[str, dict[str, Any]]:
+    async def baselines(self, model: ModelConfig) -> dict[str, BaselineRecord]:
         """Return the baselines of a model by name."""
-        name = self.keys.of_model(model.key).baselines(model.key, model.generation)
+        name = self.keys.of(model).baselines(model.key, model.generation)
         found = await self._retried(lambda: self.client.hgetall(name))
         return {field.decode(): json.loads(text) for field, text in sorted(found.items())}
 
@@ -271,7 +273,7 @@ class Inbox:
 
     async def slices(self, model: ModelConfig) -> list[str]:
         """Return the slices of a model that batches fill, `""` (all rows) first."""
-        name = self.keys.of_model(model.key).slices(model.key, model.generation)
+        name = self.keys.of(model).slices(model.key, model.generation)
         found = await self._retried(lambda: self.client.smembers(name))
         return sorted(slice_ for slice_ in (member.decode() for member in found) if is_live(slice_))
 
@@ -281,7 +283,7 @@ class Inbox:
 
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
         """Return the number of retained records of a model by state."""
-        name = self.keys.of_model(model.key).tallies(model.key, model.generation)
+        name = self.keys.of(model).tallies(model.key, model.generation)
         return complete_tallies(await self._retried(lambda: self.client.hgetall(name)))
 
     async def tallies_of(self, configs: Sequence[ModelConfig]) -> dict[str, dict[str, int]]:
@@ -311,7 +313,7 @@ class Inbox:
 
     async def check_files(self, config: ModelConfig) -> None:
         """Raise FilesUnavailable if a model has days in files that cannot be read now: before a response of many parts begins."""
-        name = self.keys.of_model(config.key).cold_days(config.key, config.generation)
+        name = self.keys.of(config).cold_days(config.key, config.generation)
         if await self._retried(lambda: self.client.exists(name)):
             await self._file_health.require()
 
@@ -360,8 +362,7 @@ class Inbox:
         return BatchReceipt.of(batch.batch_id, record, self.durability, duplicate=was_there)
 
     async def _record_once(self, model_key: str, batch_id: str) -> BatchReceipt | None:
-        keys = self.keys.of_model(model_key)
-        config = await self.client.hget(keys.models, model_key)
+        keys, config = await self._places.find(model_key)
         if config is None:
             return None
         generation = ModelConfig.from_json(config).generation

@@ -177,7 +177,7 @@ async def read_tallies(
     """Return counts by `tenant/model`; models without records are left out."""
     async with client.pipeline(transaction=False) as pipe:
         for config in configs:
-            pipe.hgetall(keys.of_model(config.key).tallies(config.key, config.generation))
+            pipe.hgetall(keys.of(config).tallies(config.key, config.generation))
         found = await pipe.execute()
     tallies = {
         config.key: complete_tallies(each) for config, each in zip(configs, found, strict=True)

@@ -39,7 +39,7 @@ async def stored_panes(
 
     Running totals and stored samples are not in them: samples are stored by day, and `export` has both.
     """
-    name, own = (config.key, config.generation), keys.of_model(config.key)
+    name, own = (config.key, config.generation), keys.of(config)
     marks = await client.hgetall(own.marks(*name))
     slices = sorted(member.decode() for member in await client.smembers(own.slices(*name)))
     for slice_ in filter(is_live, slices):

@@ -15,6 +15,7 @@ import json
 from asyncio import to_thread
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
@@ -78,9 +79,11 @@ async def export_lines(
     numerics: Numerics = Numerics(),  # noqa: B008
 ) -> AsyncIterator[Line]:
     """Return all lines of a model; the last one is `end`."""
-    source = _Source(client, keys.of_model(config.key), config, numerics)
+    source = _Source(client, keys.of(config), config, numerics)
     before = await source.stamp()
-    yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(config.to_json())}
+    # Where it is concerns this store only.
+    stored = replace(config, partition=None).to_json()
+    yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(stored)}
     yield {"type": MARKS, "marks": await source.texts(source.keys.marks(*source.name))}
     n_lines = 2
     parts = [

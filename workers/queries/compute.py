@@ -41,7 +41,7 @@ from calibrant_server.workers.queries.window_records import WindowRecords
 from calibrant_server.workers.queries.window_state import PanesDamaged, WindowState
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
-from calibrant_server.workers.store.registry import ModelConfig, read_configs
+from calibrant_server.workers.store.registry import ConfigReader, ModelConfig
 from calibrant_server.workers.store.slice_names import is_sealed, plain_slice, sealed_slice
 from calibrant_server.workers.store.windows import Window, rfc3339
 
@@ -62,6 +62,7 @@ class Compute:
         self._numerics = numerics
         self._kinds = KINDS if kinds is None else kinds
         self._panes = WindowPanes(store, numerics)
+        self._configs = ConfigReader(store.client, store.keys)
 
     def is_slow(self, request: QueryRequest) -> bool:
         """Return whether a result of this kind may take seconds."""
@@ -171,18 +172,16 @@ class Compute:
         return _recorded(state) if needs.records else state
 
     def _records(self, config: ModelConfig, slice_: str, state: WindowState) -> WindowRecords:
-        partition = self._store.keys.partition_of(config.key)
+        partition = self._store.keys.number_of(config)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         return WindowRecords(node, keys, config, slice_, state.window, state.marks)
 
     def _config(self, model: str) -> ModelConfig | None:
-        partition = self._store.keys.partition_of(model)
-        models = self._store.keys.partition(partition).models
-        return read_configs(self._store.node(partition), models, [model]).get(model)
+        return self._configs.read(model)
 
     def _alarm(self, config: ModelConfig, side: Side, query: Query) -> AlarmSnapshot:
         """Return the state of the model's alarm, with the sealed panes that the kind needs."""
-        partition = self._store.keys.partition_of(config.key)
+        partition = self._store.keys.number_of(config)
         keys, node = self._store.keys.partition(partition), self._store.node(partition)
         scope = query.scope if isinstance(query, DetectorQuery) else None
         view = read_snapshot(node, keys, config, side.slice, Window(*side.window), scope)

@@ -78,7 +78,7 @@ class PaneReader:
         self._load(place, dict(zip(run, versions, strict=True)), replies, marks, loaded)
 
     def _partition(self, place: WindowPlace) -> tuple[PartitionKeys, Any]:
-        partition = self._store.keys.partition_of(place.config.key)
+        partition = self._store.keys.number_of(place.config)
         return self._store.keys.partition(partition), self._store.node(partition)
 
     @staticmethod

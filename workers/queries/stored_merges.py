@@ -118,7 +118,7 @@ class StoredMerges:
             return None
 
     def _place(self, config: ModelConfig) -> tuple[PartitionKeys, Any]:
-        partition = self._store.keys.partition_of(config.key)
+        partition = self._store.keys.number_of(config)
         return self._store.keys.partition(partition), self._store.node(partition)
 
 

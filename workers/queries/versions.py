@@ -14,6 +14,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
 from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
@@ -24,7 +25,6 @@ from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Window
 
 _MAX_SLICES = 256
-ALL_ROWS = ""
 PANES = Needs()
 
 
@@ -144,7 +144,7 @@ class Versions:
         name, _, last, marks, alarm = await self._look(config, slice_, needs)
         stored = self._known(name, last)
         if stored is None:
-            keys = self._keys.of_model(config.key)
+            keys = self._keys.of(config)
             reads = ReadTogether()
             reads.hgetall(name)
             reads.hmget(keys.marks(config.key, config.generation), fields_of(slice_))
@@ -160,7 +160,7 @@ class Versions:
         """
         async with self._client.pipeline(transaction=False) as pipe:
             for config in configs:
-                keys = self._keys.of_model(config.key)
+                keys = self._keys.of(config)
                 pipe.hget(keys.versions(config.key, config.generation, ALL_ROWS), LAST_CHANGE)
                 pipe.hmget(keys.marks(config.key, config.generation), fields_of(ALL_ROWS))
                 pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)
@@ -182,8 +182,7 @@ class Versions:
     ) -> list[dict[bytes, bytes]]:
         """Return the versions of the panes of all rows of each model; those that changed are read."""
         names = [
-            self._keys.of_model(each.key).versions(each.key, each.generation, ALL_ROWS)
-            for each in configs
+            self._keys.of(each).versions(each.key, each.generation, ALL_ROWS) for each in configs
         ]
         known = {name: self._known(name, last) for name, last in zip(names, changes, strict=True)}
         missing = [name for name, stored in known.items() if stored is None]
@@ -206,7 +205,7 @@ class Versions:
 
     async def n_panes(self, config: ModelConfig, slices: Sequence[str]) -> list[int]:
         """Return how many panes each slice has, in any window: one read."""
-        keys = self._keys.of_model(config.key)
+        keys = self._keys.of(config)
         async with self._client.pipeline(transaction=False) as pipe:
             for slice_ in slices:
                 pipe.hlen(keys.versions(config.key, config.generation, slice_))
@@ -214,7 +213,7 @@ class Versions:
 
     async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
         """Return the limits up to which the panes of a slice are sealed and merged into days."""
-        name = self._keys.of_model(config.key).marks(config.key, config.generation)
+        name = self._keys.of(config).marks(config.key, config.generation)
         return Watermarks.read(await self._client.hmget(name, fields_of(slice_)))
 
     async def _look(
@@ -222,7 +221,7 @@ class Versions:
     ) -> tuple[str, Any, Any, Any, bytes]:
         """Return the key of the slice's versions, with the model's configuration, the slice's last change, its marks
         and the alarm's last change at one moment."""
-        keys = self._keys.of_model(config.key)
+        keys = self._keys.of(config)
         name = keys.versions(config.key, config.generation, slice_)
         reads = ReadTogether()
         reads.hget(keys.models, config.key)

@@ -40,7 +40,7 @@ class EventHalves:
         ------
         HalvesFull, StoreUnavailableError
         """
-        keys = self._keys.of_model(config.key)
+        keys = self._keys.of(config)
         own, other = (RESPONSE, REQUEST) if is_response else (REQUEST, RESPONSE)
         names = [
             keys.event_half(config.key, config.generation, name, side) for side in (other, own)

@@ -101,16 +101,16 @@ class MapVersions:
         self._add = AsyncScript(client, scripts()["add_map"])
         self._promote = AsyncScript(client, scripts()["promote_map"])
 
-    async def current(self, model: str) -> PromotedMap | None:
-        """Return the current map of `tenant/model` in one read; None if there is no map or no model."""
-        raw = await self._client.hget(self._keys.of_model(model).current_maps, model)
+    async def current(self, config: ModelConfig) -> PromotedMap | None:
+        """Return the current map of a model in one read; None if there is no map or no model."""
+        raw = await self._client.hget(self._keys.of(config).current_maps, config.key)
         return None if raw is None else PromotedMap.from_bytes(raw)
 
-    async def current_maps(self, models: Sequence[str]) -> list[PromotedMap | None]:
-        """Return the current map of each `tenant/model` in one read."""
+    async def current_maps(self, configs: Sequence[ModelConfig]) -> list[PromotedMap | None]:
+        """Return the current map of each model in one read."""
         async with self._client.pipeline(transaction=False) as pipe:
-            for model in models:
-                pipe.hget(self._keys.of_model(model).current_maps, model)
+            for config in configs:
+                pipe.hget(self._keys.of(config).current_maps, config.key)
             replies = await pipe.execute()
         return [None if raw is None else PromotedMap.from_bytes(raw) for raw in replies]
 
@@ -167,7 +167,7 @@ class MapVersions:
         ------
         NoSuchModel, TooManyMaps
         """
-        partition = self._keys.of_model(config.key)
+        partition = self._keys.of(config)
         status, *number = await self._add(
             keys=[partition.models, self._versions(config)],
             args=[config.key, config.generation, identity, MAX_VERSIONS, body, summary],
@@ -187,7 +187,7 @@ class MapVersions:
         ------
         PromotionConflict, NoSuchModel, NoSuchMap
         """
-        partition = self._keys.of_model(config.key)
+        partition = self._keys.of(config)
         order = alarm_order(config.key, config.generation, promotion(str(number)))
         fields = [part for pair in order.to_fields().items() for part in pair]
         status, *_ = await self._promote(
@@ -207,5 +207,5 @@ class MapVersions:
             raise PromotionConflict(config.key)
 
     def _versions(self, config: ModelConfig) -> str:
-        partition: PartitionKeys = self._keys.of_model(config.key)
+        partition: PartitionKeys = self._keys.of(config)
         return partition.map_versions(config.key, config.generation)

@@ -98,7 +98,7 @@ class Jobs:
         ------
         NoSuchModel, OtherJob, JobsFull, StoreUnavailableError
         """
-        keys, of = self._keys.of_model(config.key), (config.key, config.generation)
+        keys, of = self._keys.of(config), (config.key, config.generation)
         names = [keys.models, keys.jobs(*of), keys.job(*of, name), keys.marks(*of)]
         args = [*of, name, tasks, MAX_OPEN, MAX_JOBS, MAX_TASKS_OF_MODEL]
         kind, *reply = await self._retried(lambda: self._put(names, args), writes=True)
@@ -117,7 +117,7 @@ class Jobs:
         ------
         NoSuchJob, StoreUnavailableError
         """
-        keys, of = self._keys.of_model(config.key), (config.key, config.generation)
+        keys, of = self._keys.of(config), (config.key, config.generation)
         names = [keys.jobs(*of), keys.job(*of, name), keys.job_tasks(*of, name), keys.marks(*of)]
         args = [name, int(RETENTION_S * 1000)]
         (kind,) = await self._retried(lambda: self._close(names, args), writes=True)
@@ -131,7 +131,7 @@ class Jobs:
         ------
         NoSuchJob, StoreUnavailableError
         """
-        keys, of = self._keys.of_model(config.key), (config.key, config.generation)
+        keys, of = self._keys.of(config), (config.key, config.generation)
 
         async def once() -> list[Any]:
             async with self._client.pipeline(transaction=True) as pipe:
@@ -147,7 +147,7 @@ class Jobs:
 
     async def listed(self, config: ModelConfig) -> list[Job]:
         """Return all jobs of a model, by name."""
-        keys, of = self._keys.of_model(config.key), (config.key, config.generation)
+        keys, of = self._keys.of(config), (config.key, config.generation)
 
         async def once() -> list[Job]:
             names = sorted(map(job_of_member, await self._client.zrange(keys.jobs(*of), 0, -1)))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from secrets import token_hex
+from threading import Lock
 from typing import Any, Literal
 
 from cachetools import LRUCache
@@ -16,11 +17,12 @@ from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.store.connection import AsyncScript, scripts
-from calibrant_server.workers.store.keys import Keys, PaneKey, model_key
+from calibrant_server.workers.store.keys import Keys, PaneKey, PartitionKeys, model_key
+from calibrant_server.workers.store.placement import Placement
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
-MAX_PARSED = 20_000
+MAX_PARSED, MAX_PLACES = 20_000, 20_000
 # Reply of the script that deletes a model.
 HAS_REPORTS = 2
 Mode = Literal["serve", "observe"]
@@ -66,6 +68,7 @@ class ModelConfig:
         or change the model
     imported : the content of the import that the model came from
     cloudevents : how events of an inference server become predictions; None if not declared
+    partition : where its stream and its data are; None: in its home (`Keys.partition_of`), as in stores of earlier versions
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
     """
 
@@ -90,6 +93,7 @@ class ModelConfig:
     imported: str | None = None
     cloudevents: dict[str, Any] | None = None
     mode: Mode = SERVE
+    partition: int | None = None
 
     @property
     def key(self) -> str:
@@ -113,6 +117,8 @@ class ModelConfig:
     @cached_property
     def _stored(self) -> bytes:
         stored = asdict(self)
+        if self.partition is None:
+            del stored["partition"]
         stored["created_at"] = self.created_at and self.created_at.astimezone(UTC).isoformat()
         return json.dumps(stored, separators=(",", ":"), sort_keys=True).encode()
 
@@ -132,12 +138,45 @@ class ModelConfig:
         )
 
 
+class ModelPlaces:
+    """Finds stored configurations, for the event loop: one read where the model was found before, or where it is at home."""
+
+    def __init__(self, client: Any, keys: Keys):
+        self._client, self._keys = client, keys
+        self._known: LRUCache[str, int] = LRUCache(MAX_PLACES)
+
+    async def find(self, model: str) -> tuple[PartitionKeys, bytes | None]:
+        """Return the keys of the partition of `tenant/model`, and its configuration as stored; None if there is none."""
+        number = self._known.get(model)
+        if number is not None:
+            keys = self._keys.partition(number)
+            text: bytes | None = await self._client.hget(keys.models, model)
+            if text is not None:
+                return keys, text
+        return await self._find_from_home(model)
+
+    async def _find_from_home(self, model: str) -> tuple[PartitionKeys, bytes | None]:
+        keys = self._keys.of_model(model)
+        async with self._client.pipeline(transaction=False) as pipe:
+            pipe.hget(keys.places, model)
+            pipe.hget(keys.models, model)
+            place, text = await pipe.execute()
+        if place is not None and int(place) != keys.partition:
+            keys = self._keys.partition(int(place))
+            text = await self._client.hget(keys.models, model)
+        if text is not None:
+            self._known[model] = keys.partition
+        return keys, text
+
+
 class Registry:
     """The models of a store, for the event loop."""
 
     def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
+        self._places = ModelPlaces(client, keys)
+        self._placement = Placement(client, keys)
         self._parsed: LRUCache[bytes, ModelConfig] = LRUCache(MAX_PARSED)
         self._put = AsyncScript(client, scripts()["put_model"])
         self._delete = AsyncScript(client, scripts()["delete_model"])
@@ -157,8 +196,7 @@ class Registry:
 
     async def found(self, tenant: str, model: str) -> ModelConfig | None:
         """Like `get`, including partly imported models."""
-        key = model_key(tenant, model)
-        found = await self._client.hget(self._keys.of_model(key).models, key)
+        _, found = await self._places.find(model_key(tenant, model))
         return None if found is None else ModelConfig.from_json(found)
 
     async def list(self, tenant: str) -> Sequence[ModelConfig]:
@@ -197,7 +235,7 @@ class Registry:
     async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
         """Write a configuration: a new model if `expected_revision` is None, else over that revision.
 
-        Generation, revision and time of creation are set here. Return the stored configuration.
+        Generation, revision, time of creation and partition are set here. Return the stored configuration.
 
         Raises
         ------
@@ -206,25 +244,33 @@ class Registry:
         FixedProperty
             The change concerns a property of panes.
         """
-        partition = self._keys.of_model(config.key)
-        stored = await self._client.hget(partition.models, config.key)
+        partition, stored = await self._places.find(config.key)
         current = None if stored is None else ModelConfig.from_json(stored)
         if (current.revision if current else None) != expected_revision:
             raise RevisionConflict(current)
-        new = config.made_now() if current is None else _revised(current, config)
+        if current is not None:
+            new = _revised(current, config)
+        else:
+            new = await self._placed(config.made_now())
+            partition = self._keys.of(new)
         await self._write(self._put, [partition.models], [config.key, stored or b"", new.to_json()])
         return new
 
-    async def restore(self, config: ModelConfig) -> None:
-        """Write a configuration from another store, including generation and revision.
+    async def _placed(self, config: ModelConfig) -> ModelConfig:
+        """Return the configuration of a new model with its partition."""
+        return replace(config, partition=await self._placement.place(config.key))
+
+    async def restore(self, config: ModelConfig) -> ModelConfig:
+        """Write a configuration from another store, including generation and revision; return it with its partition.
 
         Raises
         ------
         RevisionConflict
             There is a model of this name.
         """
-        partition = self._keys.of_model(config.key)
-        await self._write(self._put, [partition.models], [config.key, b"", config.to_json()])
+        new = await self._placed(config)
+        await self._write(self._put, [self._keys.of(new).models], [new.key, b"", new.to_json()])
+        return new
 
     async def finish_import(
         self, config: ModelConfig, new: ModelConfig, current_map: bytes
@@ -236,7 +282,7 @@ class Registry:
         RevisionConflict
             The model was deleted, or completed by a repeat of the import.
         """
-        partition = self._keys.of_model(config.key)
+        partition = self._keys.of(config)
         await self._write(
             self._finish,
             [partition.models, partition.current_maps],
@@ -253,8 +299,7 @@ class Registry:
         HasReports
             It has archived reports, and `with_reports` is False.
         """
-        partition = self._keys.of_model(config.key)
-        stored = await self._client.hget(partition.models, config.key)
+        partition, stored = await self._places.find(config.key)
         current = None if stored is None else ModelConfig.from_json(stored)
         if current is None or (current.generation, current.revision) != (
             config.generation,
@@ -295,7 +340,45 @@ def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
         revision=current.revision + 1,
         created_at=current.created_at,
         imported=current.imported,
+        partition=current.partition,
     )
+
+
+class ConfigReader:
+    """Reader of configurations for threads; like `ModelPlaces`."""
+
+    def __init__(self, client: Any, keys: Keys):
+        self._client, self._keys = client, keys
+        self._known: LRUCache[str, int] = LRUCache(MAX_PLACES)
+        self._lock = Lock()
+
+    def read(self, model: str) -> ModelConfig | None:
+        """Return the configuration of `tenant/model`; None if there is none."""
+        with self._lock:
+            number = self._known.get(model)
+        text = None if number is None else self._at(number, model)
+        if text is None:
+            text = self._from_home(model)
+        return None if text is None else ModelConfig.from_json(text)
+
+    def _from_home(self, model: str) -> bytes | None:
+        keys = self._keys.of_model(model)
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.hget(keys.places, model)
+            pipe.hget(keys.models, model)
+            place, text = pipe.execute()
+        number = keys.partition if place is None else int(place)
+        if number != keys.partition:
+            text = self._at(number, model)
+        if text is not None:
+            with self._lock:
+                self._known[model] = number
+        found: bytes | None = text
+        return found
+
+    def _at(self, number: int, model: str) -> bytes | None:
+        found: bytes | None = self._client.hget(self._keys.partition(number).models, model)
+        return found
 
 
 def read_configs(client: Any, models_key: str, models: list[str]) -> dict[str, ModelConfig]:

@@ -69,7 +69,7 @@ class ReportArchive:
         n_bytes = len(page) + len(panes) + len(pdf)
         summary = json.dumps({**report.summary, "stored_bytes": n_bytes}).encode()
         status, *number = await self._add(
-            keys=[self._keys.of_model(config.key).models, self._name(config)],
+            keys=[self._keys.of(config).models, self._name(config)],
             args=[
                 config.key, config.generation, report.identity, MAX_REPORTS, max_bytes, n_bytes + len(summary),
                 summary, page, panes, pdf,
@@ -121,7 +121,7 @@ class ReportArchive:
         return found
 
     def _name(self, config: ModelConfig) -> str:
-        return self._keys.of_model(config.key).report_archive(config.key, config.generation)
+        return self._keys.of(config).report_archive(config.key, config.generation)
 
 
 def _unpacked(data: bytes) -> bytes:

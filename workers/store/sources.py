@@ -27,6 +27,6 @@ class Sources:
         ------
         StoreUnavailableError
         """
-        marks = self._keys.of_model(config.key).marks(config.key, config.generation)
+        marks = self._keys.of(config).marks(config.key, config.generation)
         found = await self._retried(lambda: self._client.hget(marks, f"source:{name}"))
         return None if found is None else int(found)

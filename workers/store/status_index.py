@@ -55,7 +55,7 @@ class StatusIndex:
             async with self._client.pipeline(transaction=False) as pipe:
                 for key, (config, entry) in entries.items():
                     text = orjson.dumps({**vars(entry), "generation": config.generation})
-                    pipe.hset(self._keys.of_model(key).statuses, key, text)
+                    pipe.hset(self._keys.of(config).statuses, key, text)
                 await pipe.execute()
 
         if entries:
@@ -64,7 +64,7 @@ class StatusIndex:
     async def _replies(self, configs: Sequence[ModelConfig]) -> list[Any]:
         async with self._client.pipeline(transaction=False) as pipe:
             for config in configs:
-                keys: PartitionKeys = self._keys.of_model(config.key)
+                keys: PartitionKeys = self._keys.of(config)
                 pipe.hget(keys.statuses, config.key)
                 pipe.hget(keys.versions(config.key, config.generation, ""), LAST_CHANGE)
                 pipe.hget(keys.detectors(config.key, config.generation), LAST_CHANGE)

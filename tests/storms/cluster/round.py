@@ -170,8 +170,12 @@ def _one_per_shard(kind: str, cluster: ShardedCluster) -> list[str]:
     keys, found = Keys("calibrant", PARTITIONS), dict[int, str]()
     for number in itertools.count():
         name = f"{kind}{number}"
-        shard = cluster.shard_of(keys.of_model(f"default/{name}").stream)
-        found.setdefault(shard.number, name)
+        home = keys.of_model(f"default/{name}")
+        shard = cluster.shard_of(home.stream)
+        if shard.number not in found:
+            # Else it might be placed in another shard, where the load is less.
+            shard.master.client().hset(home.places, f"default/{name}", home.partition)
+            found[shard.number] = name
         if len(found) == len(cluster.shards):
             return list(found.values())
     raise AssertionError
