@@ -27,7 +27,7 @@ ROW_BYTES, TAIL_BYTES = 48, 600
 SAMPLE_ROW, SAMPLE_BYTES = 4 * N_CLASSES + 36, 1 << 20
 # Per model and slice: the versions of its panes, 60 bytes for each.
 VERSION_BYTES = 60
-# Of a day in files, the store has the name of its file, and the versions; `tests/workers/test_cold_days.py` compares.
+# Of a day in files, the store has the name of its file, and the versions; `tests/workers/cold_days` compares.
 COLD_DAY_BYTES = 700
 # CPU in seconds, of two shared cores under load; docs/capacity.md says how each was measured.
 ROW_S, MERGE_ROW_S, STORE_ROW_S = 11e-6, 5e-6, 0.45e-6

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import httpx
 import numpy as np
@@ -63,12 +64,12 @@ def warm_s(service: Service, n_panes: int, rows: int, repeats: int) -> dict[str,
     """Return CPU seconds of queries of a window of which one pane has changed, and of `livez`."""
     client, model = service.client, f"warm-{n_panes}"
     newest = fill(client, model, n_panes, rows)
-    found = {"livez": [spent(service, lambda: client.get("/livez")) for _ in range(repeats)]}
+    found = {"livez": [spent(service, partial(client.get, "/livez")) for _ in range(repeats)]}
     for path in PATHS:
         times = []
         for seed in range(repeats + 2):
             changed(client, model, newest, seed)
-            times.append(spent(service, lambda: client.get(f"/v1/models/{model}/{path}")))  # noqa: B023
+            times.append(spent(service, partial(client.get, f"/v1/models/{model}/{path}")))
         found[path] = times[2:]
     return found
 
@@ -86,10 +87,10 @@ def cold_s(
                 client = service.client
                 # The first query of all loads what every later one shares.
                 _post(client, "other", columns(100, seed))
-                spent(service, lambda: client.get(f"/v1/models/other/{path}"))  # noqa: B023
+                spent(service, partial(client.get, f"/v1/models/other/{path}"))
                 changed(client, "cold", newest, seed)
-                times["livez"].append(spent(service, lambda: client.get("/livez")))  # noqa: B023
-                times[path].append(spent(service, lambda: client.get(f"/v1/models/cold/{path}")))  # noqa: B023
+                times["livez"].append(spent(service, partial(client.get, "/livez")))
+                times[path].append(spent(service, partial(client.get, f"/v1/models/cold/{path}")))
     return times
 
 

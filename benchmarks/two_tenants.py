@@ -181,10 +181,7 @@ class Measured:
     @property
     def p99(self) -> tuple[float, float]:
         """By the clock and by CPU time."""
-        return tuple(  # type: ignore[return-value]
-            _percentile([each for found in of.values() for each in found], 99)
-            for of in (self.of, self.cpu_of)
-        )
+        return _overall_p99(self.of), _overall_p99(self.cpu_of)
 
     def text(self) -> str:
         """Return percentiles of each kind of request, in ms."""
@@ -197,6 +194,10 @@ class Measured:
                 f"CPU p50 {cpu[0]:.1f} p99 {cpu[1]:.1f} ms (n {len(found)})"
             )
         return "; ".join(parts)
+
+
+def _overall_p99(by_method: dict[str, list[float]]) -> float:
+    return _percentile([each for found in by_method.values() for each in found], 99)
 
 
 def _percentile(found: list[float], percent: int) -> float:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
+from calibrant_server.workers.settings import EnvironmentSettings, Fixed
 from calibrant_server.workers.store.registry import SERVE, Mode
 
 MIB = 1024 * 1024
@@ -18,7 +19,7 @@ HEADER = r"^[A-Za-z0-9-]{1,100}$"
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:\d{1,5})?")
 
 
-class Settings(BaseSettings):
+class Settings(EnvironmentSettings):
     """Settings of the HTTP service for operators."""
 
     model_config = SettingsConfigDict(env_prefix="CALIBRANT_", extra="ignore", frozen=True)
@@ -73,9 +74,14 @@ class Settings(BaseSettings):
         description="observe: maps of all models are advice and cannot be promoted or applied.",
     )
     max_body_bytes: int = Field(32 * MIB, gt=0, description="Request body as sent.")
-    max_decoded_bytes: int = Field(64 * MIB, gt=0, description="Request body once decompressed.")
+    # The memory of two bodies as sent: parsing takes several times these bytes. `MAX_EXPANSION` bounds small bodies.
+    max_decoded_bytes: Fixed[int] = Field(
+        default_factory=lambda given: 2 * given["max_body_bytes"],
+        description="Request body once decompressed.",
+    )
     max_import_bytes: int = Field(128 * MIB, gt=0, description="Lines of an imported model.")
-    max_rows: int = Field(1_000_000, gt=0, description="Predictions in one batch.")
+    # The bytes of a body bound most batches first. This bounds the objects that the smallest rows become.
+    max_rows: Fixed[int] = Field(1_000_000, description="Predictions in one batch.")
     max_bytes_in_hand: int = Field(
         256 * MIB, gt=0, description="Bodies being read or checked at one time, together."
     )

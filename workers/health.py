@@ -86,7 +86,7 @@ def read_health(store: Store, host: str) -> Health:
         unsealed_models=sum(each.unsealed_models for each in states),
         stalled_partitions=sum(each.is_stalled(lease_s) for each in states),
         store_full=_is_full(store),
-        files=FileOwner(store.client, store.keys, store.keys.files).problem(),
+        files=FileOwner(store.client, store.keys).problem(),
     )
 
 

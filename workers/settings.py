@@ -1,7 +1,8 @@
 """Settings of the engine: what an operator can set. Read once at start; the HTTP service shares them.
 
 Every name is an environment variable with the prefix `CALIBRANT_`. Durations are ISO 8601 (`PT24H`) or plain seconds.
-What no operator should change is a constant, with its reason, where it is used.
+What no operator should change is a constant, with its reason, where it is used. A constant that tests or other parts of the
+program choose differently is a `Fixed` field here: no environment variable sets it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 import ssl
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +21,13 @@ from pydantic import (
     Field,
     ValidationError,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from calibrant_server.workers.store.addresses import parse_address
 from calibrant_server.workers.store.durations import parse_duration
@@ -80,6 +87,9 @@ def _authorities(path: Path) -> Path:
     return path
 
 
+_FIXED = "fixed"
+T = TypeVar("T")
+Fixed = Annotated[T, _FIXED]
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 WholeSeconds = Annotated[int, BeforeValidator(_whole_seconds)]
@@ -90,7 +100,35 @@ def _variable(field: str) -> AliasChoices:
     return AliasChoices(PREFIX + field.removesuffix("_s").upper(), field)
 
 
-class EngineSettings(BaseSettings):
+class _Environment(EnvSettingsSource):
+    """The environment, which sets no `Fixed` field."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        if _is_fixed(field):
+            return None, field_name, False
+        return super().get_field_value(field, field_name)
+
+
+def _is_fixed(field: FieldInfo) -> bool:
+    return _FIXED in field.metadata
+
+
+class EnvironmentSettings(BaseSettings):
+    """Settings that are read from the environment, except `Fixed` ones."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *_: PydanticBaseSettingsSource,
+        **others: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read what a call gives, then the environment."""
+        return init_settings, _Environment(settings_cls)
+
+
+class EngineSettings(EnvironmentSettings):
     """Settings of the engine. Times in seconds, sizes in bytes.
 
     `idempotency_bytes`, `backlog_bytes`, `retained_bytes`, `retained_records` and `parked_bytes` are totals of the store, and
@@ -130,15 +168,21 @@ class EngineSettings(BaseSettings):
     retained_bytes: Bytes = 4 << 30
     retained_records: int = 40_000_000
     parked_bytes: Bytes = 2 << 30
-    max_panes: int = 64
-    max_slice_values: int = 50
+    # Panes that one batch may touch: it is filled in one commit. Clients divide their batches by the same number
+    # (`calibrant/client/numbered_panes.py`), which they cannot ask for.
+    max_panes: Fixed[int] = 64
+    # Panes of an open slice key: state grows with its values, which no user has counted. A model declares the
+    # values of a key that has more.
+    max_slice_values: Fixed[int] = 50
     compact_after_s: WholeSeconds = 14 * 86_400
     cold_url: str | None = Field(None, repr=False)
     cold_after_s: WholeSeconds = Field(15 * 86_400, ge=0)
     cold_keep_s: WholeSeconds = Field(600, ge=60)
-    cold_cache_bytes: Bytes = Field(64 << 20, ge=0)
+    # Footers and columns of files that are needed again soon. The others are read again: a larger cache saves only time.
+    cold_cache_bytes: Fixed[int] = 64 << 20
     sample_bytes: Bytes = Field(1 << 20, ge=0, le=8 << 20)
-    future_skew_s: WholeSeconds = 300
+    # More than synchronised clocks differ. A sender with a wrong clock is told so before it fills panes of later hours.
+    future_skew_s: Fixed[int] = 300
     create_models: bool = True
 
     # Above the time for which a read of the stream waits for entries.
@@ -147,9 +191,12 @@ class EngineSettings(BaseSettings):
     lease_s: Seconds = Field(4.0, gt=0)
     held_panes_bytes: Bytes | None = None
     housekeeping_s: Seconds = 60.0
-    compute_threads: int = Field(1, ge=1)
     pane_cache_bytes: Bytes = 128 << 20
-    stored_merges_bytes: Bytes = Field(256 << 20, ge=0)
+    # Threads share one interpreter, so further ones would hardly compute more queries per second: further workers do. 0
+    # in a process that only merges.
+    compute_threads: Fixed[int] = 1
+    # A cache that queries fill again. 256 MB are 600 merges of ten classes, little beside the other totals of the store.
+    stored_merges_bytes: Fixed[int] = 256 << 20
 
     webhook_networks: Annotated[str, AfterValidator(_networks)] | None = None
     webhook_ca: Annotated[Path, AfterValidator(_authorities)] | None = None
@@ -192,6 +239,8 @@ def variables(settings: type[BaseSettings]) -> dict[str, str]:
     """Environment variables of settings, and the fields that they set."""
     found = {}
     for field, info in settings.model_fields.items():
+        if _is_fixed(info):
+            continue
         alias = info.validation_alias
         choices = alias.choices if isinstance(alias, AliasChoices) else [PREFIX + field.upper()]
         found.update({str(name): field for name in choices if str(name).isupper()})

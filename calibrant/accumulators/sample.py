@@ -332,7 +332,7 @@ class Sample(Accumulator):
         total = np.bincount(group, both.counts[order]).astype(np.int64) if len(order) else group
         keep = (total > 0) & below(ids[first], self.halvings)
         rows = both.take(order[first][keep]).counted(total[keep])
-        if rows.most_bytes <= self.max_bytes:
+        if rows.max_bytes <= self.max_bytes:
             self._rows = rows
             return
         while self.halvings < MAX_HALVINGS and (

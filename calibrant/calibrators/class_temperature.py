@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
 from calibrant.calibrators.cell_fits import CLIP
-from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped
+from calibrant.calibrators.linear_forms import LinearForm, probabilities_of
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.shrinkage import solve_shrunk
 from calibrant.core.documents import Parameters

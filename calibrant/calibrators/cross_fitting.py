@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators.base import Floats
 from calibrant.calibrators.diagonal_objective import DiagonalObjective
-from calibrant.calibrators.form import LinearForm, linear, probabilities_of
 from calibrant.calibrators.from_rows import clipped, why_none
+from calibrant.calibrators.linear_forms import LinearForm, linear, probabilities_of
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.softmax_objective import FLAT, SoftmaxPoints
 

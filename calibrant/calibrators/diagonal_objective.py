@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.form import LinearForm
+from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.softmax_objective import (
     MAX_NEWTON,
     Change,

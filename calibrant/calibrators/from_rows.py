@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrant.calibrators.base import FitResult, Floats
 from calibrant.calibrators.cell_fits import CLIP
-from calibrant.calibrators.form import LinearForm
+from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.rows import (
     MIN_UNITS,
     LabelledRows,

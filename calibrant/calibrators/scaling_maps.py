@@ -13,8 +13,8 @@ import numpy as np
 from calibrant.accumulators.temperature import BETAS
 from calibrant.calibrators.base import Floats
 from calibrant.calibrators.cell_fits import CLIP
-from calibrant.calibrators.form import LinearForm, linear, probabilities_of
 from calibrant.calibrators.from_rows import clipped
+from calibrant.calibrators.linear_forms import LinearForm, linear, probabilities_of
 from calibrant.core.documents import Parameters
 
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from calibrant.calibrators.base import FitResult, Floats, Options
 from calibrant.calibrators.diagonal_objective import objective_of
-from calibrant.calibrators.form import LinearForm
 from calibrant.calibrators.from_rows import clipped, parameter_details, why_none
+from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.scaling_maps import temperature_form
 from calibrant.calibrators.softmax import MAX_CURVED, SoftmaxFit, fit_softmax

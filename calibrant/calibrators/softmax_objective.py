@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibrators.form import LinearForm
+from calibrant.calibrators.linear_forms import LinearForm
 from calibrant.calibrators.rows import LabelledRows
 
 Floats = NDArray[np.float64]

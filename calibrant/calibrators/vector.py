@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibrators.base import FitResult, Floats, MapMethod, Options
-from calibrant.calibrators.form import LinearForm, probabilities_of
 from calibrant.calibrators.from_rows import clipped
+from calibrant.calibrators.linear_forms import LinearForm, probabilities_of
 from calibrant.calibrators.rows import LabelledRows
 from calibrant.calibrators.scaling_maps import named
 from calibrant.calibrators.shrinkage import solve_shrunk

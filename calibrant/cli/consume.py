@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url, service
+from calibrant.cli.long_running import log_events, stop_event
 from calibrant.cli.terminal import fail, output
 
 
@@ -58,8 +56,7 @@ def consume(
     """Count the messages of Kafka topics, each once, until SIGTERM or Ctrl-C."""
     from calibrant.contrib import kafka
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    log_events()
     named = {"bootstrap.servers": brokers, **_pairs(config or [])}
     if group is not None:
         named["group.id"] = group
@@ -79,7 +76,7 @@ def consume(
     with service(url, key) as connected, _appended(rejected, given):
         consumer = kafka.PaneConsumer(connected.client, model, topic, named, **given)
         try:
-            consumer.run(_until_signal())
+            consumer.run(stop_event().is_set)
         except (kafka.StreamError, kafka.KafkaException) as error:
             fail(str(error))
     output().print(str(consumer.statistics), markup=False, highlight=False)
@@ -120,11 +117,3 @@ def _appended(path: Path | None, given: dict[str, Any]) -> Iterator[None]:
 
         given["on_rejected"] = add
         yield
-
-
-def _until_signal() -> Callable[[], bool]:
-    """Return a function that returns True after SIGTERM or SIGINT."""
-    stopped = threading.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stopped.set())
-    return stopped.is_set

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from calibrant.cli.long_running import log_events, stop_event
 from calibrant.cli.terminal import fail, output
 from calibrant.client import Client, ClientError
 from calibrant.client.federation.contract import Contract
@@ -39,11 +38,8 @@ def federate(
     ] = False,
 ) -> None:
     """Send new days, and corrections of earlier ones, to a centre. No row leaves the site."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    stopped = threading.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stopped.set())
+    log_events()
+    stopped = stop_event()
     try:
         agreed = Contract.from_file(contract)
         with (

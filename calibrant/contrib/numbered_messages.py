@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.client.numbered_panes import MAX_BYTES, MAX_PANES
+from calibrant.client.operations import time_text
 from calibrant.client.reduction import spec_of
 from calibrant.core.batch import Batch
 from calibrant.core.errors import CalibrationInputError
@@ -274,7 +275,7 @@ def _placed(message: Message, number: int, record: Record, target: Target) -> _P
     if "event_times" not in columns:
         if message.time_ms is None:
             raise ValueError("received neither event_time nor a time of the message")
-        columns["event_times"] = _time_text(message.time_ms)
+        columns["event_times"] = time_text(EPOCH + timedelta(milliseconds=message.time_ms))
     slices = record.get("slice") or {}
     if not isinstance(slices, Mapping):
         raise TypeError(f"received slice {type(slices).__name__}; expected an object")
@@ -291,11 +292,6 @@ def _reject_undeclared(slices: Mapping[str, Any], target: Target) -> None:
         if allowed is not None and value not in allowed:
             detail = f"Received {key}:{value}; the model does not declare it."
             raise CalibrationInputError.at(f"/slice/{key}", "undeclared_slice", detail[:300])
-
-
-def _time_text(time_ms: int) -> str:
-    at = EPOCH + timedelta(milliseconds=time_ms)
-    return at.replace(tzinfo=None).isoformat() + "Z"
 
 
 def _check(records: Sequence[_Placed], target: Target, found: _Rows) -> None:

@@ -116,9 +116,10 @@ def available_batch(view: View, most: int) -> tuple[Batch, str]:
     return batch.take(_each(batch, counts, keep, most)), source
 
 
-def max_paired(n_classes: int) -> int:
-    """Return the number of rows that can be compared pairwise, and with drawn labels, in a fraction of a second."""
-    return min(MAX_PAIRED, math.isqrt(_MAX_NUMBERS // n_classes))
+def paired_rows(view: View) -> AvailableRows | None:
+    """Return as many available rows as can be compared pairwise, and with drawn labels, in a fraction of a second."""
+    most = min(MAX_PAIRED, math.isqrt(_MAX_NUMBERS // view.spec.n_classes))
+    return view.once("paired rows", lambda: available_rows(view, most))
 
 
 def drawn_labels(rows: AvailableRows, n_draws: int, seed: int) -> Ints:

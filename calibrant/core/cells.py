@@ -116,8 +116,9 @@ class Cells:
 
         Zero for cells that cannot be divided: those with a single score or prediction.
         """
-        up = np.where(self.divisible, self.correct * (1.0 - self.lower), 0.0)
-        return up, np.where(self.divisible, (self.weight - self.correct) * self.upper, 0.0)
+        divisible = self.divisible
+        up = np.where(divisible, self.correct * (1.0 - self.lower), 0.0)
+        return up, np.where(divisible, (self.weight - self.correct) * self.upper, 0.0)
 
     @property
     def label_variance(self) -> Floats:

@@ -142,7 +142,7 @@ class SampledRows:
         )
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """Upper bound of the bytes of all rows, for little work."""
         of_row: int = 8 * self.scores.shape[1] + ROW_BYTES
         return len(self) * of_row + RATING_BYTES * len(self.ratings.row)

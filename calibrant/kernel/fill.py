@@ -25,9 +25,6 @@ from calibrant.kernel.workspace import (
     idle_workspaces,
 )
 
-# Place of the predictions' hashes among the arrays of a batch.
-PREDICTION_HASH = 6
-
 
 class DenseBlocks:
     """Addresses of a pane's dense blocks, as long as each of them has the same arrays.
@@ -96,15 +93,15 @@ def fill(
         workspace = idle.pop()
     except IndexError:
         workspace = Workspace(spec, only)
-    arrays = _arrays(batch, with_cases)
-    rows = _rows(batch, arrays, workspace)
+    hashes = np.empty(batch.n, np.uint64) if _hashes_rows(batch) else None
+    rows = _rows(batch, _arrays(batch, hashes, with_cases), workspace)
+    rows.hashes_rows = hashes is not None
     if workspace.library.calibrant_kernel_fill(
         workspace.handle, ctypes.byref(rows), workspace.n_touched
     ):
         raise MemoryError(f"the kernel has no memory for a batch of {batch.n} rows")
     digest = rows.digest[0] << 64 | rows.digest[1]
-    hashes = arrays[PREDICTION_HASH]
-    if rows.hashes_rows and hashes is not None:
+    if hashes is not None:
         batch.__dict__["prediction_hash"] = _written(workspace, hashes)
     workspace.of_batch = []
     if state.dense is not None and state.dense.hold(workspace.n_touched):
@@ -116,10 +113,13 @@ def fill(
     return Filled(workspace.names, digest)
 
 
-def _arrays(batch: Batch, with_cases: bool) -> Arrays:
-    """Return the arrays that `KernelRows` points to, in its order."""
-    hashes_rows = _hashes_rows(batch)
-    prediction_hash = np.empty(batch.n, np.uint64) if hashes_rows else batch.prediction_hash
+def _arrays(batch: Batch, hashes: NDArray[np.uint64] | None, with_cases: bool) -> Arrays:
+    """Return the arrays that `KernelRows` points to, in its order.
+
+    Parameters
+    ----------
+    hashes : memory for the predictions' hashes if the kernel computes them, else None
+    """
     has_units = batch.unit_source in ("unit", "case")
     ratings = batch.ratings
     return (
@@ -129,8 +129,8 @@ def _arrays(batch: Batch, with_cases: bool) -> Arrays:
         ratings.class_index,
         ratings.count,
         batch.weights,
-        prediction_hash,
-        prediction_hash if hashes_rows and not has_units else batch.unit_hash,
+        batch.prediction_hash if hashes is None else hashes,
+        batch.unit_hash if hashes is None or has_units else hashes,
         batch.unit_key if has_units else None,
         case_hashes(batch) if with_cases and batch.cases is not None else None,
     )
@@ -142,7 +142,6 @@ def _rows(batch: Batch, arrays: Arrays, workspace: Workspace) -> KernelRows:
     rows.n, rows.n_entries = batch.n, len(batch.ratings.row)
     rows.is_logits, rows.has_units = batch.is_logits, source in ("unit", "case")
     rows.unit_from_row, rows.digest_source = source == "row", SOURCES[source]
-    rows.hashes_rows = _hashes_rows(batch)
     for name, address in zip(POINTERS, _addresses(workspace, arrays), strict=True):
         setattr(rows, name, address)
     return rows

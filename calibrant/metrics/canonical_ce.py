@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibrant.core.available_rows import AvailableRows, available_rows, drawn_labels, max_paired
+from calibrant.core.available_rows import AvailableRows, drawn_labels, paired_rows
 from calibrant.core.query import NORM
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.null_reference import NullReference, quantiles_of
@@ -83,7 +83,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
     NoResultError
         More rows than can be compared with each other.
     """
-    rows = available_rows(view, max_paired(view.spec.n_classes))
+    rows = paired_rows(view)
     if rows is None or len(rows) != times.shape[1]:
         raise NoResultError(
             "too_many_rows", "there are too many rows to compare all of them with each other"
@@ -113,7 +113,7 @@ def of_resamples(view: View, times: Floats) -> Floats:
 
 
 def read(view: View) -> MetricValue | None:
-    rows = available_rows(view, max_paired(view.spec.n_classes))
+    rows = paired_rows(view)
     if rows is None:
         return None
     if len(rows) < 2:
@@ -139,7 +139,7 @@ def read(view: View) -> MetricValue | None:
 
 
 def null(view: View, reading: MetricValue, seed: int) -> NullReference:
-    rows = available_rows(view, max_paired(view.spec.n_classes))
+    rows = paired_rows(view)
     assert rows is not None
     bandwidth, norm = float(BANDWIDTH.of(view.pane_query)), int(NORM.of(view.pane_query))
     kernel = view.once(_KERNEL, lambda: dirichlet_kernel(rows.probabilities, bandwidth))

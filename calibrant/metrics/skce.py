@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.core.available_rows import AvailableRows, available_rows, drawn_labels, max_paired
+from calibrant.core.available_rows import AvailableRows, drawn_labels, paired_rows
 from calibrant.core.query import Option
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import jackknife_interval
@@ -86,17 +86,13 @@ def row_agreement(kernel: Floats, residual: Floats) -> Floats:
     return np.asarray(((kernel @ residual) * residual).sum(axis=1))
 
 
-def _rows(view: View) -> AvailableRows | None:
-    return view.once("rows compared", lambda: available_rows(view, max_paired(view.spec.n_classes)))
-
-
 def _pairs(view: View, rows: AvailableRows) -> Pairs:
     width = float(KERNEL_WIDTH.of(view.pane_query))
     return view.once(_PAIRS, lambda: pairs_of(rows, width))
 
 
 def read(view: View) -> MetricValue | None:
-    rows = _rows(view)
+    rows = paired_rows(view)
     if rows is None:
         return None
     pairs = _pairs(view, rows)
@@ -110,7 +106,7 @@ def read(view: View) -> MetricValue | None:
 
 def drawn_errors(view: View, seed: int) -> Floats:
     """Return estimates of a calibrated model with the same predictions."""
-    rows = _rows(view)
+    rows = paired_rows(view)
     assert rows is not None
     pairs = _pairs(view, rows)
     return view.once(
@@ -131,7 +127,7 @@ def _drawn(rows: AvailableRows, kernel: NDArray[np.float32], seed: int) -> Float
 
 def interval(view: View, reading: MetricValue, seed: int) -> Interval:
     """Compute the interval by the jackknife over the available units."""
-    rows = _rows(view)
+    rows = paired_rows(view)
     assert rows is not None
     pairs = _pairs(view, rows)
     n_units = int(rows.unit.max()) + 1
@@ -156,7 +152,7 @@ def null(view: View, reading: MetricValue, seed: int) -> NullReference:
 
 def t_cal_of(view: View, seed: int) -> dict[str, Any]:
     """Return T-Cal of the available rows, of class 1 of two classes, else of the top label; otherwise the reason why there is none."""
-    rows = _rows(view)
+    rows = paired_rows(view)
     assert rows is not None
     try:
         reject_others(view)

@@ -17,6 +17,7 @@ from calibrant_server.service.pages.verdict import shown_status
 from calibrant_server.service.pages.visitors import Visitor
 from calibrant_server.service.reads.computed_statuses import EVIDENCE
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
+from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.store.registry import ModelConfig
 
 PAGE_SIZE = 25
@@ -26,7 +27,7 @@ ORDERS = {
     "status": "Order: open alarm, watch, not enough data, OK; equal ones by change statistic, highest first, then by name.",
     "name": "Order: by name.",
 }
-Summaries = dict[str, dict[str, Any]]
+Summaries = dict[str, AlarmSummary]
 
 
 class ModelsPageQuery(BaseModel):
@@ -68,7 +69,7 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
     statuses: StatusCache = state.statuses
     with engine_errors():
         listed = await state.connection.registry.list(visitor.caller.tenant)
-        summaries: Summaries = await state.connection.inbox.alarms.summaries()
+        summaries = await state.connection.inbox.alarms.summaries()
     mine = [each for each in listed if visitor.caller.may_use(each.model)]
     found = [each for each in mine if query.q.lower() in each.model.lower()]
     known = statuses.known(found)
@@ -82,7 +83,7 @@ async def models_page(request: Request, visitor: Visitor, query: ModelsPageQuery
         rows=_rows(shown, current),
         n_models=len(mine),
         n_found=len(found),
-        n_alarms=sum(bool(summaries.get(each.key, {}).get("n_alarms")) for each in mine),
+        n_alarms=sum(_has_alarm(summaries.get(each.key)) for each in mine),
         n_pages=max(1, -(-len(found) // PAGE_SIZE)),
         order=ORDERS[query.sort],
     )
@@ -97,10 +98,15 @@ def _place(
     """Return the sort key of a model: its alarms are known of every model at one read, the rest as last computed."""
     if query.sort == "name":
         return (config.model,)
-    summary = summaries.get(config.key, {})
+    summary = summaries.get(config.key)
     status = known[config.key].fields["status"] if config.key in known else None
-    rank = 0 if summary.get("n_alarms") else RANKS.get(status or "", UNKNOWN_RANK)
-    return (rank, -(summary.get("sr_log10") or 0.0), config.model)
+    rank = 0 if _has_alarm(summary) else RANKS.get(status or "", UNKNOWN_RANK)
+    statistic = None if summary is None else summary.get("sr_log10")
+    return (rank, -(statistic or 0.0), config.model)
+
+
+def _has_alarm(summary: AlarmSummary | None) -> bool:
+    return summary is not None and bool(summary.get("n_alarms"))
 
 
 def _rows(configs: Sequence[ModelConfig], statuses: dict[str, DatedStatus]) -> list[ModelRow]:

@@ -22,6 +22,7 @@ from calibrant_server.service.reads.computed_statuses import (
     statuses_with_evidence,
 )
 from calibrant_server.service.reads.service import ReadService
+from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.status_index import IndexedStatus
@@ -118,7 +119,7 @@ class Fleet:
 
 
 def fleet_flags(
-    summaries: Mapping[str, Mapping[str, Any]], configs: Sequence[ModelConfig], false_flags: float
+    summaries: Mapping[str, AlarmSummary], configs: Sequence[ModelConfig], false_flags: float
 ) -> Flags:
     """Return the detectors that e-BH flags among all detectors of these models."""
     evidence = {

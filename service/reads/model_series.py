@@ -5,7 +5,7 @@ instance for its own series (`/metrics`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Literal
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,11 +13,15 @@ from prometheus_client.registry import Collector
 
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.service.reads.service import ReadService
+from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.settings import AlarmSettings
 from calibrant_server.workers.store.registry import ModelConfig
 
 OF_A_MODEL = ("tenant", "model")
-GAUGES = {
+Gauge = Literal[
+    "evidence_log10", "sr_log10", "threshold", "n_alarms", "n_detectors", "first_cohort", "cohort"
+]
+GAUGES: dict[str, tuple[str, Gauge]] = {
     "calibrant_drift_evidence_log10": ("Evidence since the baseline.", "evidence_log10"),
     "calibrant_drift_sr_log10": ("Change statistic.", "sr_log10"),
     "calibrant_drift_threshold": ("Change statistic at which the alarm is raised.", "threshold"),
@@ -98,7 +102,7 @@ class RecordMetrics(Collector):
 class DriftMetrics(Collector):
     """Each model's evidence, and sums per bin that only grow: PromQL computes any window by subtraction."""
 
-    def __init__(self, summaries: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, summaries: Mapping[str, AlarmSummary]) -> None:
         self.summaries = dict(sorted(summaries.items()))
 
     def collect(self) -> Iterator[Metric]:
@@ -106,8 +110,9 @@ class DriftMetrics(Collector):
         for name, (text, key) in GAUGES.items():
             gauge = GaugeMetricFamily(name, text, labels=OF_A_MODEL)
             for model, each in self.summaries.items():
-                if each.get(key) is not None:
-                    gauge.add_metric(model.split("/", 1), each[key])
+                value = each.get(key)
+                if value is not None:
+                    gauge.add_metric(model.split("/", 1), value)
             yield gauge
         for row, (name, text) in enumerate(SUMS.items()):
             counter = CounterMetricFamily(name, text, labels=(*OF_A_MODEL, "scope", "bin"))
@@ -126,7 +131,7 @@ class StatusMetrics(Collector):
         self,
         configs: Sequence[ModelConfig],
         statuses: Mapping[str, DatedStatus],
-        summaries: Mapping[str, Mapping[str, Any]],
+        summaries: Mapping[str, AlarmSummary],
         n_left_out: int,
     ) -> None:
         self.configs, self.statuses, self.summaries = configs, statuses, summaries
@@ -171,8 +176,9 @@ def _gauge(
     return gauge
 
 
-def _sealed_until(config: ModelConfig, summaries: Mapping[str, Mapping[str, Any]]) -> int | None:
-    last: int | None = summaries.get(config.key, {}).get("cohort")
+def _sealed_until(config: ModelConfig, summaries: Mapping[str, AlarmSummary]) -> int | None:
+    summary = summaries.get(config.key)
+    last = None if summary is None else summary.get("cohort")
     return None if last is None else last + AlarmSettings.of(config).bucket_s
 
 

@@ -40,6 +40,7 @@ from calibrant_server.workers.ingest.entries import BASELINE
 from calibrant_server.workers.ingest.inbox import BatchReceipt, IngestBatch
 from calibrant_server.workers.queries.kinds.counts import CountsQuery
 from calibrant_server.workers.store import batch_records
+from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import Window, rfc3339
 
@@ -186,7 +187,7 @@ def view_of(document: dict[str, Any]) -> ClockQuery:
         raise invalid_input(violations) from error
 
 
-def shown(name: str, stored: dict[str, Any]) -> dict[str, Any]:
+def shown(name: str, stored: BaselineRecord) -> dict[str, Any]:
     """Return a baseline for a response."""
     created = datetime.fromtimestamp(stored["created_ms"] / 1000, UTC)
     return {

@@ -8,12 +8,13 @@ import pytest
 
 from tests.end_to_end.deployment import Deployment
 
+# All values of an open slice key that have their own panes, but two.
+OTHERS = [f"other-{number}" for number in range(48)]
+
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Room for two values of an open slice key."""
-    directory = tmp_path_factory.mktemp("narrow")
-    with Deployment(directory, CALIBRANT_MAX_SLICE_VALUES="2") as deployment:
+    with Deployment(tmp_path_factory.mktemp("narrow")) as deployment:
         yield deployment
 
 
@@ -22,19 +23,26 @@ def rows(values: list[str], **columns: object) -> dict:
     return {"confidences": [0.3] * n, "labels": [1] * n, "slices": {"site": values}, **columns}
 
 
-def by_site(narrow: Deployment, model: str) -> dict[str, int]:
-    found = narrow.get(f"/v1/models/{model}/metrics", metrics="ece", by="site")["slices"]
-    return {value: answer["n_predictions"] for value, answer in found.items()}
+def leave_room_for_two(narrow: Deployment, model: str) -> None:
+    """Fill the panes of all other values."""
+    assert "slices_other" not in narrow.post(f"/v1/models/{model}/predictions", rows(OTHERS))
+
+
+def by_site(narrow: Deployment, model: str, *values: str) -> dict[str, int]:
+    path = f"/v1/models/{model}/metrics"
+    found = {value: narrow.get(path, metrics="ece", slice=f"site:{value}") for value in values}
+    return {value: response["n_predictions"] for value, response in found.items()}
 
 
 def test_an_undeclared_model_takes_slices_until_there_is_no_room(narrow):
+    leave_room_for_two(narrow, "open")
     assert "slices_other" not in narrow.post("/v1/models/open/predictions", rows(["A", "A", "B"]))
     result = narrow.post("/v1/models/open/predictions", rows(["A", "C", "D", "D"]))
     assert result["slices_other"] == {"site": 3}
     assert narrow.get(f"/v1/models/open/batches/{result['batch_id']}")["slices_other"] == {
         "site": 3
     }
-    assert by_site(narrow, "open") == {"A": 3, "B": 1, "other": 3}
+    assert by_site(narrow, "open", "A", "B", "other") == {"A": 3, "B": 1, "other": 3}
 
 
 @pytest.mark.parametrize("more", [{}, {"every": "PT1H"}, {"window": "PT2H"}])
@@ -49,6 +57,7 @@ def test_values_side_by_side_name_the_window_that_they_cover(narrow, more):
 
 
 def test_a_retained_prediction_stays_in_the_slice_that_it_filled(narrow):
+    leave_room_for_two(narrow, "ids")
     narrow.post("/v1/models/ids/predictions", rows(["A", "B"]))
     sent = {**rows(["C"], ids=["i1"]), "labels": [None]}
     assert narrow.post("/v1/models/ids/predictions", sent)["slices_other"] == {"site": 1}
@@ -61,6 +70,7 @@ def test_a_retained_prediction_stays_in_the_slice_that_it_filled(narrow):
 
 def test_running_totals_of_values_without_room_do_not_replace_each_other(narrow):
     narrow.client.put("/v1/models/totals", json={"task": "binary", "grid": 2})
+    leave_room_for_two(narrow, "totals")
     for value in "ABCD":
         for sequence in (1, 2):
             body = {
@@ -76,7 +86,7 @@ def test_running_totals_of_values_without_room_do_not_replace_each_other(narrow)
                 "sequence": sequence,
             }
             narrow.post("/v1/models/totals/histograms", body)
-    for slice_, weight in (("site:other", 4), ("site:A", 2), (None, 8)):
+    for slice_, weight in (("site:other", 4), ("site:A", 2), (None, 8 + len(OTHERS))):
         found = narrow.get(
             "/v1/models/totals/reliability", bins=2, **({"slice": slice_} if slice_ else {})
         )
@@ -98,7 +108,7 @@ def test_declared_slices_are_the_only_ones(narrow):
     assert error["pointer"] == "/slices/site/1"
     result = narrow.post(f"{path}?partial=true", rows(["A", "X", "B", "C"]))
     assert (result["accepted"], result["rejected"]) == (3, 1)
-    assert by_site(narrow, "declared") == {"A": 1, "B": 1, "C": 1}
+    assert by_site(narrow, "declared", "A", "B", "C") == {"A": 1, "B": 1, "C": 1}
     unknown = {**rows(["A"]), "slices": {"ward": ["1"]}}
     error = rejection(narrow.client.post(path, json=unknown), "undeclared_slice")
     assert error["pointer"] == "/slices/ward"

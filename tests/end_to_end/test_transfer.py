@@ -189,10 +189,9 @@ def test_an_import_that_is_cut_off_is_no_model_and_its_repeat_completes_it(
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    """Four weeks of sealed days, of which the last week's labels are reversed; a map of the first week is current."""
-    # All days come in one batch, so that none is sealed before its predictions are there.
-    environment = {"CALIBRANT_HOUSEKEEPING": "0.2", "CALIBRANT_MAX_PANES": "100"}
-    with Deployment(tmp_path_factory.mktemp("watched"), **environment) as deployment:
+    """Three weeks of sealed days, of which the last week's labels are reversed; a map of the first week is current."""
+    # All days come in one batch, so that none is sealed before its predictions are there: 63 panes.
+    with Deployment(tmp_path_factory.mktemp("watched"), CALIBRANT_HOUSEKEEPING="0.2") as deployment:
         path = "/v1/models/watched"
         # Of raw scores: a promotion does not begin the evidence again.
         body = {
@@ -203,18 +202,18 @@ def watched(tmp_path_factory):
         }
         assert deployment.client.put(path, json=body).status_code == 201
         rng = np.random.default_rng(8)
-        p = rng.uniform(0.1, 0.9, 28 * 250)
-        truth = np.where(np.arange(len(p)) < 21 * 250, p, 1.0 - p)
+        p = rng.uniform(0.1, 0.9, 21 * 250)
+        truth = np.where(np.arange(len(p)) < 14 * 250, p, 1.0 - p)
         batch = {
             "confidences": p.tolist(),
             "labels": (rng.random(len(p)) < truth).astype(int).tolist(),
             "slices": {"site": ["AB"[i % 2] for i in range(len(p))]},
             "event_times": [
-                (DAY - timedelta(days=29 - i // 250)).isoformat() for i in range(len(p))
+                (DAY - timedelta(days=22 - i // 250)).isoformat() for i in range(len(p))
             ],
         }
         deployment.post(f"{path}/predictions", batch)
-        first_week = {"to": (DAY - timedelta(days=22)).isoformat()}
+        first_week = {"to": (DAY - timedelta(days=15)).isoformat()}
         made = deployment.client.post(f"{path}/maps", json={"method": "platt", **first_week})
         assert made.status_code == 201, made.text
         promotion = {"version": 1, "reason": "first", "override": True}

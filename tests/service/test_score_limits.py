@@ -123,5 +123,5 @@ async def test_stability_of_many_ratings_has_a_reason(client):
 def test_every_metric_of_pairs_is_known():
     """Those that choose their rows by the number that can be paired."""
     files = Path(metrics_folder.__file__).parent.glob("*.py")
-    assert {path.stem for path in files if "max_paired(" in path.read_text()} == PAIRWISE
+    assert {path.stem for path in files if "paired_rows(" in path.read_text()} == PAIRWISE
     assert METRICS.keys() >= PAIRWISE

@@ -114,10 +114,10 @@ def test_a_store_url_of_another_scheme_is_rejected_without_being_shown():
 
 
 def test_a_rejected_setting_is_named_and_its_value_is_not(monkeypatch):
-    monkeypatch.setenv("CALIBRANT_MAX_ROWS", "secret")
+    monkeypatch.setenv("CALIBRANT_TENANT_MODELS", "secret")
     with pytest.raises(ValidationError) as rejected:
         Settings()
-    assert sentence(rejected.value).startswith("CALIBRANT_MAX_ROWS: ")
+    assert sentence(rejected.value).startswith("CALIBRANT_TENANT_MODELS: ")
     assert "secret" not in sentence(rejected.value)
 
 
@@ -136,9 +136,18 @@ def test_a_first_key_that_cannot_be_written_is_said_plainly(tmp_path):
 
 def test_misspelt_settings_are_noticed(monkeypatch):
     monkeypatch.setenv("CALIBRANT_PROT", "8001")
-    monkeypatch.setenv("CALIBRANT_MAX_ROWS", "5")
+    monkeypatch.setenv("CALIBRANT_TENANT_MODELS", "5")
     monkeypatch.setenv("CALIBRANT_LEASE", "5")
     assert unread() == ["CALIBRANT_PROT"]
+
+
+def test_no_variable_sets_a_constant(monkeypatch):
+    monkeypatch.setenv("CALIBRANT_MAX_ROWS", "5")
+    monkeypatch.setenv("CALIBRANT_MAX_PANES", "5")
+    monkeypatch.setenv("CALIBRANT_MAX_BODY_BYTES", "5")
+    assert (Settings().max_rows, EngineSettings().max_panes) == (1_000_000, 64)
+    assert (Settings().max_decoded_bytes, Settings(max_rows=7).max_rows) == (10, 7)
+    assert unread() == ["CALIBRANT_MAX_PANES", "CALIBRANT_MAX_ROWS"]
 
 
 def reported(lifespan, sockets):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from calibrant_server.workers.alarm.active_map import ActiveMap
 from calibrant_server.workers.alarm.alarm_state import AlarmState
@@ -28,6 +28,26 @@ from calibrant_server.workers.store.keys import ACTIVE_MAP, LAST_CHANGE
 from calibrant_server.workers.store.registry import ModelConfig
 
 MAX_LOG = 1e6
+
+
+class AlarmSummary(TypedDict):
+    """The gauges of a model, as stored: those of the main detector, of which some are None before its first cohort.
+
+    `n_alarms` counts detectors in alarm, `log_evidence` is by detector, `cohort` is the start of the last one, and `bins` are
+    sums by bin of the scope.
+    """
+
+    generation: str
+    n_detectors: int
+    n_alarms: int
+    threshold: float
+    evidence_log10: float | None
+    sr_log10: float | None
+    first_cohort: int | None
+    cohort: int | None
+    log_evidence: dict[str, float]
+    scope: str
+    bins: list[list[float]]
 
 
 @dataclass(frozen=True)
@@ -133,7 +153,7 @@ def summary_of(
     main = detectors.get(detector_name(settings.scopes[0], ""))
     state = None if main is None else main.state
     n = n_requested(detectors, settings)
-    stored: dict[str, Any] = {
+    stored: AlarmSummary = {
         "generation": config.generation,
         "n_detectors": n if detectors else 0,
         "n_alarms": sum(detectors[name].in_alarm for name in requested(detectors, settings)),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.cohorts import detector_name
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.detectors import Detector
@@ -80,7 +81,7 @@ class AlarmReader:
         ]
         return sorted(changed, key=lambda pair: (pair[1].changed_s, pair[0], pair[1].number))
 
-    async def summaries(self) -> dict[str, dict[str, Any]]:
+    async def summaries(self) -> dict[str, AlarmSummary]:
         """Return the gauges by `tenant/model`."""
         found = await self._of_each(lambda pipe, keys: pipe.hgetall(keys.summaries))
         return {name.decode(): json.loads(text) for hash_ in found for name, text in hash_.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class CohortRows:
     are_all: bool
     may_gain: bool = True
 
-    @property
+    @cached_property
     def raters(self) -> dict[str, int]:
         """Named raters with the number of rows that each rated, by name."""
         found: dict[str, int] = {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from calibrant.core.packing import PackingError
 from calibrant.core.pane import Pane
 from calibrant.core.spec import PaneSpec
+from calibrant_server.workers.ingest.stored_panes import divided
 from calibrant_server.workers.store.batch_records import RowError
 from calibrant_server.workers.store.keys import SOURCE_FIELD, PaneKey
 from calibrant_server.workers.store.windows import Window, rfc3339
@@ -49,9 +50,7 @@ class CachedPane:
         cls, key: PaneKey, fields: dict[bytes, bytes], spec: PaneSpec, numerics: Numerics
     ) -> CachedPane:
         """Return the pane of stored fields; raise UnreadablePane."""
-        named = {name.decode(): value for name, value in fields.items()}
-        sources = {name: value for name, value in named.items() if name.startswith(SOURCE_FIELD)}
-        parts = {name: value for name, value in named.items() if name not in sources}
+        parts, sources = divided(fields)
         try:
             pane = numerics.of_parts(spec, parts)
         except PackingError as error:

@@ -43,6 +43,7 @@ from calibrant_server.workers.queries.versions import PANES, SliceState, Version
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.access_keys import AccessKeys
 from calibrant_server.workers.store.audit_log import AuditLog
+from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.batch_records import BatchReceipt, BatchRecord
 from calibrant_server.workers.store.cold_files import cold_files
 from calibrant_server.workers.store.connection import connect_async, join, run_async
@@ -261,7 +262,7 @@ class Inbox:
         """Reader of alarms."""
         return AlarmReader(self.client, self.keys, self._retried)
 
-    async def baselines(self, model: ModelConfig) -> dict[str, dict[str, Any]]:
+    async def baselines(self, model: ModelConfig) -> dict[str, BaselineRecord]:
         """Return the baselines of a model by name."""
         name = self.keys.of(model).baselines(model.key, model.generation)
         found = await self._retried(lambda: self.client.hgetall(name))

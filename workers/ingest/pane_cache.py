@@ -107,7 +107,7 @@ class PaneCache:
         self._budget.begin(self)
         wanted, tails = list(wanted), list(tails)
         node = self._store.node(self._keys.partition)
-        models = {(key.model, key.generation) for key in (*wanted, *tails)}
+        models = set(map(_model, (*wanted, *tails)))
         self._know(sorted(models - self._marks.keys()), node)
         missing = [key for key in dict.fromkeys(map(self.place, wanted)) if key not in self._panes]
         missing_tails = [key for key in tails if key not in self._tails and not self._is_old(key)]
@@ -132,11 +132,13 @@ class PaneCache:
 
     def _know(self, models: Sequence[tuple[str, str]], node: Any) -> None:
         """Read the watermarks and cold days of models."""
+        if not models:
+            return
         with node.pipeline(transaction=False) as pipe:
             for model in models:
                 pipe.hgetall(self._keys.marks(*model))
                 pipe.hgetall(self._keys.cold_days(*model))
-            found = pipe.execute() if models else []
+            found = pipe.execute()
         for model, marks, days in zip(models, found[::2], found[1::2], strict=True):
             self._marks[model] = marks
             self._cold.put(model, days)

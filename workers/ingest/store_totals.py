@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from cachetools import LRUCache
@@ -47,19 +48,16 @@ class _Used:
     by_partition: list[Amounts]
     read_at: float
 
-    @property
+    @cached_property
     def total(self) -> Amounts:
         """What all partitions use."""
         return Amounts(*(sum(each) for each in zip(*self.by_partition, strict=True)))
 
     def limits(self, totals: Amounts, partition: int, is_last_try: bool) -> Amounts:
         """Return what one partition may use: with an even part of what is free, or with all of that."""
-        found = []
-        for at, total in enumerate(totals):
-            used = [each[at] for each in self.by_partition]
-            free = total - sum(used)
-            found.append(used[partition] + (free if is_last_try else free // len(used)))
-        return Amounts(*found)
+        n_parts = 1 if is_last_try else len(self.by_partition)
+        amounts = zip(totals, self.total, self.by_partition[partition], strict=True)
+        return Amounts(*(own + (total - used) // n_parts for total, used, own in amounts))
 
 
 class StoreTotals:

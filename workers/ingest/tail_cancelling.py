@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.hashing import U64, fmix, hash_names, hash_rows, mix
+from calibrant_server.workers.ingest.tail_format import has_names
 
 if TYPE_CHECKING:
     from calibrant_server.workers.ingest.tail_rows import TailRows
@@ -84,7 +85,7 @@ def _content(rows: TailRows) -> U64:
 def _names(values: NDArray[Any]) -> U64:
     """Hash names; 0 where there is none."""
     found = np.zeros(len(values), np.uint64)
-    if values.tolist().count(None) == len(values):
+    if not has_names(values):
         return found
     named = np.flatnonzero([value is not None for value in values])
     found[named] = hash_names([values[row] for row in named])

@@ -7,7 +7,7 @@ It is stored as one pane under its own slice name. It neither ages nor changes, 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from calibrant.accumulators.sample import MAX_PANE_BYTES, Sample
 from calibrant_server.workers.ingest.baseline_samples import START_S
@@ -17,6 +17,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import SampleSource, by_day, merged_sample
 from calibrant_server.workers.ingest.stored_panes import read_pane
 from calibrant_server.workers.queries.versions import panes_in
+from calibrant_server.workers.store.baseline_record import BaselineRecord
 from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.keys import LAST_CHANGE, PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
@@ -25,7 +26,16 @@ from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.windows import Window
 
 MAX_BASELINES = 100
-_DEFINITION = ("slice", "clock", "window")
+_DEFINITION: tuple[Literal["slice", "clock", "window"], ...] = ("slice", "clock", "window")
+
+
+class _Requested(TypedDict):
+    """A baseline as an entry requests it; `stored` is the slice whose panes are merged."""
+
+    slice: str | None
+    clock: str
+    window: list[int]
+    stored: str
 
 
 class BaselineMaker:
@@ -59,13 +69,13 @@ class BaselineMaker:
         else:
             self._freeze(item, name, requested, commit, token)
 
-    def _repeat(self, item: Item, requested: dict[str, Any], known: dict[str, Any]) -> None:
+    def _repeat(self, item: Item, requested: _Requested, known: BaselineRecord) -> None:
         if any(requested[each] != known[each] for each in _DEFINITION):
             detail = "A baseline of this name has another window, and baselines do not change. Use another name, or delete it first."
             item.reject("baseline_exists", detail, "/name")
 
     def _freeze(
-        self, item: Item, name: str, requested: dict[str, Any], commit: Commit, token: bytes
+        self, item: Item, name: str, requested: _Requested, commit: Commit, token: bytes
     ) -> None:
         config = item.config
         assert config is not None and item.entry is not None
@@ -80,8 +90,13 @@ class BaselineMaker:
         )
         commit.add_member(self._keys.slices(*model), slice_)
         counts = getattr(pane, "counts", {})
-        stored = {each: requested[each] for each in _DEFINITION}
-        stored |= {"created_ms": item.entry.received_ms, "counts": counts}
+        stored: BaselineRecord = {
+            "slice": requested["slice"],
+            "clock": requested["clock"],
+            "window": requested["window"],
+            "created_ms": item.entry.received_ms,
+            "counts": counts,
+        }
         commit.set_fields(self._keys.baselines(*model), {name: json.dumps(stored).encode()})
 
     def _merged(self, config: ModelConfig, slice_: str, window: Window) -> Any:

@@ -131,7 +131,7 @@ class DayMoves:
         self._fencing = fencing
         self._folding = folding
         self._reader = DayReader(self._node, keys)
-        self._owner = FileOwner(store.client, store.keys, keys.files)
+        self._owner = FileOwner(store.client, store.keys)
         self._queue: OrderedDict[Name, ModelConfig] = OrderedDict()
         self._resting: dict[Name, tuple[float, ModelConfig]] = {}
         self._days: list[tuple[ModelConfig, int]] = []

@@ -18,6 +18,7 @@ from calibrant.core.packing import PackingError
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.ingest.cached_pane import total_field
 from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.stored_panes import divided
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.cold_days import ColdDays, pane_item
 from calibrant_server.workers.store.commit import Commit, FencingToken
@@ -111,16 +112,15 @@ class Compaction:
         """Merge one day's panes into one; return False and do nothing if one of them is unreadable."""
         spec = self._numerics.spec(config)
         panes = [PaneKey(config.key, config.generation, slice_, start) for start in starts]
-        day, fields = self._numerics.empty(spec), {}
+        day = self._numerics.empty(spec)
+        fields: dict[str, bytes] = {}
         try:
             for key, found in zip(panes, self._read(panes), strict=True):
-                parts = {}
-                for name, value in found.items():
-                    text = name.decode()
-                    if text.startswith(SOURCE_FIELD):
-                        fields[total_field(text.removeprefix(SOURCE_FIELD), key.start_s)] = value
-                    else:
-                        parts[text] = value
+                parts, sources = divided(found)
+                fields |= {
+                    total_field(name.removeprefix(SOURCE_FIELD), key.start_s): value
+                    for name, value in sources.items()
+                }
                 if parts:
                     day.merge(self._numerics.of_parts(spec, parts))
         except PackingError:

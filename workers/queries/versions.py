@@ -14,6 +14,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
+from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_snapshot import DUPLICATES, alarm_version
 from calibrant_server.workers.queries.query import Needs
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys
@@ -24,7 +25,6 @@ from calibrant_server.workers.store.watermarks import Watermarks, fields_of
 from calibrant_server.workers.store.windows import Window
 
 _MAX_SLICES = 256
-ALL_ROWS = ""
 PANES = Needs()
 
 

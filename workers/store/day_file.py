@@ -252,6 +252,8 @@ class DayFooter:
             )
             table = source.read_row_group(group, columns=list(columns), use_threads=False)
             return {name: table.column(name).to_pylist() for name in columns}
+        except MemoryError:
+            raise  # of Arrow too, whose own class of it is an ArrowException
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DayFileDamaged(f"the file {self.file.name} is damaged: {error}") from error
 

@@ -26,10 +26,10 @@ _CHECK_S, _CHECK_AGE_S = 1.0, 10.0
 class FileOwner:
     """The identity of a store, compared with that of the files."""
 
-    def __init__(self, client: Any, keys: Keys, files: ColdFiles | None):
+    def __init__(self, client: Any, keys: Keys):
         self._client = client
         self._keys = keys
-        self._files = files
+        self._files = keys.files
 
     def ensure(self) -> None:
         """Mark an empty place as that of this store, the first time; check it every time.

@@ -229,10 +229,7 @@ class Ledger:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
+        # Commits, or rolls back after an error; the connection begins no transaction itself.
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")

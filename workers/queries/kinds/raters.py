@@ -88,14 +88,13 @@ def compare(query: RatersQuery, inputs: Inputs, other: Inputs, against: Against)
 def _result(
     query: RatersQuery, inputs: Inputs, rows: CohortRows, rated: LabelsByRater | None
 ) -> Result:
-    names = _names(rows)
-    n_labelled = inputs.pane.counts["n_labelled"]
+    n_labelled, n_raters = inputs.pane.counts["n_labelled"], len(rows.raters)
     found: Result = {
         "metric": query.metric,
         "n_labelled": n_labelled,
         "n_records": len(rows.records),
-        "n_raters": len(rows.raters),
-        "n_raters_over": len(rows.raters) - len(names),
+        "n_raters": n_raters,
+        "n_raters_over": max(0, n_raters - MAX_RATERS),
         "by_rater": {},
     }
     if rated is None:
@@ -106,7 +105,7 @@ def _result(
     compared = raters_compared(view, [query.slug], rated.raters)
     found |= {name: compared[name] for name in ("disagreement", "n_majority_ties")}
     found |= compared["metrics"][query.slug]
-    if not names:
+    if not n_raters:
         return found | {
             "reason": "no_named_raters",
             "detail": "no label of the window names its rater",

@@ -1,0 +1,174 @@
+"""Moves of old days that are killed, overtaken, or met by a change: nothing is lost, and no file is left over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from calibrant.input.labels import LabelRow
+from calibrant_server.workers.ingest.entries import LABELS
+from calibrant_server.workers.ingest.payloads import pack_labels
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.lifecycle import cold_moves
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.store.commit import FencingToken, StaleTokenError
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.file_store import Directory
+from calibrant_server.workers.store.slice_names import sealed_slice
+from tests.workers.cold_days.moving import (
+    DAY_S,
+    EVER,
+    FIRST,
+    HORIZON,
+    cold_days,
+    content,
+    files,
+    hot,
+    move,
+    named,
+)
+from tests.workers.test_tails import drained, sent
+
+pytestmark = pytest.mark.one_server
+
+
+def killed_at(number, work, log):
+    """Do work in a process that is killed before its step `number`, which it notes; tell whether it came to its end before."""
+    child = os.fork()
+    if child:
+        return os.WIFEXITED(os.waitpid(child, 0)[1])
+    steps = iter(range(1_000_000))
+
+    def stepwise(owner, name):
+        do = getattr(owner, name)
+
+        def wrapped(*args, **kwargs):
+            if next(steps) == number:
+                with log.open("a") as file:
+                    file.write(f"{name}\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return do(*args, **kwargs)
+
+        setattr(owner, name, wrapped)
+
+    try:
+        for name in ("write", "read", "remove"):
+            stepwise(Directory, name)
+        stepwise(Path, "rename")
+        stepwise(FencingToken, "send")
+        work()
+    finally:
+        os._exit(0)
+
+
+def seen(bench):
+    """The state of two slices with the sample, and its content."""
+    panes = WindowPanes(Store(bench.settings), Numerics())
+    found = [
+        panes.merged(HORIZON, slice_, EVER, ("counts", "cells", "sample"))
+        for slice_ in ("", sealed_slice(""))
+    ]
+    return [(each.version, each.merged.parts()) for each in found]
+
+
+def test_a_kill_at_any_step_loses_nothing_and_leaves_nothing(
+    bench, loop, root, tmp_path, monkeypatch
+):
+    """Before each write, rename, read, removal and commit: of a first move, of one after a change, and of the removal of old files."""
+    log = tmp_path / "kills"
+    marks = loop.keys.marks(HORIZON.key, HORIZON.generation)
+    bench.client.hset(marks, "sealed_to", FIRST + DAY_S)  # the second day stays
+
+    def work():
+        move(bench.loop(model=HORIZON))
+
+    def killed_everywhere():
+        before = seen(bench)
+        number = 0
+        while not killed_at(number, work, log):
+            assert seen(bench) == before, f"killed before step {number}"
+            assert set(named(bench)) <= set(files(root))
+            number += 1
+            assert number < 100
+        assert seen(bench) == before and not cold_days(bench)[FIRST].back
+
+    killed_everywhere()
+    bench.deliver(sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])))
+    loop = bench.loop(model=HORIZON)
+    loop._housekeeping.due_at = float("inf")
+    drained(bench, loop)
+    killed_everywhere()
+    assert set(files(root)) > set(named(bench))
+    # The time of the files that no day names comes.
+    spare = bench.client.hkeys(loop.keys.spare_files)
+    bench.client.hset(loop.keys.spare_files, mapping=dict.fromkeys(spare, 1))
+    killed_everywhere()
+    assert files(root) == named(bench) and len(files(root)) == 1
+    assert bench.client.hgetall(loop.keys.spare_files) == {}
+    kills = Counter(log.read_text().split())
+    assert kills.keys() == {"write", "read", "remove", "rename", "send"} and kills["send"] >= 6, (
+        kills
+    )
+
+
+def test_a_day_that_changes_on_its_way_stays(bench, loop, root):
+    """Between the reading of the day and the commit, a label arrives."""
+    write = Directory.write
+    arrived, merged = threading.Event(), threading.Event()
+
+    def waiting(self, name, data):
+        write(self, name, data)
+        if name.endswith(".parquet") and "2026-01-01" in name:
+            arrived.set()
+            assert merged.wait(60)
+
+    before = content(bench)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Directory, "write", waiting)
+        moves = loop._housekeeping._cold
+        moves.examine([HORIZON])
+        moves.step()
+        assert arrived.wait(60)
+        bench.deliver(sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])))
+        drained(bench, loop)
+        merged.set()
+        for each in moves._moves:
+            each.future.result()
+        moves._finish()
+    assert list(cold_days(bench)) == [FIRST + DAY_S]
+    after = content(bench)
+    assert after[""][0] != before[""][0] and after[""][1] == before[""][1]
+    for name, at in bench.client.hgetall(loop.keys.spare_files).items():
+        assert name.decode() in files(root) and int(at) > 0
+    loop._cache.forget()
+    move(loop)
+    assert hot(bench) == [] and content(bench) == after
+
+
+def test_a_worker_that_was_overtaken_names_no_file(bench, loop, root, monkeypatch):
+    """Its file is removed as a spare one by the next worker before it sends its commit."""
+    monkeypatch.setattr(cold_moves, "SPARE_S", -1)
+    monkeypatch.setattr(cold_moves, "MAX_MOVES", 1)
+    before = content(bench)
+    moves = loop._housekeeping._cold
+    moves.examine([HORIZON])
+    moves.step()
+    moves._moves[0].future.result()
+    sweeping = bench.loop(model=HORIZON)._housekeeping._cold
+    sweeping._sweep_at = 0.0
+    sweeping.step()
+    sweeping._removal[1].result()
+    # The file is gone, and its name is still in the store.
+    assert files(root) == [] and moves._moves[0].name.encode() in bench.client.hgetall(
+        loop.keys.spare_files
+    )
+    with pytest.raises(StaleTokenError):
+        moves.finish_all()
+    loop._fencing.reload()
+    moves.finish_all()
+    assert content(bench) == before and set(named(bench)) <= set(files(root))

@@ -1,0 +1,208 @@
+"""Files of old days that are damaged, unreachable, or of another store."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from calibrant.input.labels import LabelRow
+from calibrant_server.workers.ingest.entries import LABELS
+from calibrant_server.workers.ingest.payloads import pack_labels
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.queries.ask import UNAVAILABLE, QueryRequest, Side
+from calibrant_server.workers.queries.compute import Compute
+from calibrant_server.workers.queries.window_panes import WindowPanes
+from calibrant_server.workers.queries.window_state import PanesDamaged
+from calibrant_server.workers.store import cold_files
+from calibrant_server.workers.store.cold_files import MARKER, FileRead
+from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.file_store import Directory, FilesUnavailable
+from calibrant_server.workers.store.properties import StoreMismatch
+from calibrant_server.workers.store.windows import Window
+from tests.workers.cold_days.moving import (
+    DAY_S,
+    EVER,
+    FIRST,
+    HORIZON,
+    cold_days,
+    files,
+    hot,
+    move,
+    named,
+)
+from tests.workers.test_tails import drained, predictions, sent
+
+pytestmark = pytest.mark.one_server
+
+
+def damaged(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["pane", "footer", "short", "missing"])
+def test_a_damaged_file_is_named_and_entries_for_it_are_parked(bench, loop, root, how):
+    move(loop)
+    path = root / named(bench)[0]
+    size = path.stat().st_size
+    intact = path.read_bytes()
+    if how == "pane":
+        # The largest column of all rows.
+        metadata = pq.ParquetFile(path).metadata
+        chunks = [metadata.row_group(0).column(i) for i in range(metadata.num_columns)]
+        chunk = max(chunks, key=lambda each: each.total_compressed_size)
+        damaged(path, chunk.data_page_offset + chunk.total_compressed_size // 2)
+    elif how == "footer":
+        damaged(path, size - 100)
+    elif how == "short":
+        path.write_bytes(intact[: size // 2])
+    else:
+        path.unlink()
+    cold_files._opened.clear()
+    panes = WindowPanes(Store(bench.settings), Numerics())
+    with pytest.raises(PanesDamaged) as error:
+        panes.merged(HORIZON, "", EVER, None)
+    [pane] = error.value.panes
+    assert (pane["from"], pane["to"]) == ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
+    assert "file" in pane["error"]
+    assert (
+        panes.merged(HORIZON, "", Window(FIRST + DAY_S, FIRST + 2 * DAY_S), None).merged.counts[
+            "n_predictions"
+        ]
+        == 12
+    )
+    loop = bench.loop(model=HORIZON)
+    loop._housekeeping.due_at = float("inf")
+    payload = pack_labels([LabelRow("q0.0", {1: 1}, [])])
+    other = pack_labels([LabelRow("q3.0", {1: 1}, [])])
+    bench.deliver(sent(HORIZON, "late", LABELS, payload), sent(HORIZON, "fine", LABELS, other))
+    drained(bench, loop)
+    assert bench.merged("fine", HORIZON).status == "merged"
+    assert bench.client.xlen(loop.keys.parked) == 1
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(intact)
+    cold_files._opened.clear()
+    assert WindowPanes(Store(bench.settings), Numerics()).merged(HORIZON, "", EVER, None)
+
+
+def test_a_lack_of_memory_is_no_damage(bench, loop, monkeypatch):
+    """Arrow's error of an allocation is one of its own errors too: it says nothing about the file."""
+    move(loop)
+    cold_files._opened.clear()
+    files, file = Store(bench.settings).keys.files, cold_days(bench)[FIRST].files[0]
+    item = files.items(file)[0]
+
+    def lacks_memory(*_, **__):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetFile, "read_row_group", lacks_memory)
+        with pytest.raises(MemoryError):
+            files.read(FileRead([file], item))
+    assert files.read(FileRead([file], item))
+
+
+@pytest.fixture
+def away(monkeypatch):
+    """Switch of the store of files."""
+    monkeypatch.setattr(cold_files, "_REST_S", 0.0)
+    real, is_away = Directory.read, threading.Event()
+
+    def read(self, *args):
+        if is_away.is_set():
+            raise OSError("no route to host")
+        return real(self, *args)
+
+    monkeypatch.setattr(Directory, "read", read)
+    return is_away
+
+
+def counts_query():
+    return QueryRequest(
+        "digest", "metrics", {}, Side(HORIZON.key, "", (0, EVER.to_s)), "reply", 1.0
+    )
+
+
+def test_files_that_are_away_decide_nothing(bench, loop, root, away, monkeypatch):
+    move(loop)
+    compute = Compute(Store(bench.settings), Numerics())
+    away.set()
+    found = compute.reply(counts_query())
+    assert found.status == UNAVAILABLE and b"no route to host" in found.body
+    # An entry waits as long as it may be a moment, and the entries after it do, too.
+    bench.deliver(sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])))
+    monkeypatch.setattr(cold_files, "LASTING_S", 1e9)
+    with pytest.raises(FilesUnavailable):
+        loop.step()
+    loop._step_or_reload()
+    assert bench.client.xlen(loop.keys.stream) == 1 and bench.client.xlen(loop.keys.parked) == 0
+    away.clear()
+    drained(bench, loop)
+    assert bench.merged("late", HORIZON).status == "merged"
+    assert compute.reply(counts_query()).status == "ok"
+
+
+def test_files_that_are_away_for_long_park_only_entries_that_need_them(
+    bench, loop, root, away, monkeypatch
+):
+    away.set()
+    n_hot = len(hot(bench))
+    move(loop)
+    # What is old stays in the store meanwhile.
+    assert len(hot(bench)) == n_hot and loop._housekeeping._cold._paused_to > 0
+    away.clear()
+    loop._housekeeping._cold._paused_to = 0.0
+    move(loop)
+    assert hot(bench) == []
+    monkeypatch.setattr(cold_files, "LASTING_S", -1.0)
+    away.set()
+    open_day = {"probabilities": [[0.2, 0.3, 0.5]], "event_times": ["2026-01-09T05:00:00Z"]}
+    bench.deliver(
+        sent(HORIZON, "late", LABELS, pack_labels([LabelRow("q0.0", {1: 1}, [])])),
+        predictions(HORIZON, "now", open_day),
+    )
+    drained(bench, loop)
+    assert bench.merged("now", HORIZON).status == "merged"
+    assert bench.client.xlen(loop.keys.parked) == 1
+
+
+def test_a_place_that_is_not_mounted_is_no_lost_file(bench, loop, root, tmp_path):
+    move(loop)
+    root.rename(tmp_path / "elsewhere")
+    root.mkdir()
+    cold_files._opened.clear()
+    with pytest.raises(FilesUnavailable, match="not mounted"):
+        WindowPanes(Store(bench.settings), Numerics()).merged(HORIZON, "", EVER, None)
+    bench.deliver(
+        predictions(
+            HORIZON,
+            "more",
+            {"probabilities": [[0.2, 0.3, 0.5]], "event_times": ["2026-01-05T05:00:00Z"]},
+        )
+    )
+    loop = bench.loop(model=HORIZON)
+    drained(bench, loop)
+    loop._housekeeping.seal()
+    loop._housekeeping.merge_days()
+    move(loop)
+    # Nothing is written into the empty place, and nothing leaves the store.
+    assert list(root.iterdir()) == [] and FIRST + 4 * DAY_S not in cold_days(bench)
+
+
+def test_a_store_does_not_write_among_the_files_of_another(bench, loop, root):
+    root.mkdir()
+    (root / MARKER).write_text(json.dumps({"store": "of another"}))
+    move(loop)
+    assert cold_days(bench) == {} and files(root) == []
+
+
+def test_a_process_without_the_setting_does_not_start(bench, loop):
+    move(loop)
+    store = Store(bench.settings.replace(cold_url=None))
+    with pytest.raises(StoreMismatch, match="CALIBRANT_COLD_URL"):
+        store.check_properties()

@@ -1,0 +1,15 @@
+"""The stored definition of a baseline, which the engine writes and the service reads."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class BaselineRecord(TypedDict):
+    """A baseline. `window` has its start and end in seconds, `counts` is of the frozen pane."""
+
+    slice: str | None
+    clock: str
+    window: list[int]
+    created_ms: int
+    counts: dict[str, int]
