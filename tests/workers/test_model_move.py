@@ -429,8 +429,8 @@ def test_an_alarm_of_the_model_goes_along(bench, moved):
         WebhookDelivery(name, model, "g1", "https://x.example", "alarm", "{}", 1.0, due_s=4e9)
         for name, model in (("d1", MODEL.key), ("d2", "default/o"))
     ]
-    for each in waiting:
-        bench.client.hset(former.deliveries, each.id, each.to_json())
+    for message in waiting:
+        bench.client.hset(former.deliveries, message.id, message.to_json())
     bench.engine()
     mover(bench).run(to)
     assert {each.decode() for each in bench.client.hkeys(there.episodes)} == {

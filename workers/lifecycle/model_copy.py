@@ -131,6 +131,7 @@ class ModelCopy:
         self._count(name, 0, ttl_ms)
         remove = 1
         for command, values in self._parts(name, kind):
+            self.n_bytes += sum(map(len, values))
             self._write([(self._there(name), remove, ttl_ms, (command, values))])
             remove = 0
 
