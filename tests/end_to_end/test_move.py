@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S, eventually
 
 PATH = "/v1/models/moved"
 DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
-N_DAYS, A_DAY = 28, 250
+N_DAYS, A_DAY = 21, 250
 N_PARTITIONS = 8
 TO = (DAY + timedelta(days=3)).isoformat()
 READS = (
@@ -33,7 +33,7 @@ def deployment(tmp_path_factory):
     """Two services and a worker."""
     directory = tmp_path_factory.mktemp("move")
     environment = {
-        "CALIBRANT_HOUSEKEEPING": "0.2", "CALIBRANT_MAX_PANES": "100", "CALIBRANT_PARTITIONS": str(N_PARTITIONS),
+        "CALIBRANT_HOUSEKEEPING": "0.2", "CALIBRANT_PARTITIONS": str(N_PARTITIONS),
     }  # fmt: skip
     with Deployment(directory, n_workers=1, n_services=2, **environment) as deployment:
         _fill(deployment)
@@ -41,7 +41,7 @@ def deployment(tmp_path_factory):
 
 
 def _fill(deployment: Deployment) -> None:
-    """Four weeks of sealed days, of which the last week's labels are reversed; ids, units, slices, a baseline, a map, jobs."""
+    """Three weeks of sealed days, of which the last week's labels are reversed; ids, units, slices, a baseline, a map, jobs."""
     client = deployment.client
     settings = {
         "task": "binary", "pane": "P1D", "label_horizon": "P1D", "slices": {"site": None},
@@ -51,7 +51,7 @@ def _fill(deployment: Deployment) -> None:
     rng = np.random.default_rng(8)
     n = N_DAYS * A_DAY
     p = rng.uniform(0.1, 0.9, n)
-    truth = np.where(np.arange(n) < 21 * A_DAY, p, 1.0 - p)
+    truth = np.where(np.arange(n) < 14 * A_DAY, p, 1.0 - p)
     labels = (rng.random(n) < truth).astype(int).tolist()
     batch = {
         "batch_id": "first",
@@ -62,7 +62,7 @@ def _fill(deployment: Deployment) -> None:
         "event_times": [(DAY - timedelta(days=N_DAYS - i // A_DAY)).isoformat() for i in range(n)],
     }
     deployment.post(f"{PATH}/predictions", batch)
-    first_week = {"to": (DAY - timedelta(days=22)).isoformat()}
+    first_week = {"to": (DAY - timedelta(days=15)).isoformat()}
     made = client.post(f"{PATH}/maps", json={"method": "platt", **first_week})
     assert made.status_code == 201, made.text
     promotion = {"version": 1, "reason": "first", "override": True}
