@@ -541,11 +541,11 @@ def test_models_that_cannot_be_moved(bench, moved):
     assert bench.merged("b1").status == "dead_lettered"
     with pytest.raises(MoveRejected, match="1 batches"):
         mover(bench).run(to)
-    other = replace(MODEL, model="half", importing="x.y")
-    bench.put_model(other)
-    number = bench.store.keys.partition_of(other.key)
-    with pytest.raises(MoveRejected, match="import"):
-        ModelMove(bench.store, other.key, PATIENCE_S).run(1 - number)
+    for why, changes in (("import", {"importing": "x.y"}), ("stays", {"side_partitions": [1]})):
+        other = bench.put_model(replace(MODEL, model=why, **changes))
+        number = bench.store.keys.partition_of(other.key)
+        with pytest.raises(MoveRejected, match=why):
+            ModelMove(bench.store, other.key, PATIENCE_S).run(1 - number)
     assert placed(bench) == model
 
 

@@ -170,6 +170,8 @@ class ModelMove:
             raise MoveRejected(
                 f"the store has partitions 0 to {self._store.settings.partitions - 1}"
             )
+        if found.config.has_sides:
+            raise MoveRejected("the model has, or had, `fill_partitions` above 1: it stays")
         if found.config.importing is not None:
             raise MoveRejected("the import of the model is not complete")
         if self._read(self._store.keys.partition(to)) is not None:

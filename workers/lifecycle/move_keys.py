@@ -15,8 +15,11 @@ CACHES = frozenset({"g"})
 SHARED = frozenset({"m", "at", "cb", "ag", "e", "as", "w", "mc", "us"})
 # Counters of a partition: the model's part is added in the new one. What expires by itself stays in the former one until then.
 COUNTED = frozenset({"nr", "dn", "dt", "en"})
-# Of the partition: its stream, cursor, lease, caches, moves, and files that no day names.
-OF_PARTITION = frozenset({"q", "in", "c", "o", "cf", "gt", "gb", "st", "mk"})
+# Of the partition: its stream, cursor, lease, caches, moves, files that no day names, and what it fills for models of other
+# partitions: models that have side partitions are not moved.
+OF_PARTITION = frozenset(
+    {"q", "in", "c", "o", "cf", "gt", "gb", "st", "mk", "sm", "sg", "ob", "oi"}
+)
 # Entries that were not merged. A model that has some is not moved: their names contain the partition.
 LETTERS = frozenset({"x", "pk"})
 
