@@ -193,7 +193,8 @@ def has_left(text: bytes) -> bool:
 
 
 _FIELDS = frozenset(each.name for each in fields(ModelConfig))
-# Where a model is concerns its store only. Not stored where they have their defaults: as in stores of earlier versions. Scripts look for `"moving":{"id":"` in the text.
+# Where a model is concerns its store only. Not stored where they have their defaults: as in stores of earlier versions.
+# Scripts look for `"moving":{"id":"` in the text.
 _DEFAULTS: dict[str, Any] = {
     "partition": None,
     "moves": 0,
