@@ -200,7 +200,7 @@ def _smooth(
 
 
 def _around_the_minimum(ax: Axes, x: Any, y: Any, value: float | None) -> None:
-    """Show the part of the curve that tells temperatures apart: a factor of 5 around the minimum."""
+    """Show the part of the curve in which temperatures differ: a factor of 5 around the minimum."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
     middle = value or 1.0

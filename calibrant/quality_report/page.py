@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant.metrics import METRICS, is_error
 from calibrant.plots import score_name
 from calibrant.quality_report.assumptions import POLICIES, assumptions
-from calibrant.quality_report.contents import ReportContents
+from calibrant.quality_report.contents import SUBGROUPS, ReportContents
 from calibrant.quality_report.numbers import (
     MISSING,
     counted,
@@ -30,6 +31,9 @@ from calibrant.quality_report.verdicts import (
     verdict_of,
 )
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 PERIODS = {"now": "Now", "in_30_days": "After 30 more days", "in_90_days": "After 90 more days"}
 NOT_A_DEVICE = (
     "Calibrant is not a medical device. This report describes measurements. It is no advice on the care of a patient, and it "
@@ -46,11 +50,11 @@ def page(contents: ReportContents) -> str:
         Jinja2 or matplotlib is not installed; the extra `report` brings them.
     """
     try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
 
         from calibrant.quality_report.figures import figures
 
+        template = _template()
         drawn = figures(contents)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("calibrant"):
@@ -58,18 +62,10 @@ def page(contents: ReportContents) -> str:
         raise ImportError(
             f"Reports need {error.name}, which is not installed. Install the extra: pip install 'calibrant[report]'"
         ) from error
-    environment = Environment(
-        loader=PackageLoader("calibrant.quality_report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_unbroken,
-    )
     metrics = [_metric_row(key, each, contents) for key, each in contents.estimates.items()]
     subgroups = _subgroups(contents)
     style = files("calibrant.quality_report").joinpath("style.css").read_text("utf-8")
-    return environment.get_template("report.html").render(
+    return template.render(
         contents=contents,
         style=Markup(style),
         verdict=main_verdict(contents),
@@ -85,6 +81,7 @@ def page(contents: ReportContents) -> str:
         ],
         temperature=_temperature(contents.temperature),
         subgroups=subgroups,
+        subgroups_left_out=any(each.what == SUBGROUPS for each in contents.left_out),
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         comparison=_comparison(contents.comparison),
         figures=[(each, Markup(each.svg)) for each in drawn],
@@ -97,6 +94,22 @@ def page(contents: ReportContents) -> str:
         level=percent(contents.ci),
         counted=counted,
     )
+
+
+@cache
+def _template() -> Template:
+    """Return the compiled template of the page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("calibrant.quality_report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_unbroken,
+    )
+    return environment.get_template("report.html")
 
 
 def _unbroken(value: Any) -> Any:

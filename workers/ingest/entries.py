@@ -41,12 +41,32 @@ KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONT
 ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
 # What a field of a hash costs in the server in addition to its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
+# Rows of one entry with places; batches with ids have fewer.
+MAX_PLACES = 4_000_000
+# Times of receipt in milliseconds are before this one.
+MAX_RECEIVED_MS = 2**32 * 1000
 _DELETE_MODEL = {"op": "delete_model"}
 MOVE_OUT, MOVE_IN = "move_out", "move_in"
 
 
 class EntryError(ValueError):
     """The bytes are not an entry, or not one of a format that is known."""
+
+
+class InvalidValueError(EntryError):
+    """A value of an entry is out of range.
+
+    Attributes
+    ----------
+    pointer : field and row of the value, as the client sent it
+    rule : that the value breaks
+    """
+
+    def __init__(self, pointer: str, rule: str, detail: str):
+        super().__init__(f"{pointer}: {rule}: {detail}")
+        self.pointer = pointer
+        self.rule = rule
+        self.detail = detail
 
 
 @dataclass(frozen=True)
@@ -65,7 +85,9 @@ class Places:
     under: str = ""
 
     def pointer(self, column: str, row: int) -> str:
-        """The pointer to a row's column as the client sent it."""
+        """The pointer to a row's column as the client sent it; under its own number if it has no place."""
+        if row >= len(self.rows):
+            return f"/{column}/{row}"
         if not self.by_line:
             return f"/{column}/{self.rows[row]}"
         prefix = f"/{self.under}" if self.under else ""
@@ -83,7 +105,15 @@ class Places:
 
     @classmethod
     def from_json(cls, text: bytes) -> Places:
-        by_line, runs = json.loads(text)
+        """Read the numbers of rows; raises EntryError."""
+        try:
+            by_line, runs = json.loads(text)
+            n_rows = sum(max(n, 0) for _, n in runs)
+            is_whole = all(type(each) is int for run in runs for each in run)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise EntryError(f"the places of the rows cannot be read: {error}") from error
+        if not is_whole or n_rows > MAX_PLACES:
+            raise EntryError(f"received places of {n_rows} rows; expected at most {MAX_PLACES}")
         rows = [row for first, n in runs for row in range(first, first + n)]
         return cls(rows, bool(by_line), by_line if isinstance(by_line, str) else "")
 
@@ -171,7 +201,7 @@ class IngestEntry:
                 generation=fields[b"g"].decode(),
                 kind=_known(fields[b"k"].decode()),
                 digest=fields[b"h"],
-                received_ms=int(fields[b"t"]),
+                received_ms=_time_of(fields[b"t"]),
                 payload=fields[b"b"],
                 id=entry_id,
                 partial=b"p" in fields,
@@ -310,6 +340,14 @@ def backlog_share(fields: Mapping[bytes, bytes], n_bytes: int | None = None) -> 
 
 def _record_bytes(n_records: int, payload_bytes: int) -> int:
     return n_records * FIELD_OVERHEAD_BYTES + payload_bytes if n_records else 0
+
+
+def _time_of(text: bytes) -> int:
+    """Return a time of receipt; records store it in 32 bits of seconds."""
+    received_ms = int(text)
+    if not 0 <= received_ms < MAX_RECEIVED_MS:
+        raise ValueError(f"received time {received_ms}; expected 0 to {MAX_RECEIVED_MS - 1} ms")
+    return received_ms
 
 
 def _known(kind: str) -> str:

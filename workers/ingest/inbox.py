@@ -278,6 +278,10 @@ class Inbox:
         found = await self._retried(lambda: self.client.smembers(name))
         return sorted(slice_ for slice_ in (member.decode() for member in found) if is_live(slice_))
 
+    async def n_panes(self, model: ModelConfig, slices: Sequence[str]) -> list[int]:
+        """Return how many panes each slice of a model has."""
+        return await self._retried(lambda: self._versions.n_panes(model, slices))
+
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
         """Return the number of retained records of a model by state."""
         name = self.keys.of(model).tallies(model.key, model.generation)

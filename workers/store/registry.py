@@ -71,7 +71,7 @@ class ModelConfig:
 
     Attributes
     ----------
-    importing : identity of an incomplete import: its content and start. Until the import is complete, nobody may read
+    importing : identity of an incomplete import: its content and start. Until the import is complete, no request may read
         or change the model
     imported : the content of the import that the model came from
     cloudevents : how events of an inference server become predictions; None if not declared

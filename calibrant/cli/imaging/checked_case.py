@@ -29,7 +29,7 @@ class CaseArrays:
     positives : number of readers that marked each voxel, uint8
     n_readers : number of readers of this case
     roi : bool, None if the manifest names none
-    spacing_mm : distance of voxels, None if no file tells
+    spacing_mm : distance of voxels, None if no file states it
     """
 
     probability: NDArray[np.floating]
@@ -77,7 +77,7 @@ def scores_of(
 ) -> NDArray[np.floating]:
     """Return the probability of the class; of several channels, the last axis, and in NumPy files the first or last one.
 
-    `shape` is that of a reader's mask; files that tell their place in space do not need it.
+    `shape` is that of a reader's mask; files that state their place in space do not need it.
     """
     array = volume.array
     if volume.affine is not None:

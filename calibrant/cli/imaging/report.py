@@ -151,7 +151,7 @@ def _cases(found: ImageResults) -> Table:
 
 
 def peak_bytes() -> int | None:
-    """Return the largest memory of this process so far; None where the system does not tell."""
+    """Return the largest memory of this process so far; None where the system does not report it."""
     try:
         import resource
     except ImportError:

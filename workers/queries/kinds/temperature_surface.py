@@ -44,7 +44,7 @@ class SurfaceQuery(Query):
 
     def resolved(self, config: ModelConfig) -> Query:
         if config.n_classes != 2:
-            detail = f"The model has {config.n_classes} classes; a surface of two temperatures needs exactly 2."
+            detail = f"Received a model of {config.n_classes} classes; expected 2, one temperature for each."
             raise CalibrationInputError.at("/model", "n_classes", detail)
         return self.own()
 
