@@ -9,6 +9,7 @@ A worker may be killed between any two of these steps. The next one reads the ou
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 # While so much waits, the partition reduces nothing more: its stream fills, up to the bounds of the backlog.
 MAX_BYTES, MAX_DELTAS = 32 << 20, 32
+# While so many deltas are on their way, the next one is made of the batches of this time, if the commit has room for them.
+ON_THEIR_WAY, GATHER_S, _GATHER_STEP_S = 2, 0.5, 0.05
 # How often the outbox looks whether its deltas are merged.
 _POLL_S, _POLL_FULL_S = 0.25, 0.02
 _AFTER_ERROR_S = 1.0
@@ -107,6 +110,23 @@ class Outbox:
         """Whether nothing more may be added now."""
         n_bytes = sum(each.n_bytes for each in self._waiting.values())
         return n_bytes >= MAX_BYTES or len(self._waiting) >= MAX_DELTAS
+
+    def wait(self, began_at: float, stop: threading.Event, progress: Callable[[], None]) -> bool:
+        """Wait for further batches while deltas are on their way; return whether it has waited.
+
+        A delta of panes costs milliseconds, however many rows it has. If the own partition lags behind, each is thus made of
+        many batches; otherwise, no batch waits.
+
+        Parameters
+        ----------
+        began_at : monotonic seconds at which the first batch of the next delta was read
+        """
+        left_s = began_at + GATHER_S - time.monotonic()
+        if len(self._waiting) < ON_THEIR_WAY or left_s <= 0:
+            return False
+        stop.wait(min(left_s, _GATHER_STEP_S))
+        self.run(progress)
+        return not stop.is_set()
 
     def reload(self) -> None:
         """Read what is there, after another worker or an error."""
