@@ -197,6 +197,7 @@ class Reduction:
     rows : by the pane of all rows of their time slice
     lifted : samples of posted panes
     touched : panes that change
+    n_rows : rows without ids, by pane
     """
 
     def __init__(self, reads: StoreReads | None = None) -> None:
@@ -208,6 +209,7 @@ class Reduction:
         self.lifted: list[LiftedSample] = []
         self.claims: list[tuple[str, Claim]] = []
         self.touched: set[PaneKey] = set()
+        self.n_rows: dict[PaneKey, int] = {}
 
     def delta(self, key: PaneKey, config: ModelConfig, numerics: Numerics) -> Pane:
         """Return the delta of a pane, an empty one at first."""
@@ -261,6 +263,8 @@ class Reduction:
         self.outcomes |= other.outcomes
         self.other |= other.other
         self.touched |= other.touched
+        for key, n in other.n_rows.items():
+            self.n_rows[key] = self.n_rows.get(key, 0) + n
 
 
 def reduce_entry(
@@ -303,6 +307,8 @@ def _add_rows(
     for place, rows in rows_by_pane(batch, config.pane_s, received_ms * 1000):
         key = config.pane_key(place)
         into.touched.add(key)
+        n_rows = batch.n if rows is None else len(rows)
+        into.n_rows[key] = into.n_rows.get(key, 0) + n_rows
         if place.slice == ALL_ROWS:
             some = batch if rows is None else batch.take(rows)
             into.add_batch(key, config, some, is_checked)
