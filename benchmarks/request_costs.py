@@ -26,12 +26,16 @@ from benchmarks.requests import KEY, Service, served
 from calibrant.metrics import METRICS
 from calibrant.report_sections import SECTIONS
 from calibrant_server.service.ingest.model_rules import MAX_ROWS_BY_ID
+from calibrant_server.service.reads.reports import MAX_WORK
+from calibrant_server.workers.queries.metric_work import SLOW
 
 MAX_CPU_S, MAX_MB, SMALL_BYTES = 1.0, 100.0, 990_000
 # An idle service uses a few percent of a core.
 PERIOD_S, IDLE_SHARE = 0.5, 0.12
 EVERY_METRIC = ",".join(METRICS)
-DAYS, PER_BATCH = 40, 60
+# As many as a report may have.
+SLOW_METRICS = ",".join(("ece", *sorted(SLOW - {"skce", "canonical_ce"})[: MAX_WORK // 50 - 1]))
+DAYS, PER_BATCH, N_SITES = 40, 60, 40
 START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
 
 
@@ -161,16 +165,21 @@ def reads() -> Iterator[Worst]:
         "comparison, figure": {"models": "two,three", "format": "png"},
         "reliability, png": {"format": "png"},
         "drift": {},
-        "report": {"metrics": EVERY_METRIC},
+        "report": {},
+        "report, slow metrics": {"metrics": SLOW_METRICS},
+        "report, 40 subgroups": {},
+        "report, 40 subgroups, slow metrics": {"metrics": SLOW_METRICS},
     }.items():
         path = name.partition(",")[0]
+        model = "many" if "subgroups" in name else "two"
         yield Worst(
-            f"GET {name}", f"/v1/models/two/{path}", None, {"window": f"P{DAYS + 1}D", **params}
+            f"GET {name}", f"/v1/models/{model}/{path}", None, {"window": f"P{DAYS + 1}D", **params}
         )
 
 
 def prepare(client: httpx.Client, rng: np.random.Generator) -> None:
-    """Fill two models: each hour of 40 days, three sites, three named raters, 12 cases."""
+    """Fill three models: each hour of 40 days. Two have two sites, 50 units and 12 cases, one has 40 sites."""
+    many_sites(client, rng)
     settings = {
         "task": "binary",
         "pane": "PT1H",
@@ -191,6 +200,21 @@ def prepare(client: httpx.Client, rng: np.random.Generator) -> None:
             client.post(
                 f"/v1/models/{model}/predictions", json=body, headers={"Prefer": "wait=60"}
             ).raise_for_status()
+
+
+def many_sites(client: httpx.Client, rng: np.random.Generator) -> None:
+    """Fill a model of which each of 40 sites has data in each hour."""
+    settings = {"task": "binary", "pane": "PT1H", "slices": {"site": None}}
+    client.put("/v1/models/many", json=settings).raise_for_status()
+    for hour in range(DAYS * 24):
+        body = columns(
+            rng,
+            N_SITES,
+            event_times=[(START + timedelta(hours=hour)).isoformat()] * N_SITES,
+            slices={"site": [f"s{i:02}" for i in range(N_SITES)]},
+        )
+        wait = {"Prefer": "wait=60"} if hour % 24 == 23 else {}
+        client.post("/v1/models/many/predictions", json=body, headers=wait).raise_for_status()
 
 
 def peak_mb(pid: int, again: bool = False) -> float:

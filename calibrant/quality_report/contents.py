@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+# What is left out if a report does not list all subgroups.
+SUBGROUPS = "subgroups"
+
 
 @dataclass(frozen=True)
 class LeftOut:

@@ -10,11 +10,11 @@ from calibrant.quality_report import ReportContents
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.dependencies import ReadAccess
 from calibrant_server.service.reads.observe_mode import is_observed
+from calibrant_server.service.reads.report_subgroups import subgroups_of
 from calibrant_server.service.reads.reports import (
     ReportParameters,
     contents_of,
     queries,
-    subgroups,
 )
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.workers.store.registry import ModelConfig
@@ -33,7 +33,7 @@ class PreparedReport:
 
     config: ModelConfig
     queries: dict[str, ReadQuery]
-    subgroups: list[str]
+    subgroups: tuple[str, ...]
     map_etag: str
     contents: Callable[[Mapping[str, Any]], ReportContents]
 
@@ -43,14 +43,19 @@ async def prepared(read: ReadAccess, query: ReportParameters) -> PreparedReport:
     config = await read.config()
     with engine_errors():
         current = await read.connection.inbox.maps.current(config)
-        stored = await read.connection.inbox.slices(config)
-    names, n_left_out = subgroups(query, config, stored)
+    subgroups = await subgroups_of(read, query, config)
     observed = is_observed(read.request.app.state.settings, config)
     map_etag = "" if current is None else current.etag
     active_map = None if current is None else orjson.loads(current.body)
 
     def contents(results: Mapping[str, Any]) -> ReportContents:
-        return contents_of(query, config, results, active_map, n_left_out, observed)
+        return contents_of(query, config, results, active_map, subgroups.left_out, observed)
 
-    shown = (map_etag, str(query.tolerance), str(observed))
-    return PreparedReport(config, queries(query, config, names, shown), names, map_etag, contents)
+    shown = (map_etag, str(query.tolerance), str(observed), *subgroups.left_out)
+    return PreparedReport(
+        config,
+        queries(query, config, subgroups.listed, shown),
+        subgroups.listed,
+        map_etag,
+        contents,
+    )

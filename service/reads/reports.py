@@ -1,31 +1,36 @@
 """Contents of a model's report: which queries it needs, and what their results say."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Field
 
 from calibrant.metrics import DEFAULT_METRICS
-from calibrant.quality_report import LeftOut, ReportContents, Subgroup
-from calibrant_server.service.reads.queries import ClockQuery, resolved_query
+from calibrant.quality_report import SUBGROUPS, LeftOut, ReportContents, Subgroup
+from calibrant_server.service.reads.metric_work import reject_costly
+from calibrant_server.service.reads.queries import SLICE, ClockQuery, resolved_query
 from calibrant_server.service.reads.service import ReadQuery
 from calibrant_server.service.version import CODE_VERSION
 from calibrant_server.workers.queries.kinds.drift import DriftQuery
 from calibrant_server.workers.queries.kinds.metrics import MetricsQuery
 from calibrant_server.workers.queries.kinds.reliability import ReliabilityQuery
 from calibrant_server.workers.queries.kinds.temperature import TemperatureQuery
+from calibrant_server.workers.queries.metric_work import metric_work
 from calibrant_server.workers.queries.query import BINS, CI, SCOPE, Query, Raters
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.windows import rfc3339
 
-# Each is a query of its own.
-MAX_SUBGROUPS = 40
 SUBGROUP = "subgroup "
+# Names of subgroups that a report lists as left out; it has the number of all.
+MAX_NAMES = 20
 OBSERVED = "observe: maps are advice; none is promoted or applied"
 # Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
 ANY_TOLERANCE = 1.0
+# Of the metrics; figures and other queries of a report take about as much.
+MAX_WORK = 250
+BINNED = ("bins", "scope", "raters", "ci")
 
 
 class ReportParameters(ClockQuery):
@@ -44,6 +49,18 @@ class ReportParameters(ClockQuery):
     scope: str | None = SCOPE
     raters: Raters = "pooled"
     ci: float = CI
+    subgroups: str | None = Field(
+        None,
+        max_length=6000,
+        pattern=f"^{SLICE.pattern}(,{SLICE.pattern})*$",
+        description="Subgroups to list, as name:value separated by commas, in the order in which they are taken. Default: the "
+        "declared ones and those with data, those with most panes first. A report lists as many as one request may compute, and names the others.",
+    )
+
+    @property
+    def subgroup_names(self) -> list[str] | None:
+        """The requested subgroups."""
+        return None if self.subgroups is None else self.subgroups.split(",")
 
     def given(self, *names: str) -> dict[str, Any]:
         """Return parameters that the request has; the others get the defaults of their query."""
@@ -51,7 +68,7 @@ class ReportParameters(ClockQuery):
 
 
 def queries(
-    parameters: ReportParameters, config: ModelConfig, slices: list[str], shown: tuple[str, ...]
+    parameters: ReportParameters, config: ModelConfig, slices: Sequence[str], shown: tuple[str, ...]
 ) -> dict[str, ReadQuery]:
     """Return the queries of a report by name.
 
@@ -62,7 +79,7 @@ def queries(
     slices : subgroups
     shown : further contents, for the ETag
     """
-    binned = parameters.given("bins", "scope", "raters", "ci")
+    binned = parameters.given(*BINNED)
     measured = {**binned, "tolerance": ANY_TOLERANCE}
     requested: dict[str, Query] = {
         "metrics": MetricsQuery(metrics=parameters.metrics, **measured),
@@ -74,23 +91,23 @@ def queries(
         name: ReadQuery(resolved_query(query, config), config, parameters, shown=shown)
         for name, query in requested.items()
     }
-    ece = resolved_query(MetricsQuery(metrics="ece", **measured), config)
     return found | {
-        f"{SUBGROUP}{name}": ReadQuery(ece, config, parameters, slice=name) for name in slices
+        f"{SUBGROUP}{name}": subgroup_query(parameters, config, name) for name in slices
     }
 
 
-def subgroups(
-    parameters: ReportParameters, config: ModelConfig, stored: list[str]
-) -> tuple[list[str], int]:
-    """Return the declared subgroups and those with data, and how many are left out."""
-    if parameters.slice is not None:
-        return [], 0
-    declared = [
-        f"{key}:{value}" for key, values in (config.slices or {}).items() for value in values or ()
-    ]
-    names = sorted({*declared, *(each for each in stored if each)})
-    return names[:MAX_SUBGROUPS], max(len(names) - MAX_SUBGROUPS, 0)
+def work_of(parameters: ReportParameters, config: ModelConfig) -> int:
+    """Return the units of work of a report's metrics; reject too many."""
+    query = MetricsQuery(metrics=parameters.metrics, **parameters.given(*BINNED))
+    metrics = cast("MetricsQuery", resolved_query(query, config))
+    reject_costly("/metrics", metrics, at_most=MAX_WORK)
+    return metric_work(metrics.listed, metrics.bins)
+
+
+def subgroup_query(parameters: ReportParameters, config: ModelConfig, name: str) -> ReadQuery:
+    """Return the query of a subgroup."""
+    query = MetricsQuery(metrics="ece", **parameters.given(*BINNED))
+    return ReadQuery(resolved_query(query, config), config, parameters, slice=name)
 
 
 def contents_of(
@@ -98,7 +115,7 @@ def contents_of(
     config: ModelConfig,
     results: Mapping[str, Any],
     active_map: Mapping[str, Any] | None,
-    n_subgroups_left_out: int,
+    subgroups_left_out: Sequence[str] = (),
     is_observed: bool = False,
 ) -> ReportContents:
     """Return the contents of the report from the results of `queries`; in observe mode no map is in use."""
@@ -124,7 +141,7 @@ def contents_of(
             if isinstance(each, dict)
         },
         ratings_per_prediction=_ratings(metrics),
-        left_out=_left_out(metrics, n_subgroups_left_out),
+        left_out=_left_out(metrics, subgroups_left_out),
         subgroups=[
             Subgroup(name.removeprefix(SUBGROUP), each)
             for name, each in results.items()
@@ -149,7 +166,7 @@ def _ratings(metrics: Mapping[str, Any]) -> dict[str, int]:
     return {name: n for name, n in (("1", int(one)), ("2 or more", int(labelled - one))) if n}
 
 
-def _left_out(metrics: Mapping[str, Any], n_subgroups: int) -> list[LeftOut]:
+def _left_out(metrics: Mapping[str, Any], subgroups: Sequence[str]) -> list[LeftOut]:
     rows = []
     unlabelled = (metrics.get("n_predictions") or 0) - (metrics.get("n_labelled") or 0)
     if metrics.get("histograms"):
@@ -159,7 +176,17 @@ def _left_out(metrics: Mapping[str, Any], n_subgroups: int) -> list[LeftOut]:
         unlabelled -= int(n_in_histograms)
     if unlabelled > 0:
         rows.append(LeftOut("predictions without a label", unlabelled, "no label has arrived."))
-    if n_subgroups:
-        why = f"a report lists {MAX_SUBGROUPS}; read them with GET metrics?by=."
-        rows.append(LeftOut("subgroups", n_subgroups, why))
+    if subgroups:
+        rows.append(LeftOut(SUBGROUPS, len(subgroups), _why_left_out(subgroups)))
     return rows
+
+
+def _why_left_out(subgroups: Sequence[str]) -> str:
+    named = ", ".join(subgroups[:MAX_NAMES])
+    if len(subgroups) > MAX_NAMES:
+        named += f" and {len(subgroups) - MAX_NAMES} more"
+    key = subgroups[0].partition(":")[0]
+    return (
+        f"{named}. One report computes a limited number, those with data in most time slices first. For the others, add "
+        f"subgroups={subgroups[0]} (several with commas) to the request of a report, or read GET metrics?by={key}."
+    )

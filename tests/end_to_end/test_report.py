@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from calibrant.metrics import METRICS
 from tests.end_to_end.deployment import Deployment
 
 URL = "/v1/models/reported"
@@ -105,3 +106,42 @@ def test_a_report_of_nothing_and_of_an_unknown_model(model: Deployment) -> None:
     assert rejected.status_code == 406
     wrong = model.client.get(f"{URL}/report", params={"tolerance": "2"})
     assert wrong.status_code == 422
+    every = model.client.get(f"{URL}/report", params={"metrics": ",".join(METRICS)})
+    assert every.status_code == 422
+    assert [each["rule"] for each in every.json()["errors"]] == ["too_many_values"]
+
+
+def test_a_report_names_the_subgroups_that_it_leaves_out(model: Deployment) -> None:
+    """Those with data come first; the others are computed when they are requested."""
+    url = "/v1/models/wards"
+    names = [f"w{i:02}" for i in range(45)]
+    made = model.client.put(url, json={"task": "binary", "slices": {"ward": names}})
+    assert made.status_code in (200, 201), made.text
+    rows = {
+        "probabilities": [[0.3, 0.7]] * 4,
+        "labels": [1, 0, 1, 1],
+        "slices": {"ward": ["w44", "w43", "w44", "w43"]},
+    }
+    model.post(f"{url}/predictions", rows)
+
+    def listed(**query: str) -> tuple[set[str], str]:
+        response = model.client.get(f"{url}/report", params=query)
+        assert response.status_code == 200, response.text
+        rows = re.findall(r'<th scope="row">(ward:w\d\d)</th>', response.text)
+        assert len(rows) == len(set(rows))
+        return set(rows), response.text
+
+    found, text = listed()
+    assert found == {f"ward:{name}" for name in (*names[:38], "w43", "w44")}
+    assert "5 subgroups: ward:w38, ward:w39, ward:w40, ward:w41, ward:w42." in text
+    assert "subgroups=ward:w38" in text and "Some are left out" in text
+    found, text = listed(subgroups="ward:w42,ward:w44")
+    assert found == {"ward:w42", "ward:w44"} and "5 subgroups:" not in text
+    for subgroups, rule in (("ward:x", "undeclared_slice"), ("ward", "pattern")):
+        rejected = model.client.get(f"{url}/report", params={"subgroups": subgroups})
+        assert rejected.status_code == 422
+        assert [each["rule"] for each in rejected.json()["errors"]] == [rule]
+    both = {"slice": "ward:w44", "subgroups": "ward:w43"}
+    rejected = model.client.get(f"{url}/report", params=both)
+    assert rejected.status_code == 422
+    assert rejected.json()["errors"][0]["rule"] == "subgroups_of_slice"

@@ -512,6 +512,9 @@ class FakeInbox:
     async def slices(self, model):
         return self.held
 
+    async def n_panes(self, model, slices):
+        return [0] * len(slices)
+
     async def baselines(self, model):
         self._stumble()
         return {}

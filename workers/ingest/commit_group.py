@@ -20,6 +20,7 @@ from calibrant_server.workers.ingest.entries import (
     DELTA,
     EntryError,
     IngestEntry,
+    InvalidValueError,
     backlog_share,
     fields_bytes,
     reserved_records,
@@ -95,12 +96,20 @@ class Item:
         self.errors = [{"pointer": pointer, "rule": rule, "detail": detail}]
 
     def judge(self, error: Exception) -> None:
-        """Set the outcome of an error in filling: violations reject the batch, other errors dead-letter the entry."""
+        """Set the outcome of an error in filling: violations reject the batch, other errors dead-letter the entry.
+
+        The error of the batch names the field and the row of an invalid value.
+        """
         found = [asdict(each) for each in getattr(error, "violations", [])]
         if found:
             self.status, self.errors = records.REJECTED, found
         else:
             self.dead_letter(f"{type(error).__name__}: {error}"[:500])
+            if isinstance(error, InvalidValueError):
+                detail = f"{error.rule}: {error.detail}"
+                self.errors = [
+                    {"pointer": error.pointer, "rule": records.DEAD_LETTERED, "detail": detail}
+                ]
 
     @property
     def is_delta(self) -> bool:

@@ -12,7 +12,7 @@ The service makes one `IngestBatch` per posted batch. The stream holds its field
 - `removal`: JSON, `{"id": ...}`: one prediction is removed
 - `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
 - `restore`: lines of an export (`calibrant_server.workers.lifecycle.transfer`)
-- `control`: JSON, `{"op": "delete_model"}`
+- `control`: JSON, `{"op": "delete_model"}`; `move_out` and `move_in` of a model that is moved to another partition
 - `alarm`: JSON, `{"op": ...}`: an order about a model's alarm (`calibrant_server.workers.alarm.commands`)
 
 Optional fields: `p` valid rows are accepted although others are not, `w` places of the rows, `r` largest number of
@@ -41,11 +41,32 @@ KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONT
 ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
 # What a field of a hash costs in the server in addition to its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
+# Rows of one entry with places; batches with ids have fewer.
+MAX_PLACES = 4_000_000
+# Times of receipt in milliseconds are before this one.
+MAX_RECEIVED_MS = 2**32 * 1000
 _DELETE_MODEL = {"op": "delete_model"}
+MOVE_OUT, MOVE_IN = "move_out", "move_in"
 
 
 class EntryError(ValueError):
     """The bytes are not an entry, or not one of a format that is known."""
+
+
+class InvalidValueError(EntryError):
+    """A value of an entry is out of range.
+
+    Attributes
+    ----------
+    pointer : field and row of the value, as the client sent it
+    rule : that the value breaks
+    """
+
+    def __init__(self, pointer: str, rule: str, detail: str):
+        super().__init__(f"{pointer}: {rule}: {detail}")
+        self.pointer = pointer
+        self.rule = rule
+        self.detail = detail
 
 
 @dataclass(frozen=True)
@@ -64,7 +85,9 @@ class Places:
     under: str = ""
 
     def pointer(self, column: str, row: int) -> str:
-        """The pointer to a row's column as the client sent it."""
+        """The pointer to a row's column as the client sent it; under its own number if it has no place."""
+        if row >= len(self.rows):
+            return f"/{column}/{row}"
         if not self.by_line:
             return f"/{column}/{self.rows[row]}"
         prefix = f"/{self.under}" if self.under else ""
@@ -82,7 +105,15 @@ class Places:
 
     @classmethod
     def from_json(cls, text: bytes) -> Places:
-        by_line, runs = json.loads(text)
+        """Read the numbers of rows; raises EntryError."""
+        try:
+            by_line, runs = json.loads(text)
+            n_rows = sum(max(n, 0) for _, n in runs)
+            is_whole = all(type(each) is int for run in runs for each in run)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise EntryError(f"the places of the rows cannot be read: {error}") from error
+        if not is_whole or n_rows > MAX_PLACES:
+            raise EntryError(f"received places of {n_rows} rows; expected at most {MAX_PLACES}")
         rows = [row for first, n in runs for row in range(first, first + n)]
         return cls(rows, bool(by_line), by_line if isinstance(by_line, str) else "")
 
@@ -170,7 +201,7 @@ class IngestEntry:
                 generation=fields[b"g"].decode(),
                 kind=_known(fields[b"k"].decode()),
                 digest=fields[b"h"],
-                received_ms=int(fields[b"t"]),
+                received_ms=_time_of(fields[b"t"]),
                 payload=fields[b"b"],
                 id=entry_id,
                 partial=b"p" in fields,
@@ -311,6 +342,14 @@ def _record_bytes(n_records: int, payload_bytes: int) -> int:
     return n_records * FIELD_OVERHEAD_BYTES + payload_bytes if n_records else 0
 
 
+def _time_of(text: bytes) -> int:
+    """Return a time of receipt; records store it in 32 bits of seconds."""
+    received_ms = int(text)
+    if not 0 <= received_ms < MAX_RECEIVED_MS:
+        raise ValueError(f"received time {received_ms}; expected 0 to {MAX_RECEIVED_MS - 1} ms")
+    return received_ms
+
+
 def _known(kind: str) -> str:
     if kind not in KINDS:
         raise EntryError(f"the kind {kind!r} is not known")
@@ -323,14 +362,23 @@ def delete_model(model: str, generation: str) -> IngestEntry:
     return _order(model, generation, CONTROL, payload)
 
 
-def check_control(payload: bytes) -> None:
-    """Raise EntryError unless a control entry deletes the model, the only operation of this version."""
+def move_order(model: str, generation: str, order: Mapping[str, Any]) -> IngestEntry:
+    """Return the entry of a step of a move (`calibrant_server.workers.lifecycle.model_move`)."""
+    payload = json.dumps(order, separators=(",", ":")).encode()
+    return _order(model, generation, CONTROL, payload)
+
+
+def read_control(payload: bytes) -> dict[str, Any]:
+    """Return what a control entry says; raise EntryError for an operation that this version does not know."""
     try:
         order = json.loads(payload)
     except ValueError as error:
         raise EntryError(f"the control entry cannot be read: {error}") from error
-    if order != _DELETE_MODEL:
+    is_move = isinstance(order, dict) and order.get("op") in (MOVE_OUT, MOVE_IN)
+    if order != _DELETE_MODEL and not (is_move and isinstance(order.get("move"), str)):
         raise EntryError(f"the control operation is not known: {str(order)[:200]}")
+    found: dict[str, Any] = order
+    return found
 
 
 def alarm_order(model: str, generation: str, order: Mapping[str, Any]) -> IngestEntry:

@@ -54,14 +54,14 @@ from calibrant_server.workers.store.jobs import Jobs
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
-from calibrant_server.workers.store.registry import ModelConfig, ModelPlaces
+from calibrant_server.workers.store.registry import ModelConfig, ModelPlaces, parsed_config
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.sources import Sources
 from calibrant_server.workers.store.status_index import StatusIndex
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
-from calibrant_server.workers.store.transient_errors import is_worth_repeating
+from calibrant_server.workers.store.transient_errors import MOVING, code_of, is_worth_repeating
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.webhook_test_limit import WebhookTestLimit
 from calibrant_server.workers.store.windows import Window
@@ -251,7 +251,8 @@ class Inbox:
         keys, entry = self.keys.of(model), alarm_order(model.key, model.generation, order)
 
         fields = [part for pair in entry.to_fields().items() for part in pair]
-        names, values = [keys.stream, keys.bytes_in], [entry.n_bytes, *fields]
+        names = [keys.stream, keys.bytes_in, keys.models]
+        values = [model.key, entry.n_bytes, *fields]
         await self._retried(
             lambda: run_async(self.client, "append_order", names, values), writes=True
         )
@@ -276,6 +277,10 @@ class Inbox:
         name = self.keys.of(model).slices(model.key, model.generation)
         found = await self._retried(lambda: self.client.smembers(name))
         return sorted(slice_ for slice_ in (member.decode() for member in found) if is_live(slice_))
+
+    async def n_panes(self, model: ModelConfig, slices: Sequence[str]) -> list[int]:
+        """Return how many panes each slice of a model has."""
+        return await self._retried(lambda: self._versions.n_panes(model, slices))
 
     async def tallies(self, model: ModelConfig) -> dict[str, int]:
         """Return the number of retained records of a model by state."""
@@ -338,7 +343,8 @@ class Inbox:
             try:
                 result = await once()
             except (RedisError, OSError) as error:
-                self._state.failed(error)
+                if code_of(error) != MOVING:  # a state of the model, not of the store
+                    self._state.failed(error)
                 if not is_worth_repeating(error) or time.monotonic() + pause_s > deadline:
                     raise unavailable(error) from error
             else:
@@ -366,7 +372,7 @@ class Inbox:
         keys, found = await self._places.find(model_key)
         if found is None:
             return None
-        config = ModelConfig.from_json(found)
+        config = parsed_config(found)
         if config.has_sides:
             record = await self._appender.sides.record(config, batch_id)
         else:

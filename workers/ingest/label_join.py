@@ -203,7 +203,7 @@ class LabelJoin:
         self, config: ModelConfig, sent: SentLabels, received_ms: int, order: int
     ) -> RowOutcomes:
         """Apply the labels of an entry: by columns those that can be, the others row by row."""
-        plain = sent.plain() if self._by_columns else None
+        plain = sent.plain if self._by_columns else None
         left: Sequence[int] = range(len(sent))
         if plain is not None:
             left = self._join_first(config, plain, received_ms)

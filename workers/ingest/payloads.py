@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,10 +44,15 @@ class PlainLabels(NamedTuple):
 
 
 class SentLabels:
-    """The rows of a payload of kind `labels`."""
+    """The rows of a payload of kind `labels`.
+
+    Attributes
+    ----------
+    packed_rows : id, unnamed ratings and named ratings of each row, as lists
+    """
 
     def __init__(self, rows: list[Any]) -> None:
-        self._rows = rows
+        self.packed_rows = rows
 
     @classmethod
     def unpack(cls, payload: bytes) -> SentLabels:
@@ -64,27 +70,28 @@ class SentLabels:
             raise _unreadable(error) from error
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.packed_rows)
 
     def rows(self, places: Iterable[int]) -> list[LabelRow]:
         """Return some rows; raise EntryError if one is damaged."""
         try:
-            return [_label_row(*self._rows[i]) for i in places]
+            return [_label_row(*self.packed_rows[i]) for i in places]
         except (TypeError, ValueError) as error:
             raise _unreadable(error) from error
 
+    @cached_property
     def plain(self) -> PlainLabels | None:
-        """Return the rows by columns if each is unnamed ratings of one class, else None."""
-        if any(ratings or len(unnamed) != 1 for _, unnamed, ratings in self._rows):
+        """The rows by columns if each is unnamed ratings of one class, else None."""
+        if any(ratings or len(unnamed) != 1 for _, unnamed, ratings in self.packed_rows):
             return None
-        pairs = [unnamed[0] for _, unnamed, _ in self._rows]
+        pairs = [unnamed[0] for _, unnamed, _ in self.packed_rows]
         try:
             numbers = np.array(pairs)
         except (ValueError, OverflowError):
             return None
         if numbers.dtype != np.int64 or numbers.ndim != 2 or numbers.shape[1] != 2:
             return None
-        return PlainLabels([str(name) for name, _, _ in self._rows], *numbers.T)
+        return PlainLabels([name for name, _, _ in self.packed_rows], *numbers.T)
 
 
 def unpack_labels(payload: bytes) -> list[LabelRow]:

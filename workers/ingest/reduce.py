@@ -34,6 +34,7 @@ from calibrant_server.workers.ingest.entries import (
     EntryError,
     IngestEntry,
 )
+from calibrant_server.workers.ingest.label_checks import check_labels, check_removal
 from calibrant_server.workers.ingest.label_join import LabelJoin, NoRecords, Records
 from calibrant_server.workers.ingest.payloads import SentLabels
 from calibrant_server.workers.ingest.posted_sums import (
@@ -334,6 +335,7 @@ def _timed(batch: Batch, received_ms: int) -> Batch:
 
 def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
     sent = SentLabels.unpack(entry.payload)
+    check_labels(sent, config.n_classes, entry.places)
     milliseconds, sequence = id_order(entry.first_id or entry.id or "0-0")
     order = milliseconds << 20 | sequence
     into.outcomes[entry.id] = into.reads.join.sent_labels(config, sent, entry.received_ms, order)
@@ -342,9 +344,10 @@ def _labels(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: R
 
 def _removal(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
     try:
-        name = str(json.loads(entry.payload)["id"])
+        name = json.loads(entry.payload)["id"]
     except (ValueError, KeyError, TypeError) as error:
         raise EntryError(f"the removal cannot be read: {error}") from error
+    check_removal(name)
     into.outcomes[entry.id] = into.reads.join.deletion(config, name, entry.received_ms)
     return 1
 

@@ -55,6 +55,7 @@ def reject_costly_metrics(
     n_slices: int = 1,
     bins: int = _DEFAULT_BINS,
     is_compared: bool = False,
+    at_most: int = MAX_WORK,
 ) -> None:
     """Reject metrics of more parts and slice values than one request may have.
 
@@ -64,6 +65,7 @@ def reject_costly_metrics(
     n_parts : parts of a series that have data
     n_slices : values of a slice key, or models
     bins, is_compared : as in `metric_work`
+    at_most : units of work
 
     Raises
     ------
@@ -72,13 +74,13 @@ def reject_costly_metrics(
     """
     each = metric_work(metrics, bins, is_compared)
     work = n_slices * (_SLICE * (n_slices > 1) + n_parts * (_PART * (n_parts > 1) + each))
-    if work <= MAX_WORK:
+    if work <= at_most:
         return
     parts = f"{n_parts} parts" if n_parts > 1 else ""
     slices = f"{n_slices} slice values" if n_slices > 1 else ""
     named = " of ".join(filter(None, (parts, slices))) or "one window"
     detail = (
-        f"Received {len(metrics)} metrics of {named}: {work} units of work; expected at most {MAX_WORK}. "
+        f"Received {len(metrics)} metrics of {named}: {work} units of work; expected at most {at_most}. "
         f"These metrics take {each} units each time. Request fewer metrics or bins, longer parts, a shorter window or single slices."
     )
     raise CalibrationInputError.at(pointer, "too_many_values", detail)

@@ -203,6 +203,14 @@ class Versions:
             return None
         return SliceState.of(needs, config, slice_, stored, Watermarks.read(marks), alarm)
 
+    async def n_panes(self, config: ModelConfig, slices: Sequence[str]) -> list[int]:
+        """Return how many panes each slice has, in any window: one read."""
+        keys = self._keys.of(config)
+        async with self._client.pipeline(transaction=False) as pipe:
+            for slice_ in slices:
+                pipe.hlen(keys.versions(config.key, config.generation, slice_))
+            return [int(n) for n in await pipe.execute()]
+
     async def marks(self, config: ModelConfig, slice_: str) -> Watermarks:
         """Return the limits up to which the panes of a slice are sealed and merged into days."""
         name = self._keys.of(config).marks(config.key, config.generation)
