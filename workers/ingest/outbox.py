@@ -49,7 +49,7 @@ _AGAIN_S = 30.0
 # The bytes of a delta were accepted with its batches, and the outbox has a bound of its own.
 _NO_LIMITS = Amounts(*[1 << 52] * 4)
 _SCAN_COUNT = 1000
-_APPENDED, _KNOWN, _OTHER, _APPENDED_BEFORE = 1, 0, 2, 9
+_APPENDED, _KNOWN, _OTHER, _APPENDED_BEFORE, _MOVING = 1, 0, 2, 9, 17
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Outbox:
         )
         reply = self._run(own, names, arguments)
         kind = reply[2][0]
-        if kind == _OTHER:
+        if kind in (_OTHER, _MOVING):
             return False
         if kind not in (_APPENDED, _KNOWN, _APPENDED_BEFORE):
             raise RuntimeError(
