@@ -119,6 +119,11 @@ def test_a_model_moves_and_everything_goes_on(bench, moved):
     bench.deliver(delivery("b3", [4], now))
     assert bench.merged("b3", now).status == "merged"
     assert bench.pane(model=now).numbers == pane_of([1, 2, 3, 4]).numbers
+    # A mover that was stopped before it named the place says so too late.
+    home = bench.store.keys.of_model(MODEL.key)
+    late = [MODEL.key, 1 - to, 1]
+    assert bench.store.run(home.partition, "set_place", [home.places], late) == 0
+    assert placed(bench) == now
     # Nothing is left, and it may return.
     eventually(lambda: keys_at(bench, 1 - to) == [] and config_at(bench, 1 - to) is None)
     mover(bench).run(1 - to)
@@ -650,6 +655,21 @@ def test_the_command(bench, moved, monkeypatch, capsys):
     assert (found["model"], found["former"], found["to"]) == (MODEL.key, 1 - to, to)
     assert move.main([MODEL.key, "--cancel"]) == 0
     assert json.loads(capsys.readouterr().out) == {"model": MODEL.key, "cancelled": False}
+
+    def kill(name):
+        if name == "copy":
+            raise Killed
+
+    eventually(lambda: config_at(bench, 1 - to) is None)
+    with pytest.raises(Killed):
+        mover(bench, on_step=kill).run(1 - to)
+    assert move.main([]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "model": MODEL.key, "stage": "draining", "former": to, "to": 1 - to,
+    }  # fmt: skip
+    assert move.main([MODEL.key, "--cancel"]) == 0
+    assert move.main([]) == 0
+    assert json.loads(capsys.readouterr().out) == {"model": MODEL.key, "cancelled": True}
     assert move.main(["default/none", "1"]) == 1
     assert "no model" in json.loads(capsys.readouterr().out)["error"]
     assert model_move.MAX_WAITING_BYTES > 0 and leaving("x")["op"] == "move_out"
