@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.extras import pip_install
 from calibrant.metrics.estimate import number
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def axes_of(ax: Axes | None, size: tuple[float, float]) -> Axes:
             import matplotlib.pyplot as plt
         except ImportError as error:
             raise ImportError(
-                "Plots need matplotlib, which is not installed. Install the extra: pip install 'calibrant[plot]'"
+                f"Plots need matplotlib, which is not installed. Install the extra: {pip_install('plot')}"
             ) from error
         _, ax = plt.subplots(figsize=size, layout="constrained")
     ax.set_axisbelow(True)
