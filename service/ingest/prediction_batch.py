@@ -47,6 +47,8 @@ def prediction_batch(
         retains=batch.ids is not None,
         places=None if batch.ids is None else posted.places(rows),
         origin=origin,
+        # The share of a named unit depends on its batch, and a record on the ones before: these stay in order.
+        may_spread=origin is None and batch.unit_source == "row",
     )
 
 

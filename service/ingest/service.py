@@ -72,6 +72,7 @@ class IngestContext:
         places: Places | None = None,
         ids: tuple[str, ...] = (),
         origin: Origin | None = None,
+        may_spread: bool = False,
     ) -> IngestBatch:
         """Return the batch to append; its id is the one of body or header, else a new one."""
         return IngestBatch.of(
@@ -89,6 +90,7 @@ class IngestContext:
             violations=violations,
             ids=ids,
             origin=origin,
+            may_spread=may_spread,
             share=self.share,
             checked_revision=None if self.config is None else self.config.revision,
         )
@@ -287,7 +289,8 @@ class IngestAccess:
                     batch.model, batch.batch_id, wait, was_there=True
                 )
             # A repeat stays a repeat, whatever its record says by now.
-            receipt = replace(later, duplicate=receipt.duplicate or later.duplicate)
+            is_repeat = receipt.duplicate or later.duplicate
+            receipt = replace(later, duplicate=is_repeat, spread=receipt.spread)
         status = 200 if receipt.is_final else 202
         if status == 202:
             headers["Location"] = f"/v1/models/{self.model}/batches/{receipt.batch_id}"
@@ -337,4 +340,7 @@ def receipt_body(model: str, receipt: BatchReceipt) -> dict[str, Any]:
     for name in ("duplicate_reason", "duplicate_rows", "stale_rows", "conflicts", "slices_other"):
         if getattr(receipt, name):
             body[name] = getattr(receipt, name)
-    return body if receipt.stale is None else {**body, "stale": receipt.stale}
+    for name in ("stale", "spread"):
+        if getattr(receipt, name) is not None:
+            body[name] = getattr(receipt, name)
+    return body

@@ -10,6 +10,7 @@ import orjson
 
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant_server.service.http.errors import ModelConflict
+from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.http.problem_responses import invalid_input
 from calibrant_server.service.reads.alarms import hidden, newly_made, stored_alarm
 from calibrant_server.service.reads.durations import duration_of
@@ -17,6 +18,7 @@ from calibrant_server.service.reads.model_settings import ModelSettings, setting
 from calibrant_server.service.security.keys import Caller
 from calibrant_server.workers.store.durations import parse_duration
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.side_partitions import TooManyPartitions
 from calibrant_server.workers.store.windows import rfc3339
 
 GENERATION = re.compile(r"[0-9a-f]{12}")
@@ -64,6 +66,7 @@ def config_of(settings: ModelSettings, caller: Caller, model: str) -> ModelConfi
         composites=_composites(settings),
         cloudevents=None if settings.cloudevents is None else settings.cloudevents.model_dump(),
         mode=settings.mode,
+        fill_partitions=settings.fill_partitions,
     )
     config.spec()  # raises if no panes can be made of this
     return config
@@ -106,6 +109,7 @@ def declared(config: ModelConfig) -> dict[str, Any]:
         "alarm": _named_classes(config),
         "cloudevents": config.cloudevents,
         "mode": config.mode,
+        "fill_partitions": config.fill_partitions,
     }
 
 
@@ -185,6 +189,9 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         "mode",
     )
     checked = {name: getattr(made, name) for name in (*names, "listed_classes", "composites")}
+    # The partitions are those of the store that wrote it.
+    checked |= {"fill_partitions": 1, "side_partitions": [], "former_side_partitions": []}
+    checked |= {"have_shards_moved": False}
     return replace(config, **checked, alarm=stored_alarm(settings.alarm, made, None))
 
 
@@ -202,6 +209,11 @@ def patched(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 WORDS = {"n_classes": "classes", "pane_s": "pane"}
+
+
+def too_many_partitions(error: TooManyPartitions) -> Problem:
+    """Return the problem of a model that should use more partitions than there are."""
+    return invalid_input([Violation("/fill_partitions", "range", f"R{str(error)[1:]}.")])
 
 
 def fixed(properties: list[str]) -> ModelConflict:

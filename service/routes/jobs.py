@@ -95,7 +95,8 @@ class JobSummary(BaseModel):
 class JobResponse(JobSummary):
     """A bulk job, with the tasks that are missing."""
 
-    missing: list[tuple[int, int]] = Field(
+    # Lists rather than tuples: linters and generators of clients do not read `prefixItems`.
+    missing: list[Annotated[list[int], Field(min_length=2, max_length=2)]] = Field(
         description=f"Ranges `[from, to)` of tasks that are not accepted; at most {MAX_RANGES}."
     )
     missing_next: int | None = Field(

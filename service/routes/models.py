@@ -50,6 +50,7 @@ from calibrant_server.service.reads.model_documents import (
     fixed,
     patched,
     shown,
+    too_many_partitions,
 )
 from calibrant_server.service.reads.model_list import (
     ModelListQuery,
@@ -68,6 +69,7 @@ from calibrant_server.workers.queries.ask import (
 from calibrant_server.workers.queries.kinds.expected_delay import ExpectedDelayQuery
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.registry import FixedProperty, ModelConfig, RevisionConflict
+from calibrant_server.workers.store.side_partitions import TooManyPartitions
 from calibrant_server.workers.store.windows import resolve
 
 router = APIRouter(tags=["models"], default_response_class=Response)
@@ -316,6 +318,8 @@ def _revisions() -> Iterator[None]:
         raise (ModelUnknown() if error.current is None else PreconditionFailed()) from error
     except FixedProperty as error:
         raise fixed(error.names) from error
+    except TooManyPartitions as error:
+        raise too_many_partitions(error) from error
 
 
 def _headers(config: ModelConfig) -> dict[str, str]:

@@ -20,8 +20,8 @@ from calibrant.stability.curves import disagreement, stability, total_variation
 from calibrant.stability.rater_baselines import rater_baselines
 from calibrant.stability.subsets import FRACTIONS, draws_of
 from tests.calibrant import notions_reference as naive
+from tests.calibrant.notions import batch_of, pane_of
 from tests.calibrant.reference import bin_of, rows_of
-from tests.calibrant.test_notions import batch_of, pane_of
 
 
 def noisy_batch(n: int = 400, raters: int = 5, seed: int = 0, **more: Any) -> Batch:

@@ -18,7 +18,7 @@ from calibrant.stability.curves import stability
 from calibrant.stability.report import stability_report
 from calibrant.stability.row_curves import RowSubset, hashed
 from calibrant.stability.subsets import draws_of
-from tests.calibrant.test_notions import batch_of, pane_of
+from tests.calibrant.notions import batch_of, pane_of
 
 ONE_BY_ONE = (
     *(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.end_to_end.deployment import Deployment
+from tests.end_to_end.science import scanned as scanned
+from tests.end_to_end.science import voted as voted
 
 
 @pytest.fixture(scope="session")

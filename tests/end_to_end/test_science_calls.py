@@ -12,7 +12,7 @@ import pytest
 from calibrant.metrics import METRICS, requested
 from calibrant.segmentation.confidence_histogram import ConfidenceHistogram
 from tests.end_to_end.posted_calls import POSTS, pooled_ece
-from tests.end_to_end.test_science import SCANS, VOTED, scanned, voted  # noqa: F401
+from tests.end_to_end.science import SCANS, VOTED
 from tests.test_science_page import MAKEFILE, ROOT, ROWS, quoted
 
 # What stored state has no result for, and posted rows have.
@@ -32,7 +32,7 @@ MADE: set[str] = set()
 
 
 @pytest.fixture(scope="module")
-def posted(scanned) -> dict[str, Any]:  # noqa: F811
+def posted(scanned) -> dict[str, Any]:
     """The rows of two scans with named raters, and logits for what needs them."""
     _, batch, _ = scanned
     counts = batch.label_counts[:300]
@@ -46,7 +46,7 @@ def posted(scanned) -> dict[str, Any]:  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def united(scanned) -> str:  # noqa: F811
+def united(scanned) -> str:
     """The scans under a model that declares a union of two classes."""
     deployment, batch, _ = scanned
     settings = {
@@ -83,7 +83,7 @@ def value_of(deployment: Any, request: str, posted: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("item", ROWS)
-def test_the_row_is_served(item: str, voted, scanned, united, posted) -> None:  # noqa: F811
+def test_the_row_is_served(item: str, voted, scanned, united, posted) -> None:
     deployment, cell = voted[0], ROWS[item][3]
     names, made = quoted(cell), 0
     for name in names:
@@ -132,7 +132,7 @@ def test_the_row_is_served(item: str, voted, scanned, united, posted) -> None:  
     assert made or item in ("KO19", "KO20"), cell
 
 
-def test_the_publications_bins_of_a_window(voted):  # noqa: F811
+def test_the_publications_bins_of_a_window(voted):
     """KO1: 2^14 bins of a window with a complete sample, and packed of posted rows, are those of the rows."""
     deployment, batch, _ = voted
     expected = ConfidenceHistogram.of_batch(batch)
@@ -155,7 +155,7 @@ def test_the_publications_bins_of_a_window(voted):  # noqa: F811
         assert (answer.status_code == 200) == (rule is None), answer.text
 
 
-def test_declared_composites_are_stored(united, scanned):  # noqa: F811
+def test_declared_composites_are_stored(united, scanned):
     """BF13: of stored cases, the union of two classes by hand."""
     deployment, batch, _ = scanned
     url, counts = UNITED, batch.label_counts
@@ -181,7 +181,7 @@ def test_declared_composites_are_stored(united, scanned):  # noqa: F811
     assert changed.status_code in (409, 415, 422, 428), changed.text
 
 
-def test_histograms_are_compared_with_a_baseline(scanned) -> None:  # noqa: F811
+def test_histograms_are_compared_with_a_baseline(scanned) -> None:
     deployment = scanned[0]
     made = deployment.client.put(f"{SCANS}/baselines/held", json={"window": "P7D"})
     assert made.status_code == 201, made.text

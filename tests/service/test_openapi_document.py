@@ -69,6 +69,12 @@ def test_every_operation_is_described(document):
         assert operation["description"] and operation["summary"], operation["operationId"]
 
 
+def test_every_list_states_its_items(document):
+    """Linters and generators of clients read `items` only."""
+    lists = [each for each in all_schemas(document) if each.get("type") == "array"]
+    assert lists and all("items" in each for each in lists)
+
+
 def test_enums_are_components(document):
     named = document["components"]["schemas"].values()
     for schema in all_schemas(document):

@@ -114,7 +114,7 @@ class Bench:
         store = Store(self.settings, scripts)
         partition = store.keys.number_of(model)
         loop = kind(store, partition, self.numerics, FreeLeases(), threading.Event())
-        loop._fencing.reload()
+        loop._reload()
         loop._counted = True
         return loop
 

@@ -28,6 +28,7 @@ from calibrant_server.workers.ingest.errors import (
     TaskRangeError,
     UnknownJobError,
 )
+from calibrant_server.workers.ingest.spreading import SidePartitions
 from calibrant_server.workers.ingest.store_totals import Amounts, StoreTotals
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store import batch_records, jobs
@@ -36,6 +37,7 @@ from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.placement import Placement
 from calibrant_server.workers.store.registry import HalfImported, ModelConfig
+from calibrant_server.workers.store.side_partitions import side_partition
 
 # Kinds of replies of the script.
 _KNOWN, _OTHER, _FULL, _TENANT_FULL = 0, 2, 3, 4
@@ -78,7 +80,12 @@ class AcceptedBefore(RuntimeError):
 
 
 class BatchAppender:
-    """Appends batches, for the event loop. Every call is safe to repeat with the same nonce."""
+    """Appends batches, for the event loop. Every call is safe to repeat with the same nonce.
+
+    Attributes
+    ----------
+    sides : side partitions of hot models
+    """
 
     def __init__(self, client: Any, keys: Keys, settings: EngineSettings):
         self._client = client
@@ -86,6 +93,7 @@ class BatchAppender:
         self._settings = settings
         self._rates = DrainRates()
         self._totals = StoreTotals(client, keys, lambda: self._settings)
+        self.sides = SidePartitions(client, keys)
         text = scripts()["append_group"]
         self._script = AsyncScript(client, text)
         # The same for entries that free memory, which a full store takes too.
@@ -124,7 +132,10 @@ class BatchAppender:
             [vars(violation) for violation in batch.violations],
             nonce=nonce,
         )
-        found = await self._append_to_model(batch, record) or record
+        if batch.config.has_sides:
+            found = await self._append_spread(batch, record) or record
+        else:
+            found = await self._append_to_model(batch, record) or record
         if found.digest != batch.digest.hex():
             raise BatchConflictError(batch.batch_id)
         # A record with our own nonce is ours: the first attempt succeeded and its reply was lost.
@@ -146,6 +157,32 @@ class BatchAppender:
         return await self._append_to_model(
             replace(_of_config(batch, current), create=False), record
         )
+
+    async def _append_spread(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
+        """Append a batch of a hot model in the partition that has its shard, or in the model's own.
+
+        Only by the current configuration: another one may have the shard in another partition.
+        """
+        config = batch.config
+        batch = replace(batch, checked_revision=config.revision)
+        side = side_partition(config, batch.batch_id) if batch.may_spread else None
+        here = self._keys.number_of(config) if side is None else side
+        for is_again in (False, True):
+            await self.sides.open(config)
+            elsewhere = await self.sides.record_elsewhere(batch, here)
+            if elsewhere is not None:
+                return elsewhere
+            if side is None:
+                return await self._append_in_room(batch, record)
+            try:
+                keys, sent = self._keys.partition(side), replace(batch, is_side=True)
+                return await self._append_once(keys, sent, record)
+            except ModelMismatchError:
+                # Closed by a later configuration, which the service reads, or for a model of the same name that was deleted.
+                self.sides.forget(config)
+                if is_again:
+                    raise
+        raise AssertionError  # the last attempt returns or raises
 
     async def _append_in_room(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; labels of predictions that are retained need no room, new records do."""
@@ -171,9 +208,9 @@ class BatchAppender:
         BacklogFullError, IdsFullError
         """
         for is_last_try in (False, True):
-            group = keys.partition, batch.frees_memory, is_last_try
+            group = GroupKey(keys.partition, batch.frees_memory, is_last_try, batch.is_side)
             limits = await self._limits(keys, batch, is_last_try)
-            append = self._append_of(keys, batch, record, limits)
+            append = append_of(keys, batch, record, limits)
             kind, *reply = await self._groups.append(group, append)
             if kind not in _NO_ROOM or self._keys.partitions == 1:
                 break
@@ -245,77 +282,21 @@ class BatchAppender:
         if kind == _NO_TASK:
             raise TaskRangeError(batch.origin, int(reply[0]))
 
-    def _append_of(
-        self, keys: PartitionKeys, batch: IngestBatch, record: BatchRecord, limits: Amounts
-    ) -> Append:
-        """Return what the script needs to append a batch, within the limits of its tenant."""
-        tenant = tenant_of(batch.model)
-        name, text = keys.record(batch.model, batch.generation, batch.batch_id), record.to_json()
-        fields = [part for pair in batch.to_fields().items() for part in pair]
-        checked = batch.checked_revision
-        n_bytes = sum(map(len, fields))  # names are ASCII: `IngestEntry.n_bytes`
-        offsets = batch.origin if isinstance(batch.origin, SourceOffsets) else None
-        task = batch.origin if isinstance(batch.origin, JobTask) else None
-        arguments = (
-            text,
-            len(name) + len(text) + batch_records.RECORD_OVERHEAD_BYTES,
-            n_bytes,
-            batch.model,
-            f'"generation":"{batch.generation}"',
-            "" if checked is None else f'"revision":{checked},',
-            batch.config.to_json() if batch.create else b"",
-            batch.n_records,
-            batch.record_bytes,
-            tenant,
-            *limits,
-            *(("", 0, 0) if offsets is None else (offsets.source, offsets.first, offsets.end)),
-            MAX_SOURCES,
-            *(("", 0) if task is None else (task.job, task.task)),
-            int(jobs.RETENTION_S * 1000),
-            len(fields),
-            *fields,
-        )
-        of = (batch.model, batch.generation)
-        names = [name, keys.record_bytes_of(tenant), keys.marks(*of)]
-        if task is not None:
-            names += [keys.jobs(*of), keys.job(*of, task.job), keys.job_tasks(*of, task.job)]
-        return Append(names, arguments, len(batch.payload))
-
     async def _send(self, group: GroupKey, appends: list[Append]) -> Sequence[Any]:
         """Run the script of a group; return one reply of each batch."""
-        (partition, frees_memory, is_last_try), settings = group, self._settings
-        limits = await self._totals.limits(partition, is_last_try=is_last_try)
-        keys, ttl_s, now_s = (
-            self._keys.partition(partition),
-            settings.idempotency_ttl_s,
-            time.time(),
+        settings = self._settings
+        limits = await self._totals.limits(group.partition, is_last_try=group.is_last_try)
+        keys = self._keys.partition(group.partition)
+        names, arguments = script_input(
+            keys, appends, limits, settings.idempotency_ttl_s, group.is_side
         )
-        common = (
-            SCHEMA,
-            ttl_s,
-            batch_records.expiry_bucket(now_s, ttl_s),
-            batch_records.first_living_bucket(now_s, ttl_s),
-            ttl_s + batch_records.expiry_bucket_s(ttl_s),
-            *limits,
-            len(appends),
-        )
-        script = self._script_if_full if frees_memory else self._script
-        of_partition = (
-            keys.stream,
-            keys.bytes_in,
-            keys.record_bytes,
-            keys.retained,
-            keys.models,
-            keys.cursor,
-        )
-        names = [*of_partition, *(key for each in appends for key in each.keys)]
-        arguments = [*common, *(part for each in appends for part in each.arguments)]
+        script = self._script_if_full if group.frees_memory else self._script
         if settings.durability == "replicated":
             reply = await script.run_replicated(names, arguments, touched=keys.bytes_in)
         else:
             reply = await script(names, arguments)
         bytes_in, bytes_out, *replies = reply
-        self._rates.note(partition, int(bytes_out), int(bytes_in) - int(bytes_out))
+        self._rates.note(group.partition, int(bytes_out), int(bytes_in) - int(bytes_out))
         found: Sequence[Any] = replies
         return found
 
@@ -335,6 +316,73 @@ class BatchAppender:
             for name in dict.fromkeys(batch.ids):
                 pipe.hexists(keys.record_hash(batch.model, batch.generation, name), name)
             return all(await pipe.execute())
+
+
+def append_of(
+    keys: PartitionKeys, batch: IngestBatch, record: BatchRecord, limits: Amounts
+) -> Append:
+    """Return what the script needs to append a batch, within the limits of its tenant."""
+    tenant = tenant_of(batch.model)
+    name, text = keys.record(batch.model, batch.generation, batch.batch_id), record.to_json()
+    fields = [part for pair in batch.to_fields().items() for part in pair]
+    checked = batch.checked_revision
+    n_bytes = sum(map(len, fields))  # names are ASCII: `IngestEntry.n_bytes`
+    offsets = batch.origin if isinstance(batch.origin, SourceOffsets) else None
+    task = batch.origin if isinstance(batch.origin, JobTask) else None
+    arguments = (
+        text,
+        len(name) + len(text) + batch_records.RECORD_OVERHEAD_BYTES,
+        n_bytes,
+        batch.model,
+        f'"generation":"{batch.generation}"',
+        "" if checked is None else f'"revision":{checked},',
+        batch.config.to_json() if batch.create else b"",
+        batch.n_records,
+        batch.record_bytes,
+        tenant,
+        *limits,
+        *(("", 0, 0) if offsets is None else (offsets.source, offsets.first, offsets.end)),
+        MAX_SOURCES,
+        *(("", 0) if task is None else (task.job, task.task)),
+        int(jobs.RETENTION_S * 1000),
+        len(fields),
+        *fields,
+    )
+    of = (batch.model, batch.generation)
+    names = [name, keys.record_bytes_of(tenant), keys.marks(*of)]
+    if task is not None:
+        names += [keys.jobs(*of), keys.job(*of, task.job), keys.job_tasks(*of, task.job)]
+    return Append(names, arguments, len(batch.payload))
+
+
+def script_input(
+    keys: PartitionKeys,
+    appends: Sequence[Append],
+    limits: Amounts,
+    ttl_s: int,
+    is_side: bool = False,
+) -> tuple[list[str], list[Any]]:
+    """Return keys and arguments of the script that appends some batches to a partition."""
+    now_s = time.time()
+    common = (
+        SCHEMA,
+        ttl_s,
+        batch_records.expiry_bucket(now_s, ttl_s),
+        batch_records.first_living_bucket(now_s, ttl_s),
+        ttl_s + batch_records.expiry_bucket_s(ttl_s),
+        *limits,
+        len(appends),
+    )
+    of_partition = (
+        keys.stream,
+        keys.bytes_in,
+        keys.record_bytes,
+        keys.retained,
+        keys.side_models if is_side else keys.models,
+        keys.cursor,
+    )
+    names = [*of_partition, *(key for each in appends for key in each.keys)]
+    return names, [*common, *(part for each in appends for part in each.arguments)]
 
 
 def _of_config(batch: IngestBatch, config: ModelConfig) -> IngestBatch:

@@ -17,8 +17,21 @@ from typing import Any, NamedTuple
 # A script occupies the store while it runs. A larger batch is sent alone.
 MAX_BATCHES, MAX_BYTES = 64, 1024 * 1024
 
-# The partition, whether a full store takes the batches, and whether they were rejected before by older numbers.
-GroupKey = tuple[int, bool, bool]
+
+class GroupKey(NamedTuple):
+    """What the batches of one script have in common.
+
+    Attributes
+    ----------
+    frees_memory : whether a full store takes them
+    is_last_try : whether they were rejected before by older numbers
+    is_side : whether it is a side partition of their models
+    """
+
+    partition: int
+    frees_memory: bool = False
+    is_last_try: bool = False
+    is_side: bool = False
 
 
 class Append(NamedTuple):

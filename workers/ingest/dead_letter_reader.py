@@ -14,6 +14,7 @@ from calibrant_server.workers.ingest.dead_letters import DeadLetter
 from calibrant_server.workers.settings import EngineSettings
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.side_partitions import all_sides
 
 Action = Callable[[Store, int, str], bool]
 
@@ -33,11 +34,14 @@ class DeadLetterReader:
 
     async def of_model(self, config: ModelConfig) -> list[DeadLetter]:
         """Return the entries of a model, oldest first."""
-        partition = self._store.keys.number_of(config)
 
         def read() -> list[DeadLetter]:
-            found = dead_letters.dead_letters(self._store, partition)
-            mine = [each for each in found if _is_of(each, config)]
+            mine = [
+                each
+                for partition in self._partitions(config)
+                for each in dead_letters.dead_letters(self._store, partition)
+                if _is_of(each, config)
+            ]
             return sorted(mine, key=lambda each: (each.at_ms, each.id))
 
         return list(await self._retried(lambda: asyncio.to_thread(read)))
@@ -51,16 +55,20 @@ class DeadLetterReader:
         return await self._act(dead_letters.discard, config, name)
 
     async def _act(self, action: Action, config: ModelConfig, name: str) -> bool:
-        partition = self._store.keys.number_of(config)
-
         def act() -> bool:
-            letter = dead_letters.find(self._store, partition, name)
-            if letter is None or not _is_of(letter, config):
-                return False
-            return action(self._store, partition, name)
+            for partition in self._partitions(config):
+                letter = dead_letters.find(self._store, partition, name)
+                if letter is not None and _is_of(letter, config):
+                    return action(self._store, partition, name)
+            return False
 
         # A repeat after a lost reply finds the entry gone: the caller learns that it is not there any more.
         return bool(await self._retried(lambda: asyncio.to_thread(act), writes=True))
+
+    def _partitions(self, config: ModelConfig) -> list[int]:
+        """Return the partitions that have entries of a model. Two of them may use a name: the first is acted on first."""
+        own = self._store.keys.number_of(config)
+        return list(dict.fromkeys([own, *all_sides(config)]))
 
     @property
     def _store(self) -> Store:

@@ -7,6 +7,7 @@ The service makes one `IngestBatch` per posted batch. The stream holds its field
 - `predictions`: `calibrant.Batch.pack()`
 - `histograms`: `pack_updates`, a run of histogram updates
 - `pane`: `pack_updates` with one packed `calibrant.Pane`
+- `delta`: `calibrant_server.workers.ingest.deltas`, what batches of a side partition add to the panes of their model
 - `labels`: `pack_labels`, labels for predictions by id
 - `removal`: JSON, `{"id": ...}`: one prediction is removed
 - `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
@@ -15,7 +16,8 @@ The service makes one `IngestBatch` per posted batch. The stream holds its field
 - `alarm`: JSON, `{"op": ...}`: an order about a model's alarm (`calibrant_server.workers.alarm.commands`)
 
 Optional fields: `p` valid rows are accepted although others are not, `w` places of the rows, `r` largest number of
-retained records that may result, `o` the id under which an entry came that was parked and replayed.
+retained records that may result, `o` the id under which an entry came that was parked and replayed, `s` the entry is in a side
+partition of its model (`calibrant_server.workers.store.side_partitions`).
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 
 PREDICTIONS, HISTOGRAMS, PANE, CONTROL = "predictions", "histograms", "pane", "control"
 LABELS, REMOVAL, ALARM = "labels", "removal", "alarm"
-BASELINE, RESTORE = "baseline", "restore"
-KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM)
+BASELINE, RESTORE, DELTA = "baseline", "restore", "delta"
+KINDS = (PREDICTIONS, HISTOGRAMS, PANE, LABELS, REMOVAL, BASELINE, RESTORE, CONTROL, ALARM, DELTA)
 ALONE = (BASELINE, RESTORE, CONTROL, ALARM)
 # What a field of a hash costs in the server in addition to its name and value, in tables of many fields.
 FIELD_OVERHEAD_BYTES = 56
@@ -148,6 +150,7 @@ class IngestEntry:
     n_records : largest number of retained records that may result
     id : empty until the store has assigned one
     first_id : id before the replay; empty if the entry was not replayed
+    is_side : whether it is in a side partition of its model, where it becomes part of a delta
     """
 
     model: str
@@ -162,6 +165,7 @@ class IngestEntry:
     n_records: int = 0
     id: str = ""
     first_id: str = ""
+    is_side: bool = False
 
     def to_fields(self) -> dict[str, bytes]:
         """Return the fields of the stream."""
@@ -182,6 +186,8 @@ class IngestEntry:
             fields["r"] = b"%d" % self.n_records
         if self.first_id:
             fields["o"] = self.first_id.encode()
+        if self.is_side:
+            fields["s"] = b"1"
         return fields
 
     @staticmethod
@@ -201,6 +207,7 @@ class IngestEntry:
                 places=Places.from_json(fields[b"w"]) if b"w" in fields else None,
                 n_records=int(fields.get(b"r", 0)),
                 first_id=fields.get(b"o", b"").decode(),
+                is_side=b"s" in fields,
             )
         except KeyError as error:
             raise EntryError(f"the entry has no field {error.args[0].decode()}") from error
@@ -239,6 +246,7 @@ class IngestBatch(IngestEntry):
     share : part of each bound of the partition that the model's tenant may use
     checked_revision : revision of the configuration that must still be the current one; None: any
     origin : the messages of a source, or the task of a job, that the batch holds; what was accepted before is not taken again
+    may_spread : whether a side partition may fill it: no other batch must be merged before or after it
     """
 
     config: ModelConfig
@@ -249,6 +257,7 @@ class IngestBatch(IngestEntry):
     share: float = 1.0
     checked_revision: int | None = None
     origin: Origin | None = None
+    may_spread: bool = False
 
     @classmethod
     def of(
@@ -270,6 +279,7 @@ class IngestBatch(IngestEntry):
         origin: Origin | None = None,
         share: float = 1.0,
         checked_revision: int | None = None,
+        may_spread: bool = False,
     ) -> IngestBatch:
         """Return a batch for a model. With `retains`, every accepted row needs a retained record."""
         received_at = received_at or datetime.now(UTC)
@@ -292,6 +302,7 @@ class IngestBatch(IngestEntry):
             share=share,
             checked_revision=checked_revision,
             origin=origin,
+            may_spread=may_spread,
         )
 
 

@@ -54,7 +54,7 @@ from calibrant_server.workers.store.jobs import Jobs
 from calibrant_server.workers.store.keys import SCHEMA, Keys
 from calibrant_server.workers.store.page_sessions import PageSessions
 from calibrant_server.workers.store.rate_leases import RateLeases
-from calibrant_server.workers.store.registry import ModelConfig, ModelPlaces
+from calibrant_server.workers.store.registry import ModelConfig, ModelPlaces, parsed_config
 from calibrant_server.workers.store.report_archive import ReportArchive
 from calibrant_server.workers.store.slice_names import is_live
 from calibrant_server.workers.store.sources import Sources
@@ -359,14 +359,21 @@ class Inbox:
             return BatchReceipt.accepted_before(
                 batch.batch_id, batch.n_accepted, self.durability, before.reason
             )
-        return BatchReceipt.of(batch.batch_id, record, self.durability, duplicate=was_there)
+        if record.delta:
+            record = await self._appender.sides.resolved(batch.config, record)
+        receipt = BatchReceipt.of(batch.batch_id, record, self.durability, duplicate=was_there)
+        if batch.config.side_partitions:
+            receipt = replace(receipt, spread=batch.may_spread)
+        return receipt
 
     async def _record_once(self, model_key: str, batch_id: str) -> BatchReceipt | None:
-        keys, config = await self._places.find(model_key)
-        if config is None:
+        keys, found = await self._places.find(model_key)
+        if found is None:
             return None
-        generation = ModelConfig.from_json(config).generation
-        text = await self.client.get(keys.record(model_key, generation, batch_id))
-        if text is None:
-            return None
-        return BatchReceipt.of(batch_id, BatchRecord.from_json(text), self.durability)
+        config = parsed_config(found)
+        if config.has_sides:
+            record = await self._appender.sides.record(config, batch_id)
+        else:
+            text = await self.client.get(keys.record(model_key, config.generation, batch_id))
+            record = None if text is None else BatchRecord.from_json(text)
+        return None if record is None else BatchReceipt.of(batch_id, record, self.durability)

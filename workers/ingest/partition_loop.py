@@ -9,6 +9,7 @@ the commit is rejected. If the worker is killed before the commit, nothing has h
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from redis.exceptions import RedisError
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
 from calibrant_server.workers.ingest.dead_letters import read_head
 from calibrant_server.workers.ingest.entries import ALONE
+from calibrant_server.workers.ingest.outbox import Outbox
 from calibrant_server.workers.ingest.pane_budget import PaneBudget
 from calibrant_server.workers.ingest.pane_cache import PaneCache
 from calibrant_server.workers.ingest.parking import Parking, SoleEntryError
@@ -114,6 +116,7 @@ class PartitionLoop:
             forget=self._cache.forget,
             busy=self._busy,
         )
+        self._outbox: Outbox | None = None  # opened in a side partition of a hot model
         self._retained = RetainedStore(self._node, self.keys)
         self._parking = Parking(store, self.keys, self._fencing)
         self._tries: Tries | None = None  # created by the first failure
@@ -135,7 +138,8 @@ class PartitionLoop:
     @property
     def due_at(self) -> float:
         """Monotonic seconds at which the loop needs a turn, whether or not there are entries."""
-        return self._resume_at or self._housekeeping.due_at
+        outbox_due_at = math.inf if self._outbox is None else self._outbox.due_at
+        return self._resume_at or min(self._housekeeping.due_at, outbox_due_at)
 
     @property
     def resumes_at(self) -> float:
@@ -171,7 +175,7 @@ class PartitionLoop:
         try:
             if not self._is_open:
                 self._cache.forget()
-                self._fencing.reload()
+                self._reload()
                 self._counted, self._is_open, self._must_reload = False, True, False
             while self._goes_on and self._leases.holds(self.partition):
                 wanted = is_wanted()
@@ -206,7 +210,7 @@ class PartitionLoop:
         try:
             if self._must_reload:
                 self._at_work = []
-                self._fencing.reload()
+                self._reload()
                 self._must_reload = False
             return self.step(block_s)
         except (StaleTokenError, SoleEntryError, *NO_VERDICT) as error:
@@ -215,7 +219,7 @@ class PartitionLoop:
             if isinstance(error, MemoryError):
                 self._count = 1
             if isinstance(error, StaleTokenError):
-                self._fencing.reload()
+                self._reload()
                 return True
             self._report(error)
             self._tries = self._tries or Tries()
@@ -224,6 +228,21 @@ class PartitionLoop:
             return False
         finally:
             self._idle()
+
+    def _reload(self) -> None:
+        """Read the position and the outbox again."""
+        self._fencing.reload()
+        if self._outbox is not None:
+            self._outbox.reload()
+        elif self._fencing.cursor.last_delta is not None:
+            self._open_outbox()
+
+    def _open_outbox(self) -> Outbox:
+        if self._outbox is None:
+            outbox = Outbox(self._store, self.keys, self._fencing, self._numerics)
+            outbox.reload()
+            self._outbox = outbox
+        return self._outbox
 
     def _report(self, error: BaseException) -> None:
         """Log an error; a state of the store once for all partitions of the process."""
@@ -235,8 +254,12 @@ class PartitionLoop:
     def step(self, block_s: float = 0.0) -> bool:
         """Read the entries that are there, waiting for the first; commit them, and return whether there were any."""
         self._at_work = []
-        if time.monotonic() >= self._housekeeping.due_at and self._housekeeping.run(self._busy):
+        is_due = time.monotonic() >= self._housekeeping.due_at
+        if is_due and self._housekeeping.run(self._busy):
             self._cache.forget()
+        if self._outbox is not None and self._outbox.is_full_after_turn(is_due, self._busy):
+            self._stop.wait(max(0.0, self._outbox.due_at - time.monotonic()))
+            return True
         tries = self._tries
         if tries is not None and tries.spent_id and self._park_next(tries):
             return True
@@ -286,13 +309,17 @@ class PartitionLoop:
         return True
 
     def _single(self, item: Item) -> CommitGroup:
-        group = CommitGroup(self._numerics, self._busy, self._reads())
+        group = CommitGroup(self._numerics, self._busy, self._reads(), self._side_reads())
         self._add(group, [item])
         return group
 
     def _reads(self, by_columns: bool = False) -> StoreReads:
         max_values = self._settings.max_slice_values
         return StoreReads(self._retained, self._slices_of, max_values, by_columns)
+
+    def _side_reads(self) -> StoreReads:
+        max_values = self._settings.max_slice_values
+        return StoreReads(None, lambda config: self._open_outbox().slices_of(config), max_values)
 
     def _slices_of(self, config: ModelConfig) -> list[str]:
         members = self._node.smembers(self.keys.slices(config.key, config.generation))
@@ -306,7 +333,8 @@ class PartitionLoop:
 
     def _gather(self, items: list[Item], dry: bool) -> CommitGroup:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
-        group = CommitGroup(self._numerics, self._busy, self._reads(by_columns=True))
+        reads = self._reads(by_columns=True)
+        group = CommitGroup(self._numerics, self._busy, reads, self._side_reads())
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -355,12 +383,15 @@ class PartitionLoop:
             return
         names = [self.keys.record(e.model, e.generation, e.batch_id) for e in entries]
         found = iter(self._node.mget(names))
-        configs = read_configs(self._node, self.keys.models, sorted({e.model for e in entries}))
+        own = sorted({e.model for e in entries if not e.is_side})
+        side = sorted({e.model for e in entries if e.is_side})
+        configs = read_configs(self._node, self.keys.models, own)
+        of_sides = read_configs(self._node, self.keys.side_models, side)
         for item in items:
             if item.entry is not None:
                 text = next(found)
                 item.record = None if text is None else BatchRecord.from_json(text)
-                item.config = configs.get(item.entry.model)
+                item.config = (of_sides if item.entry.is_side else configs).get(item.entry.model)
 
     def _commit(self, group: CommitGroup) -> None:
         token = self._fencing.new_token()
@@ -369,10 +400,13 @@ class PartitionLoop:
             self._parking.check_room(group.parked_bytes)
         commit = Commit(self.keys)
         self._cache.write(commit, token)
+        deltas = self._open_outbox().write(group, commit) if group.has_sides else ()
         group.write(commit, self.keys, self._settings.idempotency_ttl_s)
         group.write_records(commit, self.keys)
         self._fencing.send(commit, token, group.last_id, group.n_merged, group.n_bytes)
         self._cache.trim()
+        if deltas:
+            self._open_outbox().add(deltas)
         now_s, gap_s = time.monotonic(), min(_MAX_GAP_S, commit.n_bytes / COMMIT_WRITE_RATE)
         self._next_commit_at = now_s + gap_s
         self._next_read_at = now_s + SHARED_COMMIT_S if self._left_none else now_s

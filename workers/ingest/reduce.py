@@ -22,7 +22,10 @@ from calibrant.core.pane import Pane
 from calibrant.core.routing import ALL_ROWS, fill_together, rows_by_pane
 from calibrant.core.spec import PaneSpec
 from calibrant_server.workers.ingest.changed_rows import ChangedRows
+from calibrant_server.workers.ingest.delta_merging import merge_sums
+from calibrant_server.workers.ingest.deltas import Delta
 from calibrant_server.workers.ingest.entries import (
+    DELTA,
     HISTOGRAMS,
     LABELS,
     PANE,
@@ -270,13 +273,29 @@ def _predictions(
             config, batch, entry.received_ms, sent
         )
         return int(batch.n)
-    batch = _timed(batch, entry.received_ms)
-    for place, rows in rows_by_pane(batch, config.pane_s, entry.received_ms * 1000):
+    _add_rows(batch, entry.received_ms, config, into)
+    return int(batch.n)
+
+
+def _add_rows(batch: Batch, received_ms: int, config: ModelConfig, into: Reduction) -> None:
+    """Collect rows without ids, to be filled together with others."""
+    batch = _timed(batch, received_ms)
+    for place, rows in rows_by_pane(batch, config.pane_s, received_ms * 1000):
         key = config.pane_key(place)
         into.touched.add(key)
         if place.slice == ALL_ROWS:
             into.add_batch(key, config, batch if rows is None else batch.take(rows))
-    return int(batch.n)
+
+
+def _delta(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
+    delta = Delta.unpack(entry.payload)
+    for received_ms, payload in delta.batches:
+        batch = numerics.batch.unpack(payload)
+        if batch.slices:
+            batch, _ = into.reads.names.batch(config, batch)
+        _add_rows(batch, received_ms, config, into)
+    merge_sums(delta, config, numerics, into)
+    return 1
 
 
 def _timed(batch: Batch, received_ms: int) -> Batch:
@@ -310,5 +329,6 @@ _KINDS = {
     HISTOGRAMS: reduce_histograms,
     PANE: reduce_pane,
     LABELS: _labels,
+    DELTA: _delta,
     REMOVAL: _removal,
 }

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.alarm.cohort_assembly import close_partial_cohort
@@ -21,6 +21,7 @@ from calibrant_server.workers.lifecycle.due_times import DueTimes, next_due_s
 from calibrant_server.workers.lifecycle.expiry import old_records
 from calibrant_server.workers.lifecycle.removal import PaneRemoval
 from calibrant_server.workers.lifecycle.sealing import Sealing
+from calibrant_server.workers.lifecycle.side_backlog import merged_from_sides_s
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
 from calibrant_server.workers.store.commit import FencingToken
@@ -52,6 +53,7 @@ class Housekeeping:
     def __init__(
         self, store: Store, keys: PartitionKeys, fencing: FencingToken, numerics: Numerics
     ):
+        self._store = store
         self._settings = store.settings
         self._node = store.node(keys.partition)
         self._keys = keys
@@ -106,7 +108,10 @@ class Housekeeping:
         age_s = self._settings.compact_after_s
         cold_age_s = 0 if self._keys.files is None else self._settings.cold_after_s
         self._examined = [
-            (config, next_due_s(config, now_s, min(now_s, merged_to_s), age_s, cold_age_s))
+            (
+                config,
+                next_due_s(config, now_s, self._merged(config, merged_to_s), age_s, cold_age_s),
+            )
             for config in due
         ]
         self.seal(progress, due)
@@ -121,7 +126,27 @@ class Housekeeping:
     ) -> int:
         """Seal the cohorts that reached their model's label horizon; return their number. Default: of every model."""
         now_s = self._merged_to_s()
-        return self._of_each(lambda config: self._seal(config, now_s, progress), configs)
+        return self._of_each(
+            lambda config: self._seal(config, self._merged(config, now_s), progress), configs
+        )
+
+    def _merged(self, config: ModelConfig, merged_to_s: float) -> float:
+        """Return the time before which everything received of a model is merged.
+
+        Parameters
+        ----------
+        merged_to_s : the same of its own partition
+        """
+        if not config.has_sides:
+            return min(time.time(), merged_to_s)
+        try:
+            of_sides = merged_from_sides_s(self._store.client, self._store.keys, config)
+        except (RedisError, OSError) as error:
+            # Another server is away: the cohorts of this model wait, and the other models do not.
+            self._failed.add((config.key, config.generation))
+            log.warning("side_partitions_not_read model=%s error=%r", config.key, error)
+            return 0.0
+        return min(of_sides, merged_to_s)
 
     def _seal(self, config: ModelConfig, now_s: float, progress: Callable[[], None]) -> int:
         try:

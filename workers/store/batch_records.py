@@ -24,7 +24,12 @@ RowError = dict[str, str]
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """The record of one batch id."""
+    """The record of one batch id.
+
+    Attributes
+    ----------
+    delta : the delta that contains a batch of a side partition; the batch is merged with it
+    """
 
     status: str
     digest: str
@@ -38,6 +43,7 @@ class BatchRecord:
     stale_rows: int = 0
     conflicts: int = 0
     slices_other: dict[str, int] = field(default_factory=dict)
+    delta: str = ""
 
     @property
     def is_final(self) -> bool:
@@ -84,6 +90,8 @@ class BatchReceipt:
     duplicate_reason: str = (
         ""  # of a batch with a new id, whose messages or task were accepted before
     )
+    # Whether any partition of a hot model may fill the batch; None: the model uses its own partition only.
+    spread: bool | None = None
 
     @classmethod
     def accepted_before(
@@ -131,7 +139,7 @@ _SHORT = {
     "status": "s", "digest": "h", "accepted": "a", "rejected": "r",
     "errors": "e", "stale": "o", "duplicate": "d", "nonce": "n",
     "duplicate_rows": "dr", "stale_rows": "or", "conflicts": "c",
-    "slices_other": "so",
+    "slices_other": "so", "delta": "dl",
 }  # fmt: skip
 _DEFAULTS = {
     "accepted": 0,
@@ -144,6 +152,7 @@ _DEFAULTS = {
     "stale_rows": 0,
     "conflicts": 0,
     "slices_other": {},
+    "delta": "",
 }
 _LONG = {short: name for name, short in _SHORT.items()}
 _as_json = json.JSONEncoder(separators=(",", ":")).encode

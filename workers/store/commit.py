@@ -7,7 +7,7 @@ writes nothing. This, not the lease, makes each batch count once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
@@ -22,14 +22,24 @@ FIRST_TOKEN = b"0"
 FIRST_ID = "0-0"
 
 
+# Field of the cursor with the number of the last delta of a side partition.
+LAST_DELTA = "ob"
+
+
 @dataclass(frozen=True)
 class Cursor:
-    """Position of a partition: the last consumed entry and the token of the last commit."""
+    """Position of a partition: the last consumed entry and the token of the last commit.
+
+    Attributes
+    ----------
+    last_delta : number of the last delta, if it has been a side partition
+    """
 
     id: str = FIRST_ID
     token: bytes = FIRST_TOKEN
     attempts: int = 0
     danger_id: str = FIRST_ID
+    last_delta: int | None = None
 
     @classmethod
     def from_hash(cls, found: Mapping[bytes, bytes]) -> Cursor:
@@ -39,6 +49,7 @@ class Cursor:
             token=found.get(b"tok", FIRST_TOKEN),
             attempts=int(found.get(b"att", 0)),
             danger_id=found.get(b"chi", FIRST_ID.encode()).decode(),
+            last_delta=int(last) if (last := found.get(LAST_DELTA.encode())) else None,
         )
 
 
@@ -285,4 +296,5 @@ class FencingToken:
         outcome = commit.send(self._store, self.cursor.token, token, cursor_id, n_batches, n_bytes)
         if outcome == OVERTAKEN:
             raise StaleTokenError
-        self.cursor = Cursor(cursor_id or self.cursor.id, token, 0, self.cursor.danger_id)
+        consumed = cursor_id or self.cursor.id
+        self.cursor = replace(self.cursor, id=consumed, token=token, attempts=0)

@@ -230,6 +230,25 @@ class Store:
         except NoScriptError:
             return node.eval(text, len(keys), *keys, *args)
 
+    def wait_replicated(self, partition: int, touched: str) -> None:
+        """Wait until a replica has what was written to a partition before.
+
+        Parameters
+        ----------
+        touched : an integer of the partition; its value is written again, because a replica confirms up to the last write of
+            a connection
+
+        Raises
+        ------
+        NotReplicated
+        """
+        with self.node(partition).pipeline(transaction=False) as pipe:
+            pipe.eval(_WRITE_AGAIN, 1, touched)
+            pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
+            _, n_replicas = pipe.execute()
+        if int(n_replicas) < 1:
+            raise NotReplicated()
+
     def queue(self, pipe: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> None:
         """Put a script into a pipeline. Its reply is NoScriptError if the server does not have it: then run it."""
         pipe.evalsha(self._scripts[script][1], len(keys), *keys, *args)

@@ -16,6 +16,10 @@ T:x                   stream  dead letters: the entry's fields, src (its id), wh
 T:pk                  stream  parked entries: src (its id), why, at (ms), the entry's fields  commit, replay script
 T:o                   string  lease: name of the worker; advisory                       lease scripts
 T:m                   hash    tenant/model -> JSON of its configuration                 registry scripts
+T:sm                  hash    tenant/model -> JSON of its configuration, for models that have this side partition  open script; worker
+T:sg                  set     G of deleted models of which this side partition may have something  registry, open script; worker
+T:ob                  hash    outbox: number -> packed delta for the own partition of its model  commit
+T:oi                  hash    number of a delta -> arrival of its first batch (ms), its bytes, G  commit
 T:at                  hash    tenant/model -> partition that has it, of models whose home this is; none: this one  placement
 T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
 T:dn                  hash    expiry bucket -> bytes of batch records that end in it    inbox, housekeeping
@@ -181,6 +185,23 @@ class PartitionKeys:
     @cached_property
     def models(self) -> str:
         return f"{self.tag}:m"
+
+    @cached_property
+    def side_models(self) -> str:
+        """Hash of the models of other partitions for which this one fills."""
+        return f"{self.tag}:sm"
+
+    @cached_property
+    def gone_models(self) -> str:
+        return f"{self.tag}:sg"
+
+    @cached_property
+    def outbox(self) -> str:
+        return f"{self.tag}:ob"
+
+    @cached_property
+    def outbox_index(self) -> str:
+        return f"{self.tag}:oi"
 
     @cached_property
     def places(self) -> str:

@@ -16,7 +16,8 @@ class PartitionState:
 
     Attributes
     ----------
-    first_waiting_ms : arrival of the first entry that is not consumed; None without a backlog
+    backlog_entries, backlog_bytes : entries of the stream, and deltas that the own partitions of their models have not merged
+    first_waiting_ms : arrival of the first entry that is not merged; None without a backlog
     progress_ms : last commit that consumed an entry; 0: none yet
     owner : name of the worker that has the lease; empty: none
     """
@@ -35,13 +36,20 @@ class PartitionState:
     def of(cls, reply: Sequence[Any]) -> PartitionState:
         """Read the reply of `partition_state.lua`."""
         entries, bytes_in, bytes_out, first, progress_ms, now_ms, *rest, owner = reply
-        first_ms = id_order(first.decode())[0] if first else None
-        backlog = max(0, int(bytes_in) - int(bytes_out))
-        dead, parked, unsealed = map(int, rest)
+        dead, parked, unsealed, deltas, delta_bytes, since_ms = map(int, rest)
+        first_ms = [id_order(first.decode())[0]] if first else []
+        arrivals = [*first_ms, since_ms] if deltas else first_ms
         return cls(
-            int(entries), backlog, first_ms, int(progress_ms), int(now_ms),
-            dead, parked, unsealed, owner.decode(),
-        )  # fmt: skip
+            int(entries) + deltas,
+            max(0, int(bytes_in) - int(bytes_out)) + delta_bytes,
+            min(arrivals, default=None),
+            int(progress_ms),
+            int(now_ms),
+            dead,
+            parked,
+            unsealed,
+            owner.decode(),
+        )
 
     def is_stalled(self, lease_s: float) -> bool:
         """Whether entries wait, and the cursor has not advanced for two leases.
@@ -73,4 +81,5 @@ def names_of(keys: PartitionKeys) -> list[str]:
         keys.parked,
         keys.unsealable,
         keys.lease,
+        keys.outbox_index,
     ]

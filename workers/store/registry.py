@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from secrets import token_hex
 from threading import Lock
 from typing import Any, Literal
 
 from cachetools import LRUCache
+from redis.exceptions import RedisError
 
 from calibrant.core.routing import Place
 from calibrant.core.spec import PaneSpec
@@ -19,6 +21,7 @@ from calibrant_server.workers.ingest.entries import delete_model
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import Keys, PaneKey, PartitionKeys, model_key
 from calibrant_server.workers.store.placement import Placement
+from calibrant_server.workers.store.side_partitions import close_sides, open_sides, with_sides
 
 # Properties of panes: another value would make panes that cannot be added to existing ones.
 FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
@@ -70,6 +73,9 @@ class ModelConfig:
     cloudevents : how events of an inference server become predictions; None if not declared
     partition : where its stream and its data are; None: in its home (`Keys.partition_of`), as in stores of earlier versions
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
+    fill_partitions : partitions that fill batches of the model; above 1, some are side partitions
+    side_partitions, former_side_partitions : present ones, and earlier ones that are none now
+    have_shards_moved : whether records of batches may be in other partitions than the present ones of their shards
     """
 
     tenant: str
@@ -94,6 +100,15 @@ class ModelConfig:
     cloudevents: dict[str, Any] | None = None
     mode: Mode = SERVE
     partition: int | None = None
+    fill_partitions: int = 1
+    side_partitions: list[int] = field(default_factory=list)
+    former_side_partitions: list[int] = field(default_factory=list)
+    have_shards_moved: bool = False
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether some of its batches are, or were, in side partitions."""
+        return bool(self.side_partitions or self.former_side_partitions)
 
     @property
     def key(self) -> str:
@@ -102,6 +117,10 @@ class ModelConfig:
 
     def spec(self) -> PaneSpec:
         """Return the specification of the model's panes."""
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> PaneSpec:
         listed = None if self.listed_classes is None else tuple(self.listed_classes)
         composites = tuple((name, tuple(each)) for name, each in (self.composites or {}).items())
         return PaneSpec(self.task, self.n_classes, self.grid, listed, composites)
@@ -117,8 +136,9 @@ class ModelConfig:
     @cached_property
     def _stored(self) -> bytes:
         stored = asdict(self)
-        if self.partition is None:
-            del stored["partition"]
+        for name, default in _DEFAULTS.items():
+            if stored[name] == default:
+                del stored[name]
         stored["created_at"] = self.created_at and self.created_at.astimezone(UTC).isoformat()
         return json.dumps(stored, separators=(",", ":"), sort_keys=True).encode()
 
@@ -136,6 +156,22 @@ class ModelConfig:
         return replace(
             self, generation=token_hex(6), revision=1, created_at=now or datetime.now(UTC)
         )
+
+
+# Not stored where they have their defaults: as in stores of earlier versions.
+_DEFAULTS: dict[str, Any] = {
+    "partition": None,
+    "fill_partitions": 1,
+    "side_partitions": [],
+    "former_side_partitions": [],
+    "have_shards_moved": False,
+}
+
+
+@lru_cache(MAX_PARSED)
+def parsed_config(text: bytes) -> ModelConfig:
+    """Parse a stored configuration once: each batch and each look at its outcome read it again, and it changes rarely."""
+    return ModelConfig.from_json(text)
 
 
 class ModelPlaces:
@@ -177,7 +213,6 @@ class Registry:
         self._keys = keys
         self._places = ModelPlaces(client, keys)
         self._placement = Placement(client, keys)
-        self._parsed: LRUCache[bytes, ModelConfig] = LRUCache(MAX_PARSED)
         self._put = AsyncScript(client, scripts()["put_model"])
         self._delete = AsyncScript(client, scripts()["delete_model"])
         self._finish = AsyncScript(client, scripts()["finish_import"])
@@ -197,7 +232,7 @@ class Registry:
     async def found(self, tenant: str, model: str) -> ModelConfig | None:
         """Like `get`, including partly imported models."""
         _, found = await self._places.find(model_key(tenant, model))
-        return None if found is None else ModelConfig.from_json(found)
+        return None if found is None else parsed_config(found)
 
     async def list(self, tenant: str) -> Sequence[ModelConfig]:
         """Return all models of a tenant by name."""
@@ -207,7 +242,7 @@ class Registry:
             partitions = await pipe.execute()
         beginning = model_key(tenant, "").encode()
         mine = [
-            self._parsed_config(text)
+            parsed_config(text)
             for models in partitions
             for name, text in models.items()
             if name.startswith(beginning)
@@ -215,13 +250,6 @@ class Registry:
         return sorted(
             (each for each in mine if each.importing is None), key=lambda each: each.model
         )
-
-    def _parsed_config(self, text: bytes) -> ModelConfig:
-        """Parse a configuration once: a list of 10,000 models is read often and changes rarely."""
-        config = self._parsed.get(text)
-        if config is None:
-            config = self._parsed[text] = ModelConfig.from_json(text)
-        return config
 
     async def count(self, tenant: str) -> int:
         """Return the number of models of a tenant, of which only the names are read."""
@@ -243,6 +271,8 @@ class Registry:
             The stored revision differs (or is absent, or exists unexpectedly).
         FixedProperty
             The change concerns a property of panes.
+        TooManyPartitions
+            The store has fewer than `fill_partitions`.
         """
         partition, stored = await self._places.find(config.key)
         current = None if stored is None else ModelConfig.from_json(stored)
@@ -253,7 +283,13 @@ class Registry:
         else:
             new = await self._placed(config.made_now())
             partition = self._keys.of(new)
+        if new.fill_partitions > 1 or new.has_sides:
+            new = with_sides(new, current, partition.partition, self._keys.partitions)
         await self._write(self._put, [partition.models], [config.key, stored or b"", new.to_json()])
+        if new.has_sides:
+            # Where this fails, the first batch under the new configuration does it.
+            with suppress(RedisError):
+                await open_sides(self._client, self._keys, new)
         return new
 
     async def _placed(self, config: ModelConfig) -> ModelConfig:
@@ -320,6 +356,9 @@ class Registry:
             ],
             [config.key, stored, entry.n_bytes, int(with_reports), *arguments],
         )
+        # Where this fails, the worker of the side partition finds that the model is gone.
+        with suppress(RedisError):
+            await close_sides(self._client, self._keys, current)
 
     async def _write(self, script: Any, keys: Sequence[str], args: Sequence[Any]) -> None:
         reply = await script(keys=keys, args=args)
@@ -341,6 +380,9 @@ def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
         created_at=current.created_at,
         imported=current.imported,
         partition=current.partition,
+        side_partitions=current.side_partitions,
+        former_side_partitions=current.former_side_partitions,
+        have_shards_moved=current.have_shards_moved,
     )
 
 
@@ -359,7 +401,7 @@ class ConfigReader:
         text = None if number is None else self._at(number, model)
         if text is None:
             text = self._from_home(model)
-        return None if text is None else ModelConfig.from_json(text)
+        return None if text is None else parsed_config(text)
 
     def _from_home(self, model: str) -> bytes | None:
         keys = self._keys.of_model(model)
@@ -387,7 +429,7 @@ def read_configs(client: Any, models_key: str, models: list[str]) -> dict[str, M
         return {}
     found = client.hmget(models_key, models)
     return {
-        model: ModelConfig.from_json(text)
+        model: parsed_config(text)
         for model, text in zip(models, found, strict=True)
         if text is not None
     }

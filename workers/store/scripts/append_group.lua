@@ -2,7 +2,7 @@
 -- Append batches of one partition, each alone: its entry, the record of its id and the bytes of both, or nothing.
 --
 -- KEYS  1 stream (T:q)   2 bytes appended (T:in)   3 bytes of records (T:dn)   4 what is retained by id (T:nr)
---       5 models of the partition (T:m)   6 cursor hash (T:c)
+--       5 models of the partition (T:m), or those of which it is a side partition (T:sm)   6 cursor hash (T:c)
 --       then of each batch: the record of its id (T:b), bytes of its tenant's records (T:dt), marks of its model (T:k);
 --       and of the task of a job: the model's jobs (T:jb), the job (T:jo), the bitmap of its tasks (T:jt)
 -- ARGV  1 layout that the writer knows   2 seconds until a record expires   3 bucket in which it expires
@@ -35,6 +35,8 @@ local schema = redis.call('HGET', cursor, 'schema')
 if schema and schema ~= ARGV[1] then
   return redis.error_reply('SCHEMA The store has layout ' .. schema .. ', this process writes layout ' .. ARGV[1])
 end
+-- Records of a deleted model stay in its side partitions for a while: there its configuration is compared first.
+local is_side = string.sub(models, -3) == ':sm'
 local ttl, bucket, first_bucket, tenant_ttl = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local maxima = {}
 for i = 1, 4 do maxima[i] = tonumber(ARGV[5 + i]) end
@@ -93,22 +95,25 @@ local function append(k, a, n_fields)
   local new, n, bytes = ARGV[a + 6], tonumber(ARGV[a + 7]), tonumber(ARGV[a + 8])
   local tenant = ':' .. ARGV[a + 9]
   local known = redis.call('GET', key)
-  if known then return {0, known} end
+  if known and not is_side then return {0, known} end
   local found = redis.call('HGET', models, model)
   if found then
     if not (string.find(found, ARGV[a + 4], 1, true) and string.find(found, ARGV[a + 5], 1, true)) then return {2, found} end
   elseif new == '' then
     return {2}
   end
+  if known then return {0, known} end
   local source, first, last = ARGV[a + 14], tonumber(ARGV[a + 15]), tonumber(ARGV[a + 16])
   local is_first
   if source ~= '' then
     local watermark = tonumber(redis.call('HGET', marks, 'source:' .. source) or -1)
     if watermark >= last then return {9, watermark} end
-    if watermark > first then return {10, watermark} end
-    if watermark >= 0 and watermark < first then return {11, watermark} end
-    is_first = watermark < 0
-    if is_first and tonumber(redis.call('HGET', marks, 'sources') or 0) >= tonumber(ARGV[a + 17]) then return {12} end
+    if string.sub(source, 1, 1) ~= '|' then
+      if watermark > first then return {10, watermark} end
+      if watermark >= 0 and watermark < first then return {11, watermark} end
+      is_first = watermark < 0
+      if is_first and tonumber(redis.call('HGET', marks, 'sources') or 0) >= tonumber(ARGV[a + 17]) then return {12} end
+    end
   end
   local job_name, task = ARGV[a + 18], tonumber(ARGV[a + 19])
   if job_name ~= '' then

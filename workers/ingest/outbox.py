@@ -1,0 +1,303 @@
+"""Outbox of a side partition: deltas on their way to the own partitions of their models.
+
+The commit that consumes batches of hot models writes what they add as a delta into the outbox of the same slot, under a number
+that is never used again. Afterwards the worker appends the delta to the stream of the model's own partition: the watermark of
+the side partition there detects a repeat. The delta stays in the outbox until the own partition has taken it from its stream.
+A worker may be killed between any two of these steps. The next one reads the outbox and repeats them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from calibrant_server.workers.ingest.append import append_of, script_input
+from calibrant_server.workers.ingest.commit_group import CommitGroup
+from calibrant_server.workers.ingest.dead_letters import forget_generation
+from calibrant_server.workers.ingest.delta_making import DeltaMaker
+from calibrant_server.workers.ingest.deltas import DeltaName
+from calibrant_server.workers.ingest.entries import DELTA, IngestBatch, SourceOffsets
+from calibrant_server.workers.ingest.reduce import Numerics
+from calibrant_server.workers.ingest.sample_cache import HALVINGS, SampleKey
+from calibrant_server.workers.ingest.store_totals import Amounts
+from calibrant_server.workers.store import batch_records
+from calibrant_server.workers.store.batch_records import BatchRecord
+from calibrant_server.workers.store.commit import LAST_DELTA, Commit, FencingToken
+from calibrant_server.workers.store.connection import Store, scripts
+from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
+from calibrant_server.workers.store.registry import ConfigReader, ModelConfig
+from calibrant_server.workers.store.transient_errors import NO_VERDICT
+
+log = logging.getLogger(__name__)
+
+# While so much waits, the partition reduces nothing more: its stream fills, up to the bounds of the backlog.
+MAX_BYTES, MAX_DELTAS = 32 << 20, 32
+# How often the outbox looks whether its deltas are merged.
+_POLL_S, _POLL_FULL_S = 0.25, 0.02
+_AFTER_ERROR_S = 1.0
+# A delta that is not merged for so long is appended again, in case the store has lost it.
+_AGAIN_S = 30.0
+# The bytes of a delta were accepted with its batches, and the outbox has a bound of its own.
+_NO_LIMITS = Amounts(*[1 << 52] * 4)
+_SCAN_COUNT = 1000
+_APPENDED, _KNOWN, _OTHER, _APPENDED_BEFORE = 1, 0, 2, 9
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A delta in the outbox.
+
+    Attributes
+    ----------
+    since_ms : arrival of its first batch in the side partition
+    """
+
+    number: int
+    model: str
+    generation: str
+    since_ms: int
+    n_bytes: int
+
+    def to_text(self) -> str:
+        """Return the value in the index of the outbox."""
+        return f"{self.since_ms} {self.n_bytes} {self.model}|{self.generation}"
+
+    @classmethod
+    def read(cls, number: bytes, text: bytes) -> Waiting:
+        """Return what `to_text` wrote."""
+        since_ms, n_bytes, of = text.decode().split(" ", 2)
+        model, _, generation = of.partition("|")
+        return cls(int(number), model, generation, int(since_ms), int(n_bytes))
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """Model and generation."""
+        return self.model, self.generation
+
+
+class Outbox:
+    """The outbox of one partition, for the loop that has its lease."""
+
+    def __init__(
+        self, store: Store, keys: PartitionKeys, fencing: FencingToken, numerics: Numerics
+    ):
+        self._store, self._keys, self._fencing = store, keys, fencing
+        self._node = store.node(keys.partition)
+        self._maker = DeltaMaker(numerics, store.settings.sample_bytes, self._halvings)
+        self._configs = ConfigReader(store.client, store.keys)
+        self._known_halvings: dict[SampleKey, int] = {}
+        self._waiting: dict[int, Waiting] = {}
+        self._appended_at: dict[int, float] = {}
+        self._last = 0
+        self._due_at = float("inf")
+
+    @property
+    def due_at(self) -> float:
+        """Monotonic seconds at which it needs a turn."""
+        return self._due_at
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may be added now."""
+        n_bytes = sum(each.n_bytes for each in self._waiting.values())
+        return n_bytes >= MAX_BYTES or len(self._waiting) >= MAX_DELTAS
+
+    def reload(self) -> None:
+        """Read what is there, after another worker or an error."""
+        found = self._node.hgetall(self._keys.outbox_index)
+        some = [Waiting.read(number, text) for number, text in found.items()]
+        self._waiting = {each.number: each for each in sorted(some, key=lambda each: each.number)}
+        self._appended_at = {}
+        self._last = self._fencing.cursor.last_delta or 0
+        self._due_at = 0.0 if self._waiting else float("inf")
+
+    def write(self, group: CommitGroup, commit: Commit) -> Sequence[Waiting]:
+        """Write the deltas of a group into its commit; `add` them when it is written."""
+        found: list[Waiting] = []
+        names: dict[tuple[str, str], str] = {}
+        for of_model in group.of_sides():
+            config = of_model.config
+            payload = self._maker.make(of_model).pack()
+            number = self._last + len(found) + 1
+            each = Waiting(number, config.key, config.generation, of_model.since_ms, len(payload))
+            found.append(each)
+            names[each.of] = str(DeltaName(self._keys.partition, number))
+            commit.set_fields(self._keys.outbox, {str(number): payload})
+            commit.set_fields(self._keys.outbox_index, {str(number): each.to_text()})
+            backlog = {f"backlog:{tenant_of(config.key)}": len(payload)}
+            commit.add_numbers(self._keys.retained, backlog)
+        commit.set_fields(self._keys.cursor, {LAST_DELTA: str(self._last + len(found))})
+        group.name_deltas(names)
+        return found
+
+    def add(self, written: Sequence[Waiting]) -> None:
+        """Note deltas that a commit has written."""
+        for each in written:
+            self._waiting[each.number] = each
+            self._last, self._due_at = each.number, 0.0
+
+    def is_full_after_turn(self, is_housekeeping_due: bool, progress: Callable[[], None]) -> bool:
+        """Do what is due; return whether nothing more may be added now."""
+        if is_housekeeping_due:
+            self.forget_gone_models(progress)
+        if time.monotonic() >= self._due_at:
+            self.run(progress)
+        return self.is_full
+
+    def run(self, progress: Callable[[], None]) -> None:
+        """Append what is not appended, and remove what is merged. An error of another partition's server is retried later."""
+        done: list[Waiting] = []
+        by_model: dict[tuple[str, str], list[Waiting]] = {}
+        for each in self._waiting.values():
+            by_model.setdefault(each.of, []).append(each)
+        pause_s = _POLL_FULL_S if self.is_full else _POLL_S
+        for of, some in by_model.items():
+            try:
+                config = self._current(*of)
+                done += some if config is None else self._forward(config, some, progress)
+            except NO_VERDICT as error:
+                log.warning("deltas_wait partition=%d error=%r", self._keys.partition, error)
+                pause_s = _AFTER_ERROR_S
+        if done:
+            self._remove(done)
+        self._due_at = time.monotonic() + pause_s if self._waiting else float("inf")
+
+    def _forward(
+        self, config: ModelConfig, some: Sequence[Waiting], progress: Callable[[], None]
+    ) -> list[Waiting]:
+        """Append deltas of a model in order; return those that are merged."""
+        merged_to = self._merged_to(config)
+        for each in some:
+            is_old = time.monotonic() - self._appended_at.get(each.number, 0.0) > _AGAIN_S
+            if each.number <= merged_to or (each.number in self._appended_at and not is_old):
+                continue
+            progress()
+            if not self._append(config, each):
+                break  # deleted or moved meanwhile, which the next turn finds
+            self._appended_at[each.number] = time.monotonic()
+        return [each for each in some if each.number <= merged_to]
+
+    def _current(self, model: str, generation: str) -> ModelConfig | None:
+        """Return the configuration of a model, with its present place; None if this generation was deleted."""
+        config = self._configs.read(model)
+        return config if config is not None and config.generation == generation else None
+
+    def _merged_to(self, config: ModelConfig) -> int:
+        own = self._store.keys.of(config)
+        field = DeltaName(self._keys.partition, 0).merged_field
+        return int(self._store.client.hget(own.marks(config.key, config.generation), field) or 0)
+
+    def _append(self, config: ModelConfig, each: Waiting) -> bool:
+        """Append a delta to the stream of the model's own partition, once; return False if the model is not there."""
+        payload = self._node.hget(self._keys.outbox, str(each.number))
+        if payload is None:
+            return True
+        if self._store.settings.durability == "replicated":
+            # Otherwise a failover could undo the commit, and give the number to another delta.
+            self._store.wait_replicated(self._keys.partition, self._keys.bytes_in)
+        own, name = (
+            self._store.keys.of(config),
+            DeltaName(self._keys.partition, each.number),
+        )
+        digest = blake2b(payload, digest_size=16).digest()
+        batch = IngestBatch.of(
+            config, name.batch_id, DELTA, payload, digest, 1,
+            origin=SourceOffsets(name.source, each.number, each.number + 1),
+        )  # fmt: skip
+        record = BatchRecord(batch_records.ACCEPTED, digest.hex(), accepted=1)
+        names, arguments = script_input(
+            own,
+            [append_of(own, batch, record, _NO_LIMITS)],
+            _NO_LIMITS,
+            self._store.settings.idempotency_ttl_s,
+        )
+        reply = self._run(own, names, arguments)
+        kind = reply[2][0]
+        if kind == _OTHER:
+            return False
+        if kind not in (_APPENDED, _KNOWN, _APPENDED_BEFORE):
+            raise RuntimeError(
+                f"the own partition of {config.key} rejected delta {name}: {reply[2]}"
+            )
+        return True
+
+    def _run(self, own: PartitionKeys, names: list[str], arguments: list[Any]) -> Any:
+        """Run the script, also if the store's memory is full: a delta frees more than it takes."""
+        text = scripts()["append_group"].replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
+        reply = self._store.node(own.partition).eval(text, len(names), *names, *arguments)
+        if self._store.settings.durability == "replicated":
+            self._store.wait_replicated(own.partition, own.bytes_in)
+        return reply
+
+    def _remove(self, some: Sequence[Waiting]) -> None:
+        """Remove deltas from the outbox."""
+        commit, numbers = Commit(self._keys), [str(each.number) for each in some]
+        commit.drop_fields(self._keys.outbox, numbers)
+        commit.drop_fields(self._keys.outbox_index, numbers)
+        for each in some:
+            backlog = {f"backlog:{tenant_of(each.model)}": -each.n_bytes}
+            commit.add_numbers(self._keys.retained, backlog)
+        self._fencing.send(commit, self._fencing.new_token())
+        for each in some:
+            self._waiting.pop(each.number, None)
+            self._appended_at.pop(each.number, None)
+
+    def _halvings(self, config: ModelConfig, day_s: int) -> int:
+        """Return how often the threshold of a day's sample was halved: rows above it would only be dropped.
+
+        It never rises, so the last known number is right too; the partition does not wait for another one.
+        """
+        key = SampleKey(config.key, config.generation, day_s)
+        own = self._store.keys.of(config)
+        try:
+            found = int(self._store.client.hget(key.name(own), HALVINGS) or 0)
+        except (RedisError, OSError):
+            return self._known_halvings.get(key, 0)
+        if len(self._known_halvings) > 10_000:
+            self._known_halvings.clear()
+        self._known_halvings[key] = found
+        return found
+
+    def slices_of(self, config: ModelConfig) -> list[str]:
+        """Return the slices of a model that have panes; none while they cannot be read: the own partition checks their number."""
+        own = self._store.keys.of(config)
+        try:
+            members = self._store.client.smembers(own.slices(config.key, config.generation))
+        except (RedisError, OSError):
+            return []
+        return [member.decode() for member in members]
+
+    def forget_gone_models(self, progress: Callable[[], None]) -> None:
+        """Remove what is left here of deleted models: records of batches, dead letters, and that this partition fills for them."""
+        with self._node.pipeline(transaction=False) as pipe:
+            pipe.hvals(self._keys.side_models)
+            pipe.smembers(self._keys.gone_models)
+            texts, members = pipe.execute()
+        gone = [tuple(member.decode().split("|")) for member in sorted(members)]
+        for config in map(ModelConfig.from_json, texts):
+            try:
+                if self._current(config.key, config.generation) is None:
+                    gone.append((config.key, config.generation))
+            except (RedisError, OSError) as error:
+                log.warning("model_not_found_yet model=%s error=%r", config.key, error)
+        for model, generation in gone:
+            self._forget_model(model, generation, progress)
+
+    def _forget_model(self, model: str, generation: str, progress: Callable[[], None]) -> None:
+        pattern = self._keys.records_pattern(model, generation)
+        for name in self._node.scan_iter(match=pattern, count=_SCAN_COUNT):
+            progress()
+            self._node.unlink(name)
+        commit = Commit(self._keys)
+        forget_generation(self._node, self._keys, model, generation, commit)
+        commit.remove_member(self._keys.gone_models, f"{model}|{generation}")
+        stored = self._node.hget(self._keys.side_models, model)
+        if stored is not None and ModelConfig.from_json(stored).generation == generation:
+            commit.drop_fields(self._keys.side_models, [model])
+        self._fencing.send(commit, self._fencing.new_token())
