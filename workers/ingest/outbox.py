@@ -9,6 +9,7 @@ A worker may be killed between any two of these steps. The next one reads the ou
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 # While so much waits, the partition reduces nothing more: its stream fills, up to the bounds of the backlog.
 MAX_BYTES, MAX_DELTAS = 32 << 20, 32
+# While a delta is on its way, the next one is made of the batches of this time, if the commit has room for them.
+GATHER_S, _GATHER_STEP_S = 0.5, 0.05
 # How often the outbox looks whether its deltas are merged.
 _POLL_S, _POLL_FULL_S = 0.25, 0.02
 _AFTER_ERROR_S = 1.0
@@ -46,7 +49,7 @@ _AGAIN_S = 30.0
 # The bytes of a delta were accepted with its batches, and the outbox has a bound of its own.
 _NO_LIMITS = Amounts(*[1 << 52] * 4)
 _SCAN_COUNT = 1000
-_APPENDED, _KNOWN, _OTHER, _APPENDED_BEFORE = 1, 0, 2, 9
+_APPENDED, _KNOWN, _OTHER, _APPENDED_BEFORE, _MOVING = 1, 0, 2, 9, 17
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Outbox:
         self._known_halvings: dict[SampleKey, int] = {}
         self._waiting: dict[int, Waiting] = {}
         self._appended_at: dict[int, float] = {}
+        self._payloads: dict[int, bytes] = {}  # of those that are not appended yet
         self._last = 0
         self._due_at = float("inf")
         self._was_awaited, self._look_again_at = False, 0.0
@@ -104,17 +108,39 @@ class Outbox:
         return self._due_at
 
     @property
+    def _is_behind(self) -> bool:
+        """Whether the own partition of a model may have more work than this one."""
+        return bool(self._waiting)
+
+    @property
     def is_full(self) -> bool:
         """Whether nothing more may be added now."""
         n_bytes = sum(each.n_bytes for each in self._waiting.values())
         return n_bytes >= MAX_BYTES or len(self._waiting) >= MAX_DELTAS
+
+    def wait(self, began_at: float, stop: threading.Event, progress: Callable[[], None]) -> bool:
+        """Wait for further batches while a delta is on its way; return whether it has waited.
+
+        A delta costs milliseconds, however many rows it has. Under load, each is thus made of many batches; a batch that
+        arrives after a pause does not wait.
+
+        Parameters
+        ----------
+        began_at : monotonic seconds at which the first batch of the next delta was read
+        """
+        left_s = began_at + GATHER_S - time.monotonic()
+        if not self._waiting or left_s <= 0:
+            return False
+        stop.wait(min(left_s, _GATHER_STEP_S))
+        self.run(progress)
+        return not stop.is_set()
 
     def reload(self) -> None:
         """Read what is there, after another worker or an error."""
         found = self._node.hgetall(self._keys.outbox_index)
         some = [Waiting.read(number, text) for number, text in found.items()]
         self._waiting = {each.number: each for each in sorted(some, key=lambda each: each.number)}
-        self._appended_at = {}
+        self._appended_at, self._payloads = {}, {}
         self._last = self._fencing.cursor.last_delta or 0
         self._due_at = 0.0 if self._waiting else float("inf")
 
@@ -124,8 +150,9 @@ class Outbox:
         names: dict[tuple[str, str], str] = {}
         for of_model in group.of_sides():
             config = of_model.config
-            payload = self._maker.make(of_model).pack()
+            payload = self._maker.make(of_model, self._is_behind).pack()
             number = self._last + len(found) + 1
+            self._payloads[number] = payload
             each = Waiting(number, config.key, config.generation, of_model.since_ms, len(payload))
             found.append(each)
             names[each.of] = str(DeltaName(self._keys.partition, number))
@@ -209,6 +236,7 @@ class Outbox:
             if not self._append(config, each):
                 break  # deleted or moved meanwhile, which the next turn finds
             self._appended_at[each.number] = time.monotonic()
+            self._payloads.pop(each.number, None)
         return [each for each in some if each.number <= merged_to]
 
     def current(self, model: str, generation: str) -> ModelConfig | None:
@@ -226,7 +254,9 @@ class Outbox:
 
     def _append(self, config: ModelConfig, each: Waiting) -> bool:
         """Append a delta to the stream of the model's own partition, once; return False if the model is not there."""
-        payload = self._node.hget(self._keys.outbox, str(each.number))
+        payload = self._payloads.get(each.number)
+        if payload is None:
+            payload = self._node.hget(self._keys.outbox, str(each.number))
         if payload is None:
             return True
         if self._store.settings.durability == "replicated":
@@ -250,7 +280,7 @@ class Outbox:
         )
         reply = self._run(own, names, arguments)
         kind = reply[2][0]
-        if kind == _OTHER:
+        if kind in (_OTHER, _MOVING):
             return False
         if kind not in (_APPENDED, _KNOWN, _APPENDED_BEFORE):
             raise RuntimeError(
@@ -278,6 +308,7 @@ class Outbox:
         for each in some:
             self._waiting.pop(each.number, None)
             self._appended_at.pop(each.number, None)
+            self._payloads.pop(each.number, None)
 
     def _halvings(self, config: ModelConfig, day_s: int) -> int:
         """Return how often the threshold of a day's sample was halved: rows above it would only be dropped.

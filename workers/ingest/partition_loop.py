@@ -336,6 +336,7 @@ class PartitionLoop:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
         reads = self._reads(by_columns=True)
         group = CommitGroup(self._numerics, self._busy, reads, self._side_reads())
+        began_at = time.monotonic()
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -344,11 +345,17 @@ class PartitionLoop:
             self._add(group, plain)
             if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
                 return group
+            if dry and group.has_sides and self._gather_more(began_at):
+                items, dry = self._read(group.last_id, 0.0)
+                continue
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
             if dry and gap_s == 0:
                 self._left_none = True
                 return group
             items, dry = self._read(group.last_id, gap_s if dry else 0.0)
+
+    def _gather_more(self, began_at: float) -> bool:
+        return self._open_outbox().wait(began_at, self._stop, self._busy)
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
+from calibrant_server.workers.ingest.entries import DELTA
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
 
@@ -67,8 +68,10 @@ class SuspectedEntries:
         except EntryRejected as error:
             item.judge(error)
         else:
-            if entry.is_side or reduction.outcomes or any(key.slice for key in reduction.touched):
-                # It is harmless. Its changes depend on records and slices, which only the worker reads; a delta is made of rows.
+            depends = reduction.outcomes or any(key.slice for key in reduction.touched)
+            if depends or entry.is_side or entry.kind == DELTA:
+                # It is harmless. Its changes depend on records and slices, which only the worker reads; or it adds rows to a delta,
+                # or those of a delta.
                 group.add(item)
             else:
                 group.add_reduced(item, reduction, n)
