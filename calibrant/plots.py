@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.core.extras import pip_install
 from calibrant.metrics.estimate import number
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def axes_of(ax: Axes | None, size: tuple[float, float]) -> Axes:
             import matplotlib.pyplot as plt
         except ImportError as error:
             raise ImportError(
-                "Plots need matplotlib, which is not installed. Install the extra: pip install 'calibrant[plot]'"
+                f"Plots need matplotlib, which is not installed. Install the extra: {pip_install('plot')}"
             ) from error
         _, ax = plt.subplots(figsize=size, layout="constrained")
     ax.set_axisbelow(True)
@@ -200,7 +201,7 @@ def _smooth(
 
 
 def _around_the_minimum(ax: Axes, x: Any, y: Any, value: float | None) -> None:
-    """Show the part of the curve that tells temperatures apart: a factor of 5 around the minimum."""
+    """Show the part of the curve in which temperatures differ: a factor of 5 around the minimum."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
     middle = value or 1.0

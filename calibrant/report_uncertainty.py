@@ -17,7 +17,7 @@ CURVE = np.arange(101) / 100.0
 
 
 def uncertainty(view: View, seed: int = SEED) -> Result:
-    """What the metric `uce` says, with its bins as rows.
+    """Content of the metric `uce`, with its bins as rows.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def uncertainty(view: View, seed: int = SEED) -> Result:
 
 
 def _intervals(view: View) -> tuple[Floats, Floats] | None:
-    """Wilson's interval of each bin's share of errors, with the number of independent predictions that its variance tells.
+    """Wilson's interval of each bin's share of errors, with the number of independent predictions that its variance implies.
 
     None with posted histograms of uncertainty, which have no confidence. As in `reliability`:
     p (1 - p) at the mean confidence, over the variance that labels drawn from the predictions have.

@@ -73,10 +73,10 @@ interrupted. [README.md](README.md) defines the terms, and [library.md](library.
   independent correct predictions, the reason is `few_errors`. If no units are named, `accuracy` then has the Clopper-Pearson interval of
   the effective samples.
 - **Rare events.** Nulls assume that gaps are normal. With a prevalence of 1 % and 5,000 to 8,000 predictions, .08 of calibrated models were
-  above `null_q95` of `rmsce`, `ace` and `mce`; for `ece`, it was .05. With 1,000 predictions and rates of half the scores, the interval of
+  above `null_q95` of `rmsce`, `ace` and `mce`. For `ece`, it was .05. With 1,000 predictions and rates of half the scores, the interval of
   `ece` contained the true value in .85 of the runs.
-- **Units of very different sizes.** With 150 units of lognormal(1.2) sizes and dependent labels, the intervals of `brier` and `nll`
-  contained the true value in .91 and .92 of the runs. With 600 such units it was .94.
+- **Units of very different sizes.** With 150 units of lognormal(1.2) sizes and dependent labels, the interval of `brier` contained the true
+  value in .91 of the runs, that of `nll` in .92. With 600 such units it was .94.
 - **Nulls with dependent units** are conservative: most shares above `null_q95` are 0 to .02.
 
 **Columns**: "Measured" is the share of runs; for widths, it is the ratio. SE is the standard error of this number. "Runs" is the number of

@@ -51,7 +51,7 @@ def recommend(view: View) -> Result:
     Returns
     -------
     dict with `recommendation`: `action` ("none", "temperature", "intercept", "slope_intercept", "collect_more", or None if
-    the window cannot tell), `reason`, and `evidence`: by candidate the held-out NLL and Brier, the gain over the
+    the window does not determine it), `reason`, and `evidence`: by candidate the held-out NLL and Brier, the gain over the
     probabilities as sent with its interval, and the candidates that beat it.
 
     Examples
@@ -129,7 +129,7 @@ class CandidateComparison:
         """Return whether the rows suffice for a slope and an intercept of every class."""
         units = units_of_classes(self.rows)
         if not units.all():
-            return True  # the fit itself says that a class is missing
+            return True  # the fit itself reports that a class is missing
         enough = self.rows.n_units >= UNITS_A_PARAMETER * 2 * n_classes
         return enough and bool((units >= MIN_CLASS_UNITS).all())
 
@@ -216,7 +216,7 @@ class CandidateComparison:
         """Return `heldout` and `heldout_reason` of a temperature fitted by an objective ("nll", "brier", "ece").
 
         By NLL it is the gain of the complete window's temperature, and `halves` has that of temperatures fitted to half of the rows. By other
-        objectives the halves are all there is. `fitted_to` tells which.
+        objectives the halves are all there is. `fitted_to` names them.
         """
         halves, reason = self._halves(objective, bins, min_count)
         if halves is not None:

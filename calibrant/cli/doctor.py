@@ -20,6 +20,7 @@ from rich.text import Text
 
 from calibrant.cli.connection import DEFAULT_URL, Key, Url
 from calibrant.cli.terminal import output
+from calibrant.core.extras import pip_install
 from calibrant.kernel import status
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -123,7 +124,7 @@ def memory() -> Check:
 def service_checks(url: str) -> Iterator[Check]:
     """Check a service: reachable, version, clock, store, and what waits for an operator."""
     if importlib.util.find_spec("httpx") is None:
-        advice = "Install the extra `client`: pip install 'calibrant[client]'"
+        advice = f"Install the extra `client`: {pip_install('client')}"
         yield Check("service", WARNING, "not checked: httpx is not installed", advice)
         return
     import httpx

@@ -127,7 +127,9 @@ def evaluated(
         found.compat = _compat(data.batch, settings)
     if other is not None:
         step("comparison")
-        found.compared = differences(view, _view(other.batch, slugs, settings), slugs)
+        # The results above are those without a comparison: there, the content of a row is what it is resampled by.
+        mine = view if data.paired is data.batch else _view(data.paired, slugs, settings)
+        found.compared = differences(mine, _view(other.paired, slugs, settings), slugs)
     return found
 
 

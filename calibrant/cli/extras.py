@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from calibrant.core.extras import pip_install
+
 OURS = ("calibrant", "calibrant_server")
 
 
@@ -33,5 +35,5 @@ def needed_by(what: str, extra: str) -> Iterator[None]:
             raise
         raise MissingExtraError(
             f"{what} needs the package {error.name.partition('.')[0]!r}, which is not installed. "
-            f"Install the extra `{extra}`: pip install 'calibrant[{extra}]'"
+            f"Install the extra `{extra}`: {pip_install(extra)}"
         ) from error

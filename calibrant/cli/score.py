@@ -177,11 +177,11 @@ def _evaluated(
 ) -> ReportContents:
     with Progress() as progress:
         progress.begin(f"reading {file.name}", None)
-        data = read_scored(file, labels, roles, compare is not None, pseudonyms)
+        data = read_scored(file, labels, roles, pseudonyms)
         other = None
         if compare is not None:
             progress.begin(f"reading {compare.name}", None)
-            other = read_scored(compare, labels or file, roles, True, pseudonyms)
+            other = read_scored(compare, labels or file, roles, pseudonyms)
             _reject_other_rows(data, other)
         progress.begin("evaluating", n_steps(settings, data, other is not None))
         found: FileEvaluation = evaluated(data, settings, progress.step, other)

@@ -70,6 +70,10 @@ def subject(data: ScoredData) -> list[tuple[str, str]]:
     rows = [("Predictions", f"{path}, read as {kind} ({data.why_logits})")]
     columns = ", ".join(data.rater_columns) if data.rater_columns else f"column {data.label_column}"
     rows.append(("Labels", f"{labels[0] if labels else path}: {columns}"))
+    if data.unused_id is not None:
+        file, column = data.unused_id
+        text = f"matched by order; the column {column} of {file} was not used. To match by it: --id {column}, a column of both files"
+        rows.append(("Rows", text))
     if data.classes:
         rows.append(("Classes", ", ".join(data.classes)))
     return rows

@@ -11,15 +11,24 @@ from rich.text import Text
 
 from calibrant.metrics import is_error
 from calibrant.quality_report import ReportContents
-from calibrant.quality_report.numbers import counted, interval_text, percent, plain_number
+from calibrant.quality_report.numbers import (
+    MISSING,
+    counted,
+    interval_text,
+    percent,
+    plain_number,
+    plain_numbers,
+)
 from calibrant.quality_report.verdicts import (
     WORDS,
     brier_note,
-    detectable_text,
+    detectable_errors,
     main_verdict,
+    null_texts,
     reason_text,
     slug_of,
     title_of,
+    unknown_detectable,
     verdict_of,
 )
 
@@ -40,8 +49,11 @@ def show(contents: ReportContents, console: Console) -> None:
     console.print(Text(verdict.headline, style=f"bold {COLOURS[verdict.state]}"))
     for sentence in verdict.sentences:
         console.print(Text(sentence))
+    if contents.tolerance is None:
+        console.print(Text("To set a tolerance of 0.05: --tolerance 0.05"))
     if "now" in contents.detectable:
-        console.print(Text(f"These data: {detectable_text(contents.detectable['now'])}"))
+        for line in _detectable(contents.detectable["now"]):
+            console.print(Text(line))
     console.print(Text(_temperature(contents.temperature)))
     if contents.subgroups:
         console.print(_subgroups(contents))
@@ -49,6 +61,19 @@ def show(contents: ReportContents, console: Console) -> None:
         console.print(_comparison(contents.comparison))
     for caption, header, rows in contents.extra_tables if contents.compat is not None else ():
         console.print(_extra(caption, header, rows))
+
+
+def _detectable(found: Mapping[str, Any]) -> list[str]:
+    why = unknown_detectable(found)
+    if why is not None:
+        return [f"Smallest detectable error: not known ({why})."]
+    errors = detectable_errors(found)
+    if not errors:
+        return ["These data reveal no error of any size reliably."]
+    return [
+        "Smallest errors that these data reveal in 80 % of samples:",
+        *(f"  {each}" for each in errors),
+    ]
 
 
 def _extra(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -88,7 +113,7 @@ def _metrics(contents: ReportContents) -> Table:
             _interval(each),
         ]
         if has_null:
-            cells.append(_null(each))
+            cells.append(_null(key, each))
         if contents.tolerance is not None:
             cells.append(_verdict(key, each, contents.tolerance))
         table.add_row(*cells)
@@ -104,11 +129,11 @@ def _interval(each: Mapping[str, Any]) -> Text:
     return Text(interval_text(each["interval"]))
 
 
-def _null(each: Mapping[str, Any]) -> Text:
-    if each.get("null_mean") is None:
-        return Text("–")
-    mark = {True: "  above", False: "", None: ""}[each.get("above_null")]
-    return Text(f"{plain_number(each['null_mean'])}, {plain_number(each['null_q95'])}{mark}")
+def _null(key: str, each: Mapping[str, Any]) -> Text:
+    mean, limit, above = null_texts(key, each)
+    if mean == MISSING:
+        return Text(MISSING)
+    return Text(f"{mean}, {limit}{'  above' if above == 'above' else ''}")
 
 
 def _verdict(key: str, each: Mapping[str, Any], tolerance: float) -> Text:
@@ -126,7 +151,7 @@ def _temperature(fitted: Mapping[str, Any] | None) -> str:
         text += f" ({interval_text(fitted['interval'])})"
     before, after = (fitted.get(name) or {} for name in ("before", "after"))
     if before.get("ece") is not None and after.get("ece") is not None:
-        text += f". Dividing the logits by it takes the ECE of the same data from {plain_number(before['ece'])} to {plain_number(after['ece'])}"
+        text += f". Dividing the logits by it takes the ECE of the same data from {' to '.join(plain_numbers([before['ece'], after['ece']]))}"
     if fitted.get("verdict") not in (None, "ok"):
         text += f". Do not rely on it: {fitted.get('detail') or fitted['verdict']}"
     return text + "."
@@ -152,7 +177,7 @@ def _subgroups(contents: ReportContents) -> Table:
             _interval(each),
         ]
         if has_null:
-            cells.append(_null(each))
+            cells.append(_null("ece", each))
         if contents.tolerance is not None:
             cells.append(_verdict("ece", each, contents.tolerance))
         table.add_row(*cells)

@@ -71,7 +71,7 @@ def export(
 
 
 def _archived_reports(last: bytes) -> int:
-    """Return the number of archived reports that the last line says are left out; services of earlier versions do not say it."""
+    """Return the number of archived reports that the last line reports as left out; services of earlier versions do not report it."""
     left_out = json.loads(last.rstrip().rpartition(b"\n")[2]).get("left_out", {})
     return int(left_out.get("reports", 0))
 

@@ -65,7 +65,7 @@ class AsyncClient:
         return found
 
     async def run(self, operation: Operation[T]) -> T:
-        """Send a request, again where that may help, and return what its response says."""
+        """Send a request, again where that may help, and return the content of its response."""
         found: T = await self._transport.run(operation)
         return found
 

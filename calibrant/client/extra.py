@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
+from calibrant.core.extras import pip_install
+
 
 def imported(name: str) -> ModuleType:
     """Return a module of this package that needs those dependencies.
@@ -20,5 +22,5 @@ def imported(name: str) -> ModuleType:
         if (error.name or "").startswith("calibrant"):
             raise
         raise ImportError(
-            f"The client needs {error.name}. Install it with: pip install 'calibrant[client]'"
+            f"The client needs {error.name}. Install it with: {pip_install('client')}"
         ) from error

@@ -82,7 +82,7 @@ class Client:
         return found
 
     def run(self, operation: Operation[T]) -> T:
-        """Send a request, again where that may help, and return what its response says."""
+        """Send a request, again where that may help, and return the content of its response."""
         return self._transport.run(operation)
 
     def pages(self, first: Operation[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -4,7 +4,7 @@
     consumer.run(stop)
 
 A partition is a source of the service: `topic-partition`, with the offsets of its messages. The service's watermark, not the offset
-that the consumer group has committed, says where a partition continues. So a message counts once, whatever is killed, rebalanced or
+that the consumer group has committed, determines where a partition continues. So a message counts once, whatever is killed, rebalanced or
 repeated. Messages wait as bytes for `linger_s` and are then filled into panes: no row leaves the process.
 
 The client is confluent-kafka: it is maintained by Confluent, its wheels have librdkafka, and this has a cluster for tests.

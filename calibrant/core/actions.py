@@ -39,7 +39,7 @@ def recommendation(action: str | None, reason: str, evidence: Extra) -> Advice:
 
     Parameters
     ----------
-    action : one of `ACTIONS`; None if nothing can be said, for which `reason` gives the cause
+    action : one of `ACTIONS`; None if the data do not determine one; `reason` gives the cause
     reason : a sentence
     evidence : numbers that the recommendation depends on
 

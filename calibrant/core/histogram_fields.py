@@ -106,9 +106,8 @@ class HistogramFields:
                 self._reject("class", "class_index", "Received class without kind class. Omit it.")
             return None
         if type(class_index) is not int or not 0 <= class_index < self.spec.n_classes:
-            self._reject(
-                "class", "class_range", f"class is an index in 0 to {self.spec.n_classes - 1}"
-            )
+            detail = f"Received another class; expected its index, 0 to {self.spec.n_classes - 1}."
+            self._reject("class", "class_range", detail)
         return class_index
 
     def _bins(self, kind: str) -> int:
@@ -126,7 +125,9 @@ class HistogramFields:
     def _column(self, name: str, bins: int) -> Floats:
         column = self.fields.get(name)
         if not isinstance(column, list | np.ndarray) or len(column) != bins:
-            self._reject(name, "length", f"{name} must be a list of {bins} numbers")
+            self._reject(
+                name, "length", f"Received another value; expected a list of {bins} numbers."
+            )
             raise AssertionError
         values = np.zeros(bins)
         for i, value in enumerate(column.tolist() if isinstance(column, np.ndarray) else column):
@@ -224,7 +225,9 @@ class HistogramFields:
         if value is None:
             return ()
         if not isinstance(value, Mapping):
-            self._reject("slice", "slice", "slice maps keys to values")
+            self._reject(
+                "slice", "slice", "Received another value; expected an object of keys and values."
+            )
             raise AssertionError
         for key, text in value.items():
             if (

@@ -291,7 +291,7 @@ def _narrowed(flat: NDArray[Any], kind: str) -> tuple[NDArray[Any], str]:
     if flat.size == 0 or kind in "gub":
         return flat, flat.dtype.str
     if kind == "f":
-        # Most sums are not whole, and their first value tells.
+        # Most sums are not whole numbers, which their first value shows.
         if not flat[0].is_integer():
             return flat, "<f8"
         # With nan among the values neither comparison holds.

@@ -64,7 +64,7 @@ class PaneSpec:
             object.__setattr__(self, "listed_classes", tuple(sorted(set(self.listed_classes))))
         listed = self.listed_classes or ()
         if len(listed) > MAX_CLASS_TABLES or any(not 0 <= k < self.n_classes for k in listed):
-            detail = f"at most {MAX_CLASS_TABLES} classes may be listed, each in 0 to {self.n_classes - 1}"
+            detail = f"Received other listed classes; expected at most {MAX_CLASS_TABLES}, each from 0 to {self.n_classes - 1}."
             raise CalibrationInputError.at("/listed_classes", "class_range", detail)
         # Panes merge if their composites are equal, in whatever order they were declared.
         unions = tuple(sorted((name, tuple(sorted(set(each)))) for name, each in self.composites))

@@ -37,7 +37,7 @@ _AT_END = 3
 _MIN_EVEN = 0.5
 # Largest share of the gain that a unit of local time at an end may have: in the steep tail of rare outcomes it depends on the tail's form.
 _MAX_OF_END = 0.07
-# Largest share of the weight that one score may have: beside such a score, the gain of its neighbours is larger than the table says.
+# Largest share of the weight that one score may have: next to such a score, the gain of its neighbours is larger than the table says.
 _MAX_OF_CELL = 0.1
 # By step: mean, variance and third cumulant of the gain of a cell over the power of its label variance and over min(step, 1)^(2/3), and
 # what one end adds.

@@ -20,6 +20,9 @@ from calibrant.input.arrow_column import Column
 
 # The columns of a batch that go by another name here.
 ARGUMENTS = {"confidences": "probabilities"}
+# Rules that logits break where probabilities are expected, and what the first error of a call then advises.
+LOOKS_LIKE_LOGITS = ("row_sum", "range")
+LOGITS_ADVICE = " If these are logits, pass logits=."
 
 
 def read_arrays(
@@ -60,7 +63,8 @@ def read_arrays(
     >>> read_arrays([0.9, 1.2], [1, 0])
     Traceback (most recent call last):
     ...
-    calibrant.core.errors.CalibrationInputError: probabilities, row 1: Received a value outside [0, 1]; expected a probability. (range)
+    calibrant.core.errors.CalibrationInputError: probabilities, row 1: Received a value outside [0, 1]; expected a probability. \
+If these are logits, pass logits=. (range)
     """
     columns: Columns = _scores(probabilities, logits)
     columns |= {
@@ -86,7 +90,7 @@ def read_arrays(
             columns, task=task, n_classes=n_classes, class_names=classes
         ).batch
     except CalibrationInputError as error:
-        raise error.each(_renamed) from None
+        raise _advised(error.each(_renamed)) from None
     if classes is not None and len(classes) != batch.n_classes:
         detail = (
             f"Received {len(classes)} names of classes; expected {batch.n_classes}, one per class."
@@ -197,6 +201,15 @@ def _empty(columns: Columns, spec: PaneSpec | None) -> Batch | None:
     return Batch(
         spec.task, np.zeros((0, spec.n_classes)), False, Ratings(nothing, nothing, nothing), **texts
     )
+
+
+def _advised(error: CalibrationInputError) -> CalibrationInputError:
+    """Return the error with advice on logits in its first violation, once for the whole call."""
+    first, *others = error.violations
+    if first.argument != "probabilities" or first.rule not in LOOKS_LIKE_LOGITS:
+        return error
+    first = Violation(first.pointer, first.rule, first.detail + LOGITS_ADVICE)
+    return CalibrationInputError([first, *others], error.n_violations)
 
 
 def _renamed(violation: Violation) -> Violation:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.errors import CalibrationInputError
+from calibrant.core.extras import pip_install
 from calibrant.input.arrow_column import Bools, Column, Ints, Lists
 
 _NUMBERS = {
@@ -102,7 +103,7 @@ def _stream(value: Any) -> tuple[Any, Iterator[Any]]:
         import nanoarrow
     except ModuleNotFoundError as error:
         raise ImportError(
-            "Arrow data need nanoarrow, which is not installed. Install the extra: pip install calibrant[arrow]"
+            f"Arrow data need nanoarrow, which is not installed. Install the extra: {pip_install('arrow')}"
         ) from error
     if hasattr(value, "__arrow_c_stream__"):
         stream = nanoarrow.c_array_stream(value)

@@ -22,7 +22,8 @@ class NllMetric(SumMetric):
         extra = dict(estimate.extra) | {"n_zero_probability": zeros}
         if not zeros:
             return replace(estimate, extra=extra)
-        detail = f"{zeros} ratings are of a class to which the model gave probability 0"
+        rated = "1 rating is" if zeros == 1 else f"{zeros} ratings are"
+        detail = f"{rated} of a class to which the model gave probability 0"
         extra["finite_value"] = estimate.value
         return Estimate(None, "zero_probability", detail, extra=extra)
 

@@ -110,7 +110,7 @@ def _reliability(contents: ReportContents, table: Mapping[str, Any]) -> ReportFi
         )
     if any(row["weight"] and row["n_effective"] < MIN_JOINED for row in table["table"]):
         caption.append(
-            f"Points of bins that carry as much information as fewer than {MIN_JOINED} independent units are not joined."
+            f"Points are joined only between bins worth at least {MIN_JOINED} independent units."
         )
     if key and each.get("value") is not None:
         text = f"{title_of(key)}: {plain_number(each['value'])}"

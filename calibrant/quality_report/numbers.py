@@ -18,8 +18,27 @@ def plain_number(value: float | None, digits: int = 3) -> str:
     >>> plain_number(0.00042), plain_number(1.8657), plain_number(-0.25)
     ('0.0004', '1.866', '−0.250')
     """
-    if value is None or value != value:
-        return MISSING
+    return MISSING if value is None or value != value else _written(value, _decimals(value, digits))
+
+
+def plain_numbers(values: Sequence[float | None], digits: int = 3) -> list[str]:
+    """Return numbers that are compared, with as many decimals as the smallest of them needs.
+
+    Examples
+    --------
+    >>> plain_numbers([0.00442, 0.00601]), plain_numbers([0.0, 0.0645, None])
+    (['0.0044', '0.0060'], ['0', '0.065', '–'])
+    """
+    known = [each for each in values if each is not None and each == each]
+    decimals = max((_decimals(each, digits) for each in known), default=digits)
+    return [_written(each, decimals) if each in known else MISSING for each in values]
+
+
+def _decimals(value: float, digits: int) -> int:
+    return digits + 1 if SMALLEST <= abs(value) < 5 * 10**-digits else digits
+
+
+def _written(value: float, decimals: int) -> str:
     size, sign = abs(value), "−" if value < 0 else ""
     if size == 0:
         return "0"
@@ -29,7 +48,7 @@ def plain_number(value: float | None, digits: int = 3) -> str:
         return "between −0.0001 and 0" if sign else "below 0.0001"
     if size >= 1000:
         return f"{sign}{size:,.0f}"
-    return f"{sign}{size:.{digits if size >= 5 * 10**-digits else digits + 1}f}"
+    return f"{sign}{size:.{decimals}f}"
 
 
 def interval_text(bounds: Sequence[float | None] | None) -> str:
@@ -42,7 +61,7 @@ def interval_text(bounds: Sequence[float | None] | None) -> str:
     """
     if bounds is None:
         return MISSING
-    return f"{plain_number(bounds[0])} to {plain_number(bounds[1])}"
+    return " to ".join(plain_numbers(bounds))
 
 
 def percent(share: float | None) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from calibrant.core.extras import pip_install
 from calibrant.metrics import METRICS, is_error
 from calibrant.plots import score_name
 from calibrant.quality_report.assumptions import POLICIES, assumptions
@@ -25,6 +27,7 @@ from calibrant.quality_report.verdicts import (
     interval_or_reason,
     main_metric,
     main_verdict,
+    null_texts,
     reason_text,
     slug_of,
     title_of,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 PERIODS = {"now": "Now", "in_30_days": "After 30 more days", "in_90_days": "After 90 more days"}
+NUMBER = re.compile(rf"−?\d[\d,]*(\.\d+)?|{MISSING}")
 NOT_A_DEVICE = (
     "Calibrant is not a medical device. This report describes measurements. It is no advice on the care of a patient, and it "
     "does not replace the evaluation that regulations require."
@@ -60,7 +64,7 @@ def page(contents: ReportContents) -> str:
         if (error.name or "").startswith("calibrant"):
             raise
         raise ImportError(
-            f"Reports need {error.name}, which is not installed. Install the extra: pip install 'calibrant[report]'"
+            f"Reports need {error.name}, which is not installed. Install the extra: {pip_install('report')}"
         ) from error
     metrics = [_metric_row(key, each, contents) for key, each in contents.estimates.items()]
     subgroups = _subgroups(contents)
@@ -85,7 +89,7 @@ def page(contents: ReportContents) -> str:
         subgroups_have_null=any(row["null_q95"] != MISSING for row in subgroups),
         comparison=_comparison(contents.comparison),
         figures=[(each, Markup(each.svg)) for each in drawn],
-        extra_tables=[_without_empty(*table) for table in contents.extra_tables],
+        extra_tables=[_aligned(*_without_empty(*table)) for table in contents.extra_tables],
         assumptions=assumptions(contents),
         is_of_a_service=contents.drift is not None or contents.active_map is not None,
         active_map=_active_map(contents.active_map),
@@ -145,7 +149,7 @@ def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
     rows = [
         ("Main metric", title_of(key) if key else MISSING),
         (
-            "Tolerance, set beforehand",
+            "Tolerance, declared as set beforehand",
             "none" if contents.tolerance is None else f"{contents.tolerance:g}",
         ),
         ("Score", score_name(str(values["scope"])) if values.get("scope") else MISSING),
@@ -159,6 +163,7 @@ def _protocol(contents: ReportContents) -> list[tuple[str, str]]:
 def _metric_row(key: str, each: Mapping[str, Any], contents: ReportContents) -> dict[str, str]:
     metric = METRICS.get(slug_of(key))
     verdict = ""
+    null_mean, null_q95, above = null_texts(key, each)
     if contents.tolerance is not None and is_error(slug_of(key)):
         verdict = WORDS[verdict_of(each, contents.tolerance)]
     return {
@@ -167,8 +172,9 @@ def _metric_row(key: str, each: Mapping[str, Any], contents: ReportContents) -> 
         "unit": "" if metric is None else str(metric.unit),
         "value": plain_number(each.get("value")),
         "interval": interval_or_reason(each),
-        "null_mean": plain_number(each.get("null_mean")),
-        "null_q95": plain_number(each.get("null_q95")),
+        "null_mean": null_mean,
+        "null_q95": null_q95,
+        "above": above,
         "verdict": verdict,
     }
 
@@ -222,6 +228,20 @@ def _without_empty(
         caption,
         [header[place] for place in kept],
         [[row[place] for place in kept] for row in rows],
+    )
+
+
+def _aligned(
+    caption: str, header: list[str], rows: list[list[str]]
+) -> tuple[str, list[tuple[str, bool]], list[list[tuple[str, bool]]]]:
+    """Return a table whose cells state whether their column has numbers only, which are aligned to the right."""
+    are_numbers = [
+        all(NUMBER.fullmatch(row[place]) for row in rows) for place in range(len(header))
+    ]
+    return (
+        caption,
+        list(zip(header, are_numbers, strict=True)),
+        [list(zip(row, are_numbers, strict=True)) for row in rows],
     )
 
 

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from calibrant.core.extras import pip_install
+
 HEADINGS = {"h1": 17.0, "h2": 13.0, "h3": 10.5}
 TEXTS = ("p", "li", "strong", "figcaption")
 SIZE, LINE = 9.0, 4.4
@@ -108,7 +110,7 @@ def pdf(
         from fpdf import FPDF
     except ModuleNotFoundError as error:
         raise ImportError(
-            "PDF files need fpdf2, which is not installed. Install the extra: pip install 'calibrant[pdf]'"
+            f"PDF files need fpdf2, which is not installed. Install the extra: {pip_install('pdf')}"
         ) from error
     document: Any = FPDF(format="A4")
     document.set_creation_date(written_at or datetime(2000, 1, 1, tzinfo=UTC))

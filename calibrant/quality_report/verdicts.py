@@ -10,7 +10,14 @@ from typing import Any
 from calibrant.metrics import METRICS, is_error
 from calibrant.metrics.estimate import Estimate
 from calibrant.quality_report.contents import ReportContents
-from calibrant.quality_report.numbers import counted, interval_text, percent, plain_number
+from calibrant.quality_report.numbers import (
+    MISSING,
+    counted,
+    interval_text,
+    percent,
+    plain_number,
+    plain_numbers,
+)
 
 WORDS = {
     "within_tolerance": "within tolerance",
@@ -30,7 +37,9 @@ REASONS = {
     "no_cases": "no cases are named",
     "not_in_histogram": "plain histograms do not carry it",
     "too_many_classes": "too many classes",
+    "units_not_replicated": "units are in too few of the 64 replicates",
 }
+ABOVE = {True: "above", False: "not above", None: "too close to decide"}
 
 
 @dataclass(frozen=True)
@@ -87,11 +96,9 @@ def main_verdict(contents: ReportContents) -> Verdict:
     if each.get("value") is None:
         why = reason_text(each)
         return Verdict("none", "Not enough data", (f"{title_of(key)} has no value: {why}.",))
-    sentences = [_measured(key, each, contents), *_against_null(key, each)]
+    sentences = [_measured(key, each, contents), *_unrelated(contents), *_against_null(each)]
     if contents.tolerance is None:
-        advice = (
-            "No tolerance was set, so there is no verdict. Set one before you look at the data."
-        )
+        advice = "No tolerance was set, so there is no verdict. Choose one before you look at the data, such as 0.05."
         return Verdict("none", "Measured, without a tolerance", (*sentences, advice))
     state = verdict_of(each, contents.tolerance)
     return Verdict(
@@ -116,10 +123,22 @@ def _measured(key: str, each: Mapping[str, Any], contents: ReportContents) -> st
     return text
 
 
-def _against_null(key: str, each: Mapping[str, Any]) -> list[str]:
+def _unrelated(contents: ReportContents) -> list[str]:
+    """Return a warning if no temperature relates the probabilities to the labels: rows or classes are in another order."""
+    if (contents.temperature or {}).get("verdict") != "at_upper_bound":
+        return []
+    return [
+        "The labels look unrelated to the probabilities. Check that rows and classes of both are in the same order before you "
+        "use any number."
+    ]
+
+
+def _against_null(each: Mapping[str, Any]) -> list[str]:
     if each.get("null_mean") is None:
-        return ["The error of a perfectly calibrated model with these predictions is not known."]
-    mean, q95 = plain_number(each["null_mean"]), plain_number(each["null_q95"])
+        text = "What a perfectly calibrated model with these predictions would show is not known"
+        reason = each.get("null_reason")
+        return [f"{text}: {REASONS[reason]}." if reason in REASONS else f"{text}."]
+    mean, q95 = plain_numbers([each["null_mean"], each["null_q95"]])
     usual = f"A perfectly calibrated model with the same predictions would show {mean} on average, and at most {q95} in 95 % of samples."
     above = each.get("above_null")
     if above is None:
@@ -143,18 +162,41 @@ def _against_tolerance(state: str, each: Mapping[str, Any], contents: ReportCont
     return f"The interval contains the tolerance of {limit}: the data show neither that the error is below it nor that it is above."
 
 
-def detectable_text(found: Mapping[str, Any]) -> str:
-    """Return what data of this size would have shown, as a sentence with probabilities.
+def null_texts(key: str, each: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return mean and limit of a perfectly calibrated model, and whether the value is above the limit.
+
+    A limit from above is no test of a metric that is better the larger it is: only the mean is returned.
 
     Examples
     --------
-    >>> detectable_text({"n_effective": 600.0, "intercept": 0.3, "slope": 0.48, "local_error": 0.21})
-    'A shift of a probability of 0.5 to 0.574, a change of the slope from 1 by 0.480, or an error of 0.210 in one of the bins that hold \
-half of the data, \
-would have been found in 80 % of samples.'
+    >>> null_texts("ece", {"null_mean": 0.00442, "null_q95": 0.00601, "above_null": True})
+    ('0.0044', '0.0060', 'above')
+    >>> null_texts("accuracy", {"null_mean": 0.745, "null_q95": 0.765, "above_null": False})
+    ('0.745', '–', '–')
     """
-    if found.get("reason"):
-        return f"Not known: {REASONS.get(str(found['reason']), str(found['reason']).replace('_', ' '))}."
+    metric = METRICS.get(slug_of(key))
+    if each.get("null_mean") is None:
+        return MISSING, MISSING, MISSING
+    mean, limit = plain_numbers([each["null_mean"], each.get("null_q95")])
+    if metric is not None and metric.direction == "higher":
+        return mean, MISSING, MISSING
+    return mean, limit, ABOVE[each.get("above_null")]
+
+
+def unknown_detectable(found: Mapping[str, Any]) -> str | None:
+    """Return why it is not known which errors the data would have shown; None if it is known."""
+    reason = found.get("reason")
+    return None if not reason else REASONS.get(str(reason), str(reason).replace("_", " "))
+
+
+def detectable_errors(found: Mapping[str, Any]) -> list[str]:
+    """Return the smallest errors that data of this size would have shown, with probabilities.
+
+    Examples
+    --------
+    >>> detectable_errors({"n_effective": 600.0, "intercept": 0.3, "slope": 0.48})
+    ['a shift of a probability of 0.5 to 0.574', 'a change of the slope from 1 by 0.480']
+    """
     shown = []
     if found.get("intercept") is not None:
         moved = 1.0 / (1.0 + math.exp(-float(found["intercept"])))
@@ -165,6 +207,23 @@ would have been found in 80 % of samples.'
         shown.append(
             f"an error of {plain_number(found['local_error'])} in one of the bins that hold half of the data"
         )
+    return shown
+
+
+def detectable_text(found: Mapping[str, Any]) -> str:
+    """Return what data of this size would have shown, as a sentence with probabilities.
+
+    Examples
+    --------
+    >>> detectable_text({"n_effective": 600.0, "intercept": 0.3, "slope": 0.48, "local_error": 0.21})
+    'A shift of a probability of 0.5 to 0.574, a change of the slope from 1 by 0.480, or an error of 0.210 in one of the bins that hold \
+half of the data, \
+would have been found in 80 % of samples.'
+    """
+    why = unknown_detectable(found)
+    if why is not None:
+        return f"Not known: {why}."
+    shown = detectable_errors(found)
     if not shown:
         return "No error of any size would have been found reliably."
     listed = (

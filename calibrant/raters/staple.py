@@ -103,7 +103,7 @@ def staple(
 
 
 def _posterior(patterns: NDArray[np.bool_], p: Floats, q: Floats, prior: float) -> Floats:
-    # Where no pixel determines a rate, the rater says nothing of it.
+    # Where no pixel determines a rate, the rater has no influence on it.
     p, q = np.nan_to_num(p, nan=START), np.nan_to_num(q, nan=START)
     inside = prior * np.where(patterns, p, 1.0 - p).prod(axis=1)
     outside = (1.0 - prior) * np.where(patterns, 1.0 - q, q).prod(axis=1)

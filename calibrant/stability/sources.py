@@ -33,7 +33,7 @@ def curves_of(view: View, metric: Metric, source: str | None = None) -> tuple[Vi
     Parameters
     ----------
     source : of a stored state, one of `SOURCES`. Default: the replicates, or the sample where they do not carry the
-        metric; errors over cases are of the cases, whatever it says
+        metric; errors over cases are of the cases, whatever its value
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""JSON and NDJSON documents: read completely, each key once, with limits on objects and on depth.
+"""JSON and NDJSON documents: read completely, each key once, with limits on objects and on depth. The response of one.
 
 A repeated key is rejected: parsers disagree about which value counts, and one value would be lost.
 The check counts colons. Only if there are more colons than keys and strings explain, a slower
@@ -7,10 +7,12 @@ parser that reports every pair reads the body a second time.
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import orjson
+from fastapi import Response
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.http.errors import BodyTooLarge, MalformedBody
@@ -25,6 +27,12 @@ _AS_LISTS = bytes.maketrans(b"{}", b"[]")
 _NO_FORM = bytes(set(range(256)) - set(b'[]{}"'))
 _STEPS_AT_ONCE = 1 << 18
 _ESCAPED, _STRING = re.compile(rb"\\."), re.compile(rb'"[^"]*"')
+
+
+def json_response(value: Mapping[str, Any], status: int = 200, **headers: str) -> Response:
+    """Return a document as a response that clients revalidate each time."""
+    content, all_headers = orjson.dumps(value), {"Cache-Control": "no-cache", **headers}
+    return Response(content, status, all_headers, "application/json")
 
 
 def read_json(data: bytes, max_objects: int) -> Any:

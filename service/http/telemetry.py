@@ -9,6 +9,8 @@ from importlib.util import find_spec
 
 from fastapi.telemetry import TelemetryConfig
 
+from calibrant.core.extras import pip_install
+
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 OFF: TelemetryConfig = {
@@ -37,7 +39,7 @@ def telemetry(environment: Mapping[str, str] = os.environ) -> TelemetryConfig:
     if missing:
         raise TelemetryUnavailable(
             f"{requested[0]} requests traces, which need the package {missing[0]!r}. "
-            "Install the extra `telemetry`: pip install 'calibrant[telemetry]', or unset the variable."
+            f"Install the extra `telemetry`: {pip_install('telemetry')}, or unset the variable."
         )
     return {**OFF, "tracing": True, "operation_spans": False, "auto_configure": True}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow import read_table
 from calibrant.input.arrow_column import Column
@@ -21,7 +22,7 @@ SLICES = "slices"
 BATCH_ID = b"batch_id"
 
 
-def read_arrow(data: bytes, max_text_bytes: int) -> tuple[dict[str, Any], str | None]:
+def read_arrow(data: bytes, max_text_bytes: int) -> tuple[Columns, str | None]:
     """Return the columns of a stream by name, slices by key, and the batch id of its schema's metadata.
 
     Raises
@@ -36,7 +37,7 @@ def read_arrow(data: bytes, max_text_bytes: int) -> tuple[dict[str, Any], str | 
     return _columns(_decoded(data), max_text_bytes)
 
 
-def read_parquet(data: bytes, max_text_bytes: int) -> tuple[dict[str, Any], str | None]:
+def read_parquet(data: bytes, max_text_bytes: int) -> tuple[Columns, str | None]:
     """Return the columns of a Parquet file, whose sizes were checked before, as `read_arrow` does.
 
     Raises
@@ -58,9 +59,9 @@ def read_parquet(data: bytes, max_text_bytes: int) -> tuple[dict[str, Any], str 
     return _columns(_checked(read, "Parquet file", "parquet"), max_text_bytes)
 
 
-def _columns(table: Any, max_text_bytes: int) -> tuple[dict[str, Any], str | None]:
+def _columns(table: Any, max_text_bytes: int) -> tuple[Columns, str | None]:
     slices = [i for i, name in enumerate(table.column_names) if name == SLICES]
-    columns: dict[str, Any] = dict(read_table(_without(table, slices)))
+    columns: Columns = dict(read_table(_without(table, slices)))
     if slices:
         columns[SLICES] = _by_key(table.column(slices[0]))
     _bound_texts(columns, max_text_bytes)
@@ -133,7 +134,7 @@ def _by_key(column: Any) -> dict[str, Column]:
     return dict(read_table(pa.Table.from_arrays(column.flatten(), names=keys)))
 
 
-def _bound_texts(columns: dict[str, Any], max_text_bytes: int) -> None:
+def _bound_texts(columns: Columns, max_text_bytes: int) -> None:
     """Reject texts that a dictionary repeats so often that they would fill memory once they are joined."""
     every = [*columns.values(), *columns.get(SLICES, {}).values()]
     texts = [each.values for each in every if isinstance(each, Column)]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column
 from calibrant_server.service.http.bodies import ARROW, NDJSON, Body, decoded_limit
@@ -88,7 +89,7 @@ def _from_arrow(body: Body, settings: Settings) -> ParsedBatch:
 
 
 def arrow_batch(
-    columns: dict[str, Any], batch_id: str | None, known: tuple[str, ...] = COLUMNS
+    columns: Columns, batch_id: str | None, known: tuple[str, ...] = COLUMNS
 ) -> ParsedBatch:
     """Return the batch of Arrow columns that have the names of JSON."""
     reject_unknown(columns, known)
@@ -99,7 +100,7 @@ def arrow_batch(
     return ParsedBatch(columns, batch_id, is_flat=is_flat)
 
 
-def _unflattened(columns: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def _unflattened(columns: Columns) -> tuple[Columns, bool]:
     """Return a flat list of `probabilities` as `confidences`, which it means, and whether it was one."""
     rows = columns.get("probabilities")
     if (
@@ -113,7 +114,7 @@ def _unflattened(columns: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     return {names.get(name, name): each for name, each in columns.items()}, True
 
 
-def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def posted_columns(columns: Columns, settings: Settings) -> Columns:
     """Return some columns of a document in the same way as `read_columns` for a complete one.
 
     Raises
@@ -131,7 +132,7 @@ def posted_columns(columns: dict[str, Any], settings: Settings) -> dict[str, Any
     return _arrays(columns)
 
 
-def _lists(columns: dict[str, Any]) -> Iterable[list[Any]]:
+def _lists(columns: Columns) -> Iterable[list[Any]]:
     slices = columns.get("slices", {})
     return (each for each in chain(columns.values(), slices.values()) if isinstance(each, list))
 
@@ -171,7 +172,7 @@ def _check_column(name: str, value: Any) -> None:
         check_list(f"/slices/{escaped(key)}", column)
 
 
-def _arrays(columns: dict[str, Any], may_hold_booleans: bool = True) -> dict[str, Any]:
+def _arrays(columns: Columns, may_hold_booleans: bool = True) -> Columns:
     def matrix(rows: list[Any]) -> Any:
         return _matrix(rows, may_hold_booleans)
 

@@ -271,8 +271,11 @@ def _check_head(head: UpdateHead, kind: str, pointer: str) -> None:
             violations.append(Violation(f"{pointer}/slice/{key}", "name", detail))
     for name in ("source", "epoch", "sequence"):
         if (getattr(head, name) is not None) != cumulative:
-            need = "is needed with" if cumulative else "belongs to"
-            detail = f"{name} {need} mode 'cumulative'"
+            detail = (
+                f"Received mode 'cumulative' without {name}; expected it."
+                if cumulative
+                else f"Received {name} without mode 'cumulative'. Omit it, or send the mode."
+            )
             violations.append(Violation(f"{pointer}/{name}", "cumulative", detail))
     if violations:
         raise CalibrationInputError(violations)

@@ -108,7 +108,7 @@ def _placed(posted: ParsedBatch, violation: Violation) -> Violation:
 
 
 def _known(context: IngestContext) -> ModelConfig:
-    """Return the model; labels alone do not tell what model to make."""
+    """Return the model; labels alone do not determine what model to make."""
     if context.config is None:
         raise ModelUnknown(
             "There is no such model, and labels alone cannot create one. Send predictions first, or create it with PUT."

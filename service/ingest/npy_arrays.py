@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError
 from calibrant_server.service.http.errors import BodyTooLarge
 from calibrant_server.service.http.npz_files import extracted, npz_members
@@ -46,7 +47,7 @@ def read_npy(data: bytes, columns: str | None, max_rows: int) -> ParsedBatch:
         An array with more than `max_rows` rows, or too many columns.
     """
     names = _names(columns)
-    found: dict[str, Any] = {}
+    found: Columns = {}
     at = 0
     for name in names:
         if at == len(data):
@@ -81,7 +82,7 @@ def read_npz(data: bytes, columns: str | None, max_rows: int) -> ParsedBatch:
     """
     members = npz_members(data)
     roles = _roles(columns, members)
-    found: dict[str, Any] = {}
+    found: Columns = {}
     for array, name in roles.items():
         if name == IGNORE:
             continue
@@ -98,7 +99,7 @@ def read_npz(data: bytes, columns: str | None, max_rows: int) -> ParsedBatch:
 
 
 def _roles(columns: str | None, members: Collection[str]) -> dict[str, str]:
-    """Return the column of each array: as the query says, else its own name."""
+    """Return the column of each array: as named in the query, else its own name."""
     roles = {name: name for name in members}
     for each in columns.split(",") if columns else ():
         array, _, name = each.strip().rpartition(":")
@@ -117,7 +118,7 @@ def _roles(columns: str | None, members: Collection[str]) -> dict[str, str]:
     return roles
 
 
-def _parsed(found: dict[str, Any]) -> ParsedBatch:
+def _parsed(found: Columns) -> ParsedBatch:
     is_flat = getattr(found.get("probabilities"), "ndim", 2) == 1
     if is_flat:
         found = {

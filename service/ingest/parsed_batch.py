@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.arrow_column import Column, Lists
 from calibrant.input.value_checks import MAX_VIOLATIONS
@@ -48,7 +49,7 @@ class ParsedBatch:
     is_flat : whether `confidences` were sent as a flat list of `probabilities`
     """
 
-    columns: dict[str, Any]
+    columns: Columns
     batch_id: str | None = None
     lines: list[int] = field(default_factory=list)
     options: object = None

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from calibrant.core.documents import Columns
 from calibrant.core.errors import CalibrationInputError, Violation
 from calibrant.input.value_checks import MAX_VIOLATIONS
 from calibrant_server.service.ingest.origin import origin_of
@@ -68,7 +69,7 @@ def from_records(
             if not record.keys() <= RECORD_NAMES.keys() | more.keys():
                 reject_unknown(record, (*RECORD_NAMES, *more), f"/{line}")
     _reject_two_spellings(spelled, records, lines)
-    columns: dict[str, Any] = {}
+    columns: Columns = {}
     for name in sorted(spelled):
         if name in more:
             columns[more[name]] = [record.get(name) for record in records]

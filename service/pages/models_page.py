@@ -15,10 +15,10 @@ from calibrant_server.service.pages.charts import sparkline
 from calibrant_server.service.pages.numbers import seen
 from calibrant_server.service.pages.verdict import shown_status
 from calibrant_server.service.pages.visitors import Visitor
-from calibrant_server.service.reads.computed_statuses import EVIDENCE
 from calibrant_server.service.reads.model_statuses import DatedStatus, StatusCache
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, StatusFields
 
 PAGE_SIZE = 25
 RANKS = {"alarm": 0, "watch": 1, "insufficient_data": 2, "ok": 3}
@@ -46,7 +46,7 @@ class ModelRow:
 
     model: str
     status: str | None
-    fields: dict[str, Any]
+    fields: StatusFields
     line: Markup | None
     seen: str
 
@@ -112,10 +112,10 @@ def _has_alarm(summary: AlarmSummary | None) -> bool:
 def _rows(configs: Sequence[ModelConfig], statuses: dict[str, DatedStatus]) -> list[ModelRow]:
     rows = []
     for number, config in enumerate(configs):
-        fields = statuses[config.key].fields if config.key in statuses else {}
-        evidence = fields.get(EVIDENCE) or []
+        fields = statuses[config.key].fields if config.key in statuses else UNKNOWN_STATUS
+        evidence = fields.get("evidence") or []
         line = sparkline(f"line-{number}", evidence) if len(evidence) > 1 else None
-        status = shown_status(fields.get("status"), config.label_horizon_s is not None)
-        when = seen(fields.get("last_seen"), config.pane_s)
+        status = shown_status(fields["status"], config.label_horizon_s is not None)
+        when = seen(fields["last_seen"], config.pane_s)
         rows.append(ModelRow(config.model, status, fields, line, when))
     return rows

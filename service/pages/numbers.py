@@ -121,7 +121,7 @@ def ago(text: str | None, now: datetime | None = None) -> str:
 
 
 def seen(start: str | None, pane_s: int, now: datetime | None = None) -> str:
-    """Return when the newest data arrived, as exactly as the start and the length of their time slice tell.
+    """Return when the newest data arrived, to the precision of the start and length of their time slice.
 
     >>> seen("2026-01-01T05:00:00Z", 3600, datetime(2026, 1, 1, 5, 57, tzinfo=UTC))
     'in the last hour'

@@ -38,6 +38,8 @@ from calibrant_server.workers.store.report_archive import (
     ArchiveIsFull,
     NewReport,
     NoSuchReport,
+    PaneSummary,
+    ReportSummary,
 )
 from calibrant_server.workers.store.windows import rfc3339
 
@@ -197,7 +199,7 @@ def _archived(
     parameters = wanted.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"note"})
     made_of = [results, parameters, wanted.note, report.map_etag, [each.digest for each in listed]]
     identity = hashlib.blake2b(orjson.dumps(made_of, option=orjson.OPT_SORT_KEYS), digest_size=16)
-    summary = {
+    summary: ReportSummary = {
         "model": report.config.model,
         "created_at": rfc3339(datetime.now(UTC)),
         "created_by": by,
@@ -208,10 +210,19 @@ def _archived(
         "state_version": results["metrics"]["state_version"],
         "sha256": hashlib.sha256(page).hexdigest(),
         "pdf_sha256": None if document is None else hashlib.sha256(document).hexdigest(),
-        "panes": [each.model_dump() for each in listed],
+        "panes": [_summary(each) for each in listed],
     }
-    packed = [{**each.model_dump(), "pane": panes[each.slice]["packed"]} for each in listed]
+    packed = [{**_summary(each), "pane": panes[each.slice]["packed"]} for each in listed]
     return NewReport(identity.hexdigest(), summary, page, orjson.dumps({"panes": packed}), document)
+
+
+def _summary(pane: ArchivedPane) -> PaneSummary:
+    return {
+        "slice": pane.slice,
+        "digest": pane.digest,
+        "sha256": pane.sha256,
+        "bytes": pane.bytes,
+    }
 
 
 def _pane(name: str, found: dict[str, Any]) -> ArchivedPane:

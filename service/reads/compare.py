@@ -43,7 +43,10 @@ class Comparison:
             # The same interval in whole panes of the other model, which may be longer.
             return windows.resolve(from_=window.from_at, to=window.to_at, pane_s=self.config.pane_s)
         if not has_start or window.from_s == 0:
-            detail = "against=window:… compares with what came before: name the window by `window` or `from`"
+            detail = (
+                "Received against=window:… for a window without start; expected one, because it compares "
+                "with the time before. Send `window` or `from`."
+            )
             raise unanswerable("/against", "no_beginning", detail)
         try:
             return windows.resolve(to=window.from_at, window=self.against.name, pane_s=pane_s)
@@ -59,7 +62,10 @@ async def other_of(
     if comparison.against.by == "reference":
         reference = await inbox.alarms.reference(config, plain_slice(slice_))
         if reference is None:
-            detail = "the alarm of this slice has no reference: no cohort was sealed, or the slice is not watched"
+            detail = (
+                "Received against=reference, but the alarm of this slice has none: no cohort was sealed, or the "
+                "slice is not watched. Compare with an earlier window or a baseline."
+            )
             raise unanswerable("/against", "no_reference", detail)
         return Other(comparison.against, config, slice_of_other, reference)
     theirs = comparison.window_for(window, has_start, config.pane_s)

@@ -33,6 +33,7 @@ from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.frozen_maps import PromotedMap
 from calibrant_server.workers.store.keys import LAST_CHANGE
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.status_index import StatusFields
 from calibrant_server.workers.store.windows import rfc3339
 
 STATUS_WINDOW = "P7D"
@@ -40,7 +41,7 @@ STATUS_WINDOW = "P7D"
 STATUS_DEADLINE_S = 5.0
 # Queries of one page that wait at the same time; the queue of workers is shared with all other reads.
 MAX_WAITING = 16
-EVIDENCE, EVIDENCE_COHORTS = "evidence", 60
+EVIDENCE_COHORTS = 60
 NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
 REQUESTED: tuple[tuple[Query, WindowQuery], ...] = (
     (DriftQuery(), WindowQuery()),
@@ -64,7 +65,7 @@ class _Part(NamedTuple):
 
 async def statuses_with_evidence(
     reads: ReadService, configs: Sequence[ModelConfig]
-) -> list[Result]:
+) -> list[StatusFields]:
     """Return what `view=status` adds to each model, within the deadline.
 
     `evidence` is the change statistic of the last cohorts, relative to the threshold (logarithms).
@@ -141,7 +142,7 @@ def _status(
     state: SliceState,
     current: PromotedMap | None,
     results: Sequence[_Found],
-) -> Result:
+) -> StatusFields:
     """Return the status of one model; a part that is missing is null, with the reason of the first."""
     drift, week = (each.result for each in results)
     is_current = current is not None and current.generation == state.config.generation
@@ -153,7 +154,7 @@ def _status(
         "label_coverage": week.get("label_coverage"),
         "last_seen": _last_seen(state),
         "reason": next((each.reason for each in results if each.reason is not None), None),
-        EVIDENCE: [
+        "evidence": [
             row["sr_log10"] / row["threshold_log10"]
             for row in drift.get("recent", [])[-EVIDENCE_COHORTS:]
             if row["sr_log10"] is not None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import log
-from typing import Any
+from typing import Any, TypedDict
 
 from cachetools import TTLCache
 
@@ -17,7 +17,6 @@ from calibrant.drift.mapped_scores import OWN_SCORE
 from calibrant.drift.multiple_testing import flagged
 from calibrant_server.service.engine import engine_errors
 from calibrant_server.service.reads.computed_statuses import (
-    EVIDENCE,
     NOT_READY,
     statuses_with_evidence,
 )
@@ -25,7 +24,7 @@ from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.alarm.alarm_commit import AlarmSummary
 from calibrant_server.workers.alarm.cohorts import parts_of
 from calibrant_server.workers.store.registry import ModelConfig
-from calibrant_server.workers.store.status_index import IndexedStatus
+from calibrant_server.workers.store.status_index import UNKNOWN_STATUS, IndexedStatus
 from calibrant_server.workers.store.windows import rfc3339
 
 # Statuses that one page may compute: three queries each, about a second of a worker together.
@@ -38,7 +37,17 @@ MAX_FAILED_AGE_S = 60.0
 FLEET_AGE_S = 15.0
 MAX_FLEETS = 100
 _LN10 = log(10.0)
-Flags = Mapping[str, list[dict[str, Any]]]
+
+
+class FlaggedDetector(TypedDict):
+    """A detector that is flagged among those of the fleet."""
+
+    scope: str | None
+    slice: str | None
+    evidence_log10: float
+
+
+Flags = Mapping[str, list[FlaggedDetector]]
 
 
 async def indexed_statuses(
@@ -87,11 +96,9 @@ async def _computed(
 
 
 def _shown(entry: IndexedStatus | None) -> dict[str, Any]:
-    if entry is None:
-        missing = ("status", "error", "temperature", "map_version", "label_coverage", "last_seen")
-        return {**dict.fromkeys(missing), "reason": NOT_READY, "as_of": None}
-    fields = {name: value for name, value in entry.fields.items() if name != EVIDENCE}
-    return fields | {"as_of": rfc3339(datetime.fromtimestamp(entry.at_s, UTC))}
+    known = UNKNOWN_STATUS | {"reason": NOT_READY} if entry is None else entry.fields
+    as_of = None if entry is None else rfc3339(datetime.fromtimestamp(entry.at_s, UTC))
+    return {name: value for name, value in known.items() if name != "evidence"} | {"as_of": as_of}
 
 
 class Fleet:
@@ -129,7 +136,7 @@ def fleet_flags(
         and summary["generation"] == config.generation
         for name, value in summary.get("log_evidence", {}).items()
     }
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[FlaggedDetector]] = {}
     for each in flagged(evidence, false_flags) if evidence else []:
         key, name = each.split("\n", 1)
         scope, slice_ = parts_of(name)

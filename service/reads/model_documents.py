@@ -170,9 +170,9 @@ def redeclared(config: ModelConfig) -> ModelConfig:
         A rule is violated; or generation and revision, which name the state, are not values of a registry.
     """
     if not GENERATION.fullmatch(config.generation):
-        raise ValueError("generation is twelve hexadecimal digits")
+        raise ValueError("received another generation; expected twelve hexadecimal digits")
     if type(config.revision) is not int or not 1 <= config.revision < 2**31:
-        raise ValueError("revision is a number from 1")
+        raise ValueError("received another revision; expected an integer from 1")
     settings = settings_of(declared(config))
     made = config_of(settings, Caller(config.tenant, frozenset()), config.model)
     names = (
@@ -219,9 +219,13 @@ def too_many_partitions(error: TooManyPartitions) -> Problem:
 def fixed(properties: list[str]) -> ModelConflict:
     """Return the conflict of a change that would make panes that cannot be added up."""
     violations = [
-        Violation(f"/{WORDS.get(name, name)}", "fixed", "cannot change once the model exists")
+        Violation(
+            f"/{WORDS.get(name, name)}",
+            "fixed",
+            "Received another value; expected the present one.",
+        )
         for name in properties
     ]
     listed = ", ".join(WORDS.get(name, name) for name in properties)
-    detail = f"Cannot change once a model exists: {listed}. Delete the model, or use another id."
+    detail = f"Received other values of {listed}, which cannot change once a model exists. Delete the model, or use another id."
     return ModelConflict(detail, errors=violations)

@@ -9,14 +9,6 @@ from calibrant_server.service.ingest.event_settings import CloudEventSettings
 from calibrant_server.service.reads.estimates import Estimate
 from calibrant_server.workers.store.registry import SERVE, Mode
 
-STATUS_WINDOW = "P7D"
-# A page waits this long for all of its results together.
-STATUS_DEADLINE_S = 5.0
-# Queries of one page that wait at the same time; the queue of workers is shared with all other reads.
-MAX_WAITING = 16
-EVIDENCE, EVIDENCE_COHORTS = "evidence", 60
-NOT_READY, NOT_COMPUTED = "not_ready", "not_computed"
-
 
 class ModelListQuery(PageQuery):
     """The requested page, and what it has of each model."""

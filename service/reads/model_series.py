@@ -33,10 +33,16 @@ GAUGES: dict[str, tuple[str, Gauge]] = {
     ),
     "calibrant_drift_last_cohort_timestamp_seconds": ("Start of the last cohort.", "cohort"),
 }
-STATUS = {
-    "calibrant_model_label_coverage": "Labelled share of the predictions of the last 7 days.",
-    "calibrant_model_temperature": "Temperature that fits the labels of the last 7 days.",
-    "calibrant_model_map_version": "Version of the current calibration map.",
+STATUS: dict[str, tuple[Literal["label_coverage", "temperature", "map_version"], str]] = {
+    "calibrant_model_label_coverage": (
+        "label_coverage",
+        "Labelled share of the predictions of the last 7 days.",
+    ),
+    "calibrant_model_temperature": (
+        "temperature",
+        "Temperature that fits the labels of the last 7 days.",
+    ),
+    "calibrant_model_map_version": ("map_version", "Version of the current calibration map."),
 }
 ERROR = {
     "calibrant_model_calibration_error": (
@@ -140,9 +146,8 @@ class StatusMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every family; a value that is not known has no sample."""
         found = {key: each.fields for key, each in self.statuses.items()}
-        for name, text in STATUS.items():
-            key = name.removeprefix("calibrant_model_")
-            yield _gauge(name, text, ((model, each[key]) for model, each in found.items()))
+        for name, (field, text) in STATUS.items():
+            yield _gauge(name, text, ((model, each[field]) for model, each in found.items()))
         for name, (key, text) in ERROR.items():
             values = ((model, (each["error"] or {}).get(key)) for model, each in found.items())
             yield _gauge(name, text, values)

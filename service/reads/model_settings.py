@@ -70,7 +70,7 @@ def check_classes(value: Any) -> Any:
         )
     for place, each in enumerate(value):
         if any(category(letter) in NOT_IN_NAMES for letter in each):
-            detail = "name {place} holds a control character or a line break"
+            detail = "received a control character or a line break in name {place}; expected none"
             raise PydanticCustomError("classes", detail, {"place": place})
     if len(set(value)) < len(value):
         raise PydanticCustomError(
@@ -120,7 +120,7 @@ def check_slices(slices: dict[str, list[str] | None]) -> dict[str, list[str] | N
                 "received a key with a colon; expected none: a colon separates key and value",
             )
         if values is not None and not 0 < len(set(values)) == len(values):
-            detail = "{key} lists each value once, at least one; null means any"
+            detail = "received an empty list or a value twice for {key}; expected each value once, or null for any"
             raise PydanticCustomError("slices", detail, {"key": key})
     return slices
 

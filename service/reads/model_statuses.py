@@ -6,7 +6,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cachetools import LRUCache
 
@@ -14,6 +13,7 @@ from calibrant_server.service.reads.computed_statuses import NOT_READY
 from calibrant_server.service.reads.fleet import current_entries
 from calibrant_server.service.reads.service import ReadService
 from calibrant_server.workers.store.registry import ModelConfig
+from calibrant_server.workers.store.status_index import StatusFields
 
 # A status is checked again when it is older than this.
 STATUS_AGE_S = 60.0
@@ -26,7 +26,7 @@ class DatedStatus:
 
     generation: str
     at_s: float
-    fields: dict[str, Any]
+    fields: StatusFields
 
 
 class StatusCache:
@@ -44,7 +44,7 @@ class StatusCache:
         for config in due:
             fields = found[config.key].fields
             if fields["reason"] != NOT_READY:
-                self._statuses[config.key] = DatedStatus(config.generation, now, dict(fields))
+                self._statuses[config.key] = DatedStatus(config.generation, now, fields)
         return self.known(configs)
 
     def known(self, configs: Sequence[ModelConfig]) -> dict[str, DatedStatus]:

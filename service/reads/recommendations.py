@@ -26,7 +26,7 @@ class Recommendation(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     action: Action | None = Field(
-        description="Null if the window cannot tell; `reason` gives the cause."
+        description="Null if the window does not determine it; `reason` gives the cause."
     )
     reason: str = Field(description="Why, in sentences.")
     evidence: dict[str, Any] = Field(description="The numbers that the action depends on.")

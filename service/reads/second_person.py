@@ -100,7 +100,7 @@ def is_same_promotion(pending: PromotionRequest, version: int, override: bool) -
 
 
 def first_person(pending: FirstRequest) -> FirstPerson:
-    """Return what the record of a change says about the first person."""
+    """Return the fields of the first person in the record of a change."""
     return {
         "requested_by": pending["requested_by"],
         "requested_role": pending["requested_role"],

@@ -20,7 +20,7 @@ from calibrant_server.service.http.dependencies import (
 )
 from calibrant_server.service.http.errors import AlarmClosed, AlarmUnknown
 from calibrant_server.service.http.event_streams import EVENTS, EventStream, Streams
-from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.json_bodies import json_response, read_json
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -236,7 +236,7 @@ def _numbers(text: str | None, length: int) -> list[int] | None:
 )
 async def get_alarm(alarm: AlarmId, caller: Reader, connection: TheConnection) -> Response:
     """Return one alarm."""
-    return _json(shown(await _alarm(connection, caller, alarm)))
+    return json_response(shown(await _alarm(connection, caller, alarm)))
 
 
 @router.post(
@@ -286,7 +286,7 @@ async def acknowledge_alarm(
         await asyncio.sleep(0.02)
         episode = await _alarm(connection, caller, alarm)
     is_done = episode.is_acknowledged or episode.state == CLOSED
-    return _json(shown(episode), 200 if is_done else 202)
+    return json_response(shown(episode), 200 if is_done else 202)
 
 
 async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:
@@ -295,7 +295,3 @@ async def _alarm(connection: Connection, caller: Caller, alarm: str) -> Episode:
     if found is None or not caller.may_use(found.model):
         raise AlarmUnknown()
     return found
-
-
-def _json(value: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache"}, JSON)

@@ -19,7 +19,7 @@ from calibrant_server.service.http.dependencies import (
     TheReadService,
 )
 from calibrant_server.service.http.errors import AnswerLate, BaselineConflict, BaselineUnknown
-from calibrant_server.service.http.json_bodies import read_json
+from calibrant_server.service.http.json_bodies import json_response, read_json
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -109,7 +109,7 @@ async def get_baseline(
 ) -> Response:
     """Return a baseline."""
     config = await model_of(connection, caller, model)
-    return _json(await _known(connection, config, name))
+    return json_response(await _known(connection, config, name))
 
 
 @router.put(
@@ -152,7 +152,7 @@ async def put_baseline(
         errors = [Violation(**each) for each in receipt.errors]
         raise BaselineConflict(errors[-1].detail if errors else None, errors=errors)
     location = f"/v1/models/{model}/baselines/{name}"
-    return _json(await _known(connection, config, name), 201, Location=location)
+    return json_response(await _known(connection, config, name), 201, Location=location)
 
 
 @router.delete(
@@ -221,7 +221,3 @@ async def _done(
     if not receipt.is_final:
         raise AnswerLate()
     return receipt
-
-
-def _json(value: dict[str, Any], status: int = 200, **headers: str) -> Response:
-    return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache", **headers}, JSON)

@@ -212,6 +212,6 @@ def drawing(query: CasesParameters, name: str, class_: str | None, config: Model
     except CalibrationInputError as error:
         raise invalid_query(error) from error
     if place < 0:
-        detail = "Class 0 is the background, which does not count; request metric=ml1_ece(background=in)."
+        detail = "Received class 0, the background, which does not count. Request metric=ml1_ece(background=in)."
         raise unanswerable("/figure", "background", detail)
     return partial(draw, of_class=place)

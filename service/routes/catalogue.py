@@ -2,13 +2,12 @@
 
 from typing import Annotated, Literal
 
-import orjson
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.calibrators import MAPS
 from calibrant.catalogue import catalogue, option_of
-from calibrant_server.service.http.bodies import JSON
+from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.openapi.schema import problems, success
 from calibrant_server.service.security.keys import Caller, needs
 from calibrant_server.workers.queries.kinds.calibration_map import OPTIONS
@@ -107,7 +106,7 @@ async def list_metrics(
     caller: AnyCaller, query: Annotated[CatalogueParameters, Query()]
 ) -> Response:
     """List the metrics with their papers, formulas, options and search words."""
-    return _json({"metrics": catalogue(query.search)})
+    return json_response({"metrics": catalogue(query.search)})
 
 
 @router.get(
@@ -131,8 +130,4 @@ async def list_calibrators(caller: AnyCaller) -> Response:
         }
         for each in MAPS.values()
     ]
-    return _json({"calibrators": entries})
-
-
-def _json(value: dict[str, object]) -> Response:
-    return Response(orjson.dumps(value), media_type=JSON, headers={"Cache-Control": "no-cache"})
+    return json_response({"calibrators": entries})

@@ -81,7 +81,7 @@ async def compare_models(
     first = await read.config()
     names = list(dict.fromkeys([read.model, *query.models.split(",")]))
     if not 2 <= len(names) <= MAX_MODELS:
-        detail = f"Name at least one other model, and at most {MAX_MODELS - 1}."
+        detail = f"Received {len(names) - 1} other models; expected 1 to {MAX_MODELS - 1}."
         raise unanswerable("/models", "range", detail)
     configs = [first, *[await model_of(read.connection, read.caller, name) for name in names[1:]]]
     if "metrics" not in query.model_fields_set:

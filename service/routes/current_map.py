@@ -5,13 +5,14 @@ small reads. `stale-if-error` lets a client continue with its copy while the ser
 """
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.calibrators.procedure_gain import EVIDENCE
+from calibrant.core.documents import Result
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
 from calibrant_server.service.http.bodies import JSON
@@ -78,6 +79,19 @@ CURRENT_HEADERS = {
     "Cache-Control": f"private, max-age=0, stale-if-error={STALE_IF_ERROR_S}",
     "Vary": "Authorization",
 }
+
+
+class MapEvidence(TypedDict):
+    """What a map gains over the current one: the result of `calibrant/calibrators/map_comparison.py`, and how it was found."""
+
+    beats: bool
+    reason: str | None
+    detail: str | None
+    gain: NotRequired[Result | None]
+    evidence_of: NotRequired[str]
+    later_labels: NotRequired[str | None]
+    result: NotRequired[str]
+    limits: NotRequired[str]
 
 
 class Promotion(BaseModel):
@@ -241,7 +255,7 @@ async def _evidence(
     config: ModelConfig,
     before: FrozenMap | None,
     version: FrozenMap,
-) -> dict[str, Any]:
+) -> MapEvidence:
     """Return what the version gains over the current map, or over the probabilities as sent.
 
     By panes after the windows of both; of a model with a label horizon by its sealed cohorts. Where these have too few labels, by
@@ -261,7 +275,7 @@ async def _procedure(
     config: ModelConfig,
     before: FrozenMap | None,
     version: FrozenMap,
-) -> dict[str, Any]:
+) -> MapEvidence:
     """Return what maps of the version's procedure gain, cross-fitted by unit in its own window."""
     current = None if before is None else _formula(before)
     window = {name: version["window"][name] for name in ("from", "to")}
@@ -269,9 +283,7 @@ async def _procedure(
         {**window, "slice": version.get("slice"), "clock": version.get("clock", "event")}
     )
     read_query = ReadQuery(MapProcedureQuery(current=current, fit=version["fit"]), config, view)
-    found: dict[str, Any] = orjson.loads((await reads.result(read_query)).body)
-    found.pop("model", None)
-    return found
+    return await _evidence_of(reads, read_query)
 
 
 async def _later_labels(
@@ -279,7 +291,7 @@ async def _later_labels(
     config: ModelConfig,
     before: FrozenMap | None,
     version: FrozenMap,
-) -> dict[str, Any]:
+) -> MapEvidence:
     fits = [each for each in (before, version) if each is not None]
     since = max(each["window"]["to"] for each in fits)
     query = MapComparisonQuery(
@@ -294,9 +306,15 @@ async def _later_labels(
     clock = "event" if config.label_horizon_s is None else "sealed"
     view = ClockQuery.model_validate({"from": since, "slice": shared, "clock": clock})
     read_query = ReadQuery(query, config, view)
-    compared: dict[str, Any] = orjson.loads((await reads.result(read_query)).body)
-    compared.pop("model", None)
-    return compared
+    return await _evidence_of(reads, read_query)
+
+
+async def _evidence_of(reads: ReadService, read_query: ReadQuery) -> MapEvidence:
+    """Return a result without the name of the model."""
+    found = orjson.loads((await reads.result(read_query)).body)
+    found.pop("model", None)
+    evidence: MapEvidence = found
+    return evidence
 
 
 async def _matured_to(reads: ReadService, config: ModelConfig) -> datetime:
@@ -329,9 +347,7 @@ def _formula(fitted: FrozenMap) -> dict[str, Any]:
     return {name: fitted.get(name) for name in ("method", "scope", "class", "parameters")}
 
 
-def _not_better(
-    wanted: Promotion, before: FrozenMap | None, evidence: dict[str, Any]
-) -> MapNotBetter:
+def _not_better(wanted: Promotion, before: FrozenMap | None, evidence: MapEvidence) -> MapNotBetter:
     gain = (evidence.get("gain") or {}).get("nll") or {}
     measured = ""
     if gain.get("value") is not None and gain.get("interval"):
@@ -343,8 +359,9 @@ def _not_better(
         if evidence.get("evidence_of") == EVIDENCE
         else "on later labels"
     )
+    reason = evidence["reason"] or "not_better"
     detail = (
         f"Version {wanted.version} was not shown to beat {other} {where}: "
         f"{evidence['detail']}.{measured} Send override: true to promote it anyway."
     )
-    return MapNotBetter(detail, errors=[Violation("/version", evidence["reason"], detail)])
+    return MapNotBetter(detail, errors=[Violation("/version", reason, detail)])

@@ -6,15 +6,14 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.core.errors import Violation
 from calibrant_server.service.engine import Connection, engine_errors, model_of
-from calibrant_server.service.http.bodies import JSON
 from calibrant_server.service.http.dependencies import TheConnection, TheIngestService
 from calibrant_server.service.http.errors import JobConflict, JobUnknown, ModelUnknown, QuotaFull
+from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -139,8 +138,8 @@ async def create_job(
     with engine_errors(), _job_errors(model):
         is_new = await connection.inbox.jobs.put(config, name, wanted.tasks)
     found = await _shown(connection, config, name)
-    headers = {"Location": f"/v1/models/{model}/jobs/{name}"}
-    return Response(orjson.dumps(found), 201 if is_new else 200, headers, JSON)
+    location = f"/v1/models/{model}/jobs/{name}"
+    return json_response(found, 201 if is_new else 200, Location=location)
 
 
 @router.get(
@@ -182,7 +181,7 @@ async def get_job(
 ) -> Response:
     """Return a bulk job: how many tasks are accepted, and which are missing."""
     config = await model_of(connection, caller, model)
-    return _json(await _shown(connection, config, job, query.from_))
+    return json_response(await _shown(connection, config, job, query.from_))
 
 
 @router.patch(
@@ -204,7 +203,7 @@ async def close_job(
     config = await model_of(connection, caller, model)
     with engine_errors(), _job_errors(model):
         await connection.inbox.jobs.close(config, job)
-    return _json(await _shown(connection, config, job))
+    return json_response(await _shown(connection, config, job))
 
 
 async def _shown(
@@ -257,7 +256,3 @@ def _job_errors(model: str) -> Iterator[None]:
                 "Closed jobs count until they are dropped."
             )
         raise QuotaFull(detail, retry_after_s=FULL_RETRY_S) from error
-
-
-def _json(value: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(value), 200, {"Cache-Control": "no-cache"}, JSON)

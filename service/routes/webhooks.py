@@ -3,13 +3,13 @@
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.http.dependencies import Admin, TheConnection
 from calibrant_server.service.http.errors import QuotaFull, WebhooksMissing
+from calibrant_server.service.http.json_bodies import json_response
 from calibrant_server.service.http.lists import (
     NOT_MODIFIED,
     PAGE_HEADERS,
@@ -26,7 +26,6 @@ from calibrant_server.workers.alarm.episodes import at
 from calibrant_server.workers.alarm.settings import AlarmSettings
 
 router = APIRouter(tags=["alarms"], default_response_class=Response)
-JSON = "application/json"
 
 
 class Attempt(BaseModel):
@@ -108,7 +107,7 @@ async def test_webhooks(model: ModelId, caller: Admin, connection: TheConnection
             detail = "Received another test within a minute; expected at most one per model and ten per tenant. Wait, and send it again."
             raise QuotaFull(detail, retry_after_s=wait_s)
         await connection.inbox.order(config, trial(name))
-    return _json({"test": name, "receivers": receivers}, 202)
+    return json_response({"test": name, "receivers": receivers}, 202)
 
 
 def _shown(delivery: WebhookDelivery) -> dict[str, Any]:
@@ -124,7 +123,3 @@ def _shown(delivery: WebhookDelivery) -> dict[str, Any]:
             for each in delivery.attempts
         ],
     }
-
-
-def _json(value: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, {"Cache-Control": "no-cache"}, JSON)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from cachetools import TTLCache
 
+from calibrant.core.extras import pip_install
 from calibrant_server.service.http.errors import IssuerUnavailable, KeyUnknown
 from calibrant_server.service.security.keys import Caller, is_loopback
 from calibrant_server.service.security.roles import Roles, RoleSettingsError, roles_of
@@ -180,7 +181,7 @@ def oidc_sign_in(settings: Settings) -> OidcSignIn | None:
         import joserfc  # noqa: F401
     except ModuleNotFoundError as error:
         raise RoleSettingsError(
-            "CALIBRANT_OIDC_ISSUER needs the extra `oidc`: pip install 'calibrant[server,oidc]'"
+            f"CALIBRANT_OIDC_ISSUER needs the extra `oidc`: {pip_install('server,oidc')}"
         ) from error
     return OidcSignIn(
         settings.oidc_issuer,

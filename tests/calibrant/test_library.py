@@ -483,3 +483,19 @@ def test_a_membership_in_brackets_overrides_the_querys_binning() -> None:
     for binning, key in (("soft", "ml1_ece(membership=hard)"), ("equal_width", "ml1_ece")):
         found = requested("ml1_ece(membership=hard)", shared=shared_options(binning))
         assert [each.key for each in found] == [key]
+
+
+def test_logits_given_as_probabilities_are_advised_once() -> None:
+    logits = np.array([[3.0, -1.0], [2.0, 0.5], [-4.0, 1.0]])
+    with pytest.raises(cal.CalibrationInputError) as raised:
+        cal.ece(logits, [0, 0, 1])
+    assert str(raised.value).count("If these are logits, pass logits=.") == 1
+    assert str(raised.value).count("Received a value outside [0, 1]") == 3
+    with pytest.raises(cal.CalibrationInputError, match="row 1: Received NaN") as raised:
+        cal.ece([0.5, float("nan")], [0, 1])
+    assert "logits" not in str(raised.value)
+
+
+def test_one_rating_of_probability_0_is_singular() -> None:
+    found = cal.evaluate([[1.0, 0.0], [0.5, 0.5]], [1, 0], "nll")["nll"].detail
+    assert found == "1 rating is of a class to which the model gave probability 0"

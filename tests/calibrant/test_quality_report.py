@@ -11,7 +11,7 @@ import pytest
 
 import calibrant as cal
 from calibrant.quality_report import LeftOut, ReportContents, Subgroup, page
-from calibrant.quality_report.numbers import plain_number
+from calibrant.quality_report.numbers import interval_text, plain_number
 
 HOSTILE = "<script>alert(1)</script>$\\frac{1}{0}$\"'&{{ 7 * 7 }}"
 
@@ -202,3 +202,37 @@ def test_a_number_and_its_per_cent_stay_on_one_line(contents: ReportContents) ->
     text = Reader(re.sub(r"<svg.*?</svg>", "", page(contents), flags=re.DOTALL)).text
     assert not re.search(r"\d %.{0,20}", text)
     assert "80\u00a0% of samples" in text
+
+
+def test_a_limit_is_a_test_only_of_what_is_worse_above_it() -> None:
+    """An accuracy below the limit of a calibrated model is no sign of calibration."""
+    rng = np.random.default_rng(5)
+    p = rng.dirichlet([0.3, 0.3, 0.3], 400)
+    labels = rng.integers(0, 3, 400)
+    report = cal.evaluate(p, labels, ["ece", "accuracy", "nll"])
+    text = " ".join(Reader(page(ReportContents("Limits", report.to_dict()))).text.split())
+    mean = plain_number(report["accuracy"].null_mean)
+    row = text[text.index("Accuracy") : text.index("Negative log-likelihood")]
+    assert f" {mean} – –" in row and report["accuracy"].null_q95 is not None
+    row = text[text.index("Expected calibration error 0") : text.index("Accuracy")]
+    assert f"{plain_number(report['ece'].null_q95)} above" in row
+    assert "“Above”: worse than in 95 % of samples" in text
+
+
+def test_verdicts_are_mentioned_only_with_a_tolerance(contents: ReportContents) -> None:
+    for tolerance, is_mentioned in ((0.05, True), (None, False)):
+        text = Reader(page(replace(contents, tolerance=tolerance))).text
+        assert ("“within tolerance” depend" in text) == is_mentioned
+        assert "detect with 80\u00a0% power" in text
+
+
+def test_columns_of_numbers_are_aligned(of_few_units: ReportContents) -> None:
+    text = page(of_few_units)
+    assert '<th scope="col" class="number">Size</th>' in text
+    assert '<td class="number">3</td>' in text and '<th scope="col">Case</th>' in text
+
+
+def test_numbers_of_one_cell_have_equal_decimals() -> None:
+    assert interval_text([0.00442, 0.00601]) == "0.0044 to 0.0060"
+    assert interval_text([0.0, 0.0645]) == "0 to 0.065"
+    assert interval_text([-0.159, None]) == "−0.159 to –"

@@ -47,6 +47,7 @@ def test_a_missing_extra_is_named(missing: str, arguments: list[str], extra: str
     )
     assert found.returncode == 1
     assert f"pip install 'calibrant[{extra}]'" in found.stderr
+    assert f"(in a clone: pip install '.[{extra}]')" in found.stderr
     assert f"package {missing!r}" in found.stderr and "Traceback" not in found.stderr
 
 

@@ -95,3 +95,43 @@ def test_a_line_of_many_names_is_read_once(tmp_path: Path, run: Run) -> None:
     path.write_text(f"{names},c0\n")
     found = run("score", path)
     assert found.code == 1 and "'c0' more than once" in found.error
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("logits.npy", lambda path: np.save(path, np.eye(3))),
+        ("scores.csv", lambda path: path.write_text("p0,p1\n.5,.5\n")),
+        ("p.npy", lambda path: np.save(path, np.full(3, 0.5))),
+    ],
+)
+def test_scores_without_labels_are_named(
+    name: str, write: Callable[[Path], object], tmp_path: Path, run: Run
+) -> None:
+    """The scores were called labels of a wrong shape before."""
+    write(tmp_path / name)
+    error = run("score", tmp_path / name).error
+    assert f"No labels: {name} has scores only. Add the file of labels: " in error
+    assert f"calibrant score {name} labels.csv" in error
+
+
+def test_rows_matched_by_order_are_named_if_there_are_ids(tmp_path: Path, run: Run) -> None:
+    paths = files(tmp_path, "p0,p1\n.5,.5\n.5,.5\n", "id,label\nb,0\na,1\n")
+    expected = "Rows: matched by order; the column id of labels.csv was not used."
+    assert expected in run("score", *paths, "--metrics", "ece").out
+    paths = files(tmp_path, "id,p0,p1\na,.5,.5\nb,.5,.5\n", "id,label\nb,0\na,1\n")
+    error = run("score", *paths, "--metrics", "ece").error
+    assert "labels.csv, column 'id', row 0 (line 2): Received another id" in error
+    assert "--id id. (other_id)" in error
+    assert "Rows:" not in run("score", *paths, "--metrics", "ece", "--id", "id").out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("p0;p1;label\n.5;.5;1\n", "semicolons"), ("p0\tp1\tlabel\n.5\t.5\t1\n", "tabs")],
+)
+def test_another_separator_is_named(text: str, expected: str, tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text(text)
+    error = run("score", path).error
+    assert f"Received {expected} between the columns" in error and "with commas. (delim" in error

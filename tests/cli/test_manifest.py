@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -331,3 +332,119 @@ def test_a_region_is_that_of_every_distance() -> None:
     seeds = points[(p > 0.01) | (y > 0)]
     nearest = np.min(np.linalg.norm(points[..., None, :] - seeds, axis=-1), axis=-1)
     np.testing.assert_array_equal(automatic_region(p, y, spacing), nearest <= 5.0)
+
+
+def manifest_of(folder: Path, *lines: str) -> Path:
+    path = folder / "cases.csv"
+    path.write_text("case,patient,probability,reader_1,reader_2,roi\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            ["a,p,a.npy,r.npy,./r.npy,"],
+            "column 'reader_2', row 0 (line 2): Received the same file as in column 'reader_1' of case 'a' (line 2)",
+        ),
+        (
+            ["a,p,m.npy,r.npy,s.npy,", "b,q,m.npy,t.npy,u.npy,"],
+            "column 'probability', row 1 (line 3): Received the same file as in column 'probability' of case 'a' (line 2)",
+        ),
+        (
+            ["a,p,m.npy,r.npy,s.npy,", "b,p,n.npy,t.npy,r.npy,"],
+            "column 'reader_2', row 1 (line 3): Received the same file as in column 'reader_1' of case 'a'",
+        ),
+        (["a,p,m.npy,m.npy,s.npy,"], "column 'reader_1', row 0 (line 2)"),
+        (["a,p,m.npy,r.npy,s.npy,x.npy", "b,p,m.npy,r.npy,s.npy,x.npy"], "column 'probability', row 1"),
+    ],
+)  # fmt: skip
+def test_a_file_in_two_cells_is_rejected(
+    lines: list[str], expected: str, tmp_path: Path, run: Run
+) -> None:
+    """A reader, or a scan, would count twice."""
+    found = run("score", "--manifest", manifest_of(tmp_path, *lines), "--roi", "auto")
+    assert found.code == 1 and expected in found.error and "(repeated_file)" in found.error
+
+
+def test_cases_of_one_scan_share_files_if_each_has_its_region(tmp_path: Path, run: Run) -> None:
+    for name, array in (("p", P), ("r", MASK), ("s", 1 - MASK)):
+        np.save(tmp_path / f"{name}.npy", array)
+    path = manifest_of(tmp_path, "a,p,p.npy,r.npy,,r.npy", "b,p,p.npy,r.npy,,s.npy")
+    found = run("score", "--manifest", path, "--metrics", "ece")
+    assert found.code == 0 and "2 of 2 cases" in found.out and "Warning" not in found.out
+    assert "Region of interest: column roi\n" in found.out
+
+
+def test_a_copy_of_the_scores_of_another_patient_is_a_warning(tmp_path: Path, run: Run) -> None:
+    for name, array in (("p", P), ("copy", P), ("r", MASK), ("s", 1 - MASK)):
+        np.save(tmp_path / f"{name}.npy", array)
+    path = manifest_of(tmp_path, "a,p,p.npy,r.npy,,r.npy", "b,q,copy.npy,s.npy,,r.npy")
+    found = run("score", "--manifest", path, "--metrics", "ece", "-o", tmp_path / "report.html")
+    assert found.code == 0
+    warning = "a, b: the files in the column probability have the same content."
+    assert f"Warning: {warning}" in found.out
+    assert warning in (tmp_path / "report.html").read_text()
+
+
+def test_the_region_is_named_with_the_number_of_its_cases(
+    cases: Path, run: Run, tmp_path: Path
+) -> None:
+    """A column roi that does not exist was named before."""
+    arguments = ("--roi", "auto", "--work", tmp_path / "work", "--metrics", "ece")
+    found = run("score", "--manifest", cases, *arguments)
+    assert "Region of interest: automatic for 11 of 11 cases: voxels within 5 mm" in found.out
+    assert "depends on the scores." in found.out and "column roi" not in found.out
+    header, *lines = cases.read_text().splitlines()
+    drawn = [f"{header},roi", f"{lines[0]},case-01-r0.nii.gz", f"{lines[1]},"]
+    path = cases.with_name("drawn.csv")
+    path.write_text("\n".join(drawn) + "\n")
+    found = run("score", "--manifest", path, *arguments)
+    expected = "Region of interest: column roi for 1 of 2 cases, automatic for 1 of 2 cases: "
+    assert found.code == 0 and expected in found.out, found.error
+
+
+def test_a_mask_of_0_and_255_is_advised(tmp_path: Path, run: Run) -> None:
+    path = write_case(tmp_path, probability=P, reader_1=MASK * 255, roi=MASK)
+    error = run("score", "--manifest", path).error
+    assert "Received the label values 255; expected 0 and 1. If 255 marks the lesion" in error
+    assert "pass --class 255 if every mask" in error and "For one of several" not in error
+    output = tmp_path / "numbers.json"
+    found = run("score", "--manifest", path, "--class", 255, "--metrics", "accuracy", "-o", output)
+    assert found.code == 0
+    assert json.loads(output.read_text())["metrics"]["accuracy"]["value"] == 1.0
+    np.save(tmp_path / "reader_1.npy", MASK * 2 + (P > 0.8))
+    assert "For one of several classes: --class." in run("score", "--manifest", path).error
+
+
+def test_semicolons_are_named(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text("case;patient;probability;reader_1\na;p;x.npy;y.npy\n")
+    error = run("score", "--manifest", path).error
+    assert "Received semicolons between the columns of the first line; expected commas." in error
+    assert "(delimiter)" in error
+
+
+def test_a_tolerance_judges_each_error_but_the_headline_only_the_first(
+    cases: Path, run: Run, tmp_path: Path
+) -> None:
+    """Few units: the calibration error has no interval, the mean over cases has one."""
+    header, *lines = cases.read_text().splitlines()
+    path = cases.with_name("without.csv")
+    path.write_text("\n".join([header, *lines[1:]]) + "\n")
+    output = tmp_path / "report.html"
+    found = run(
+        *("score", "--manifest", path, "--roi", "auto", "--tolerance", "0.05", "-o", output),
+        *("--work", tmp_path / "work"),
+    )
+    assert found.code == 0, found.error
+    assert "\nNot shown\n" in found.out
+    assert re.search(r"Marginal L1.* within tolerance", found.out)
+    assert "would show is not known: too few independent units." in found.out
+    assert "Smallest detectable error: not known (too few independent units)." in found.out
+    text = output.read_text()
+    assert "Tolerance, declared as set beforehand" in text and "set beforehand</th>" in text
+    assert (
+        '<td class="number">5,760</td>' in text
+        and '<th scope="col" class="number">Voxels</th>' in text
+    )

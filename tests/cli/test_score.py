@@ -197,3 +197,36 @@ def test_other_libraries_values_are_beside_ours(tmp_path: Path, run: Run) -> Non
     assert "Why they differ" in (tmp_path / "r.html").read_text()
     unknown = run("score", *files, "--compat", "sklearn2")
     assert unknown.code == 1 and "scikit-learn" in unknown.error
+
+
+def test_a_comparison_leaves_the_results_of_the_first_as_they_are(tmp_path: Path, run: Run) -> None:
+    """Rows were resampled by their number with a comparison, and by their content without one."""
+    files = write(tmp_path, ".npy")
+    np.save(tmp_path / "other_logits.npy", LOGITS / 2)
+    found = []
+    for more in ([], ["--compare", tmp_path / "other_logits.npy"]):
+        output = tmp_path / "numbers.json"
+        assert run("score", *files, "--metrics", "ece,mce,brier", "-o", output, *more).code == 0
+        found.append(json.loads(output.read_text()))
+    for key in ("metrics", "reliability", "temperature", "detectable"):
+        assert found[0][key] == found[1][key], key
+
+
+def test_classes_in_another_order_are_suspected_before_the_verdict(
+    tmp_path: Path, run: Run
+) -> None:
+    files = write(tmp_path, ".npy")
+    write_csv(files[1], "label", [["a", "b", "c"][y] for y in Y])
+    rest = ("--metrics", "ece", "--classes")
+    wrong, right = (run("score", *files, *rest, names).out for names in ("b,c,a", "a,b,c"))
+    warning = "The labels look unrelated to the probabilities."
+    assert wrong.index(warning) < wrong.index("The value is above that")
+    assert warning not in right and "The value is above that" in right
+
+
+def test_the_way_to_a_tolerance_is_named(tmp_path: Path, run: Run) -> None:
+    files = write(tmp_path, ".npy")
+    assert "--tolerance 0.05" in run("score", *files, "--metrics", "ece").out
+    found = run("score", *files, "--metrics", "ece", "--tolerance", "0.05").out
+    assert "--tolerance" not in found
+    assert "Smallest errors that these data reveal in 80 % of samples:\n  a shift of" in found

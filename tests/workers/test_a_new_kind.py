@@ -91,5 +91,5 @@ def test_what_it_cannot_be_compared_with_is_reported(bench, found):
     bench.put_model()
     bench.engine(numerics=Numerics(), kinds=found)
     other = Other(Against("baseline", "b"), MODEL, "", EVER)
-    with pytest.raises(CalibrationInputError, match="counts is not compared"):
+    with pytest.raises(CalibrationInputError, match="counts, which is not compared"):
         bench.run(bench.inbox.ask(found["counts"].query(), MODEL, EVER, against=other))

@@ -444,5 +444,5 @@ def test_a_comparison_is_of_two_states(bench):
         plain.etag != found.etag
         and result["state_version"] == found.state_version != plain.state_version
     )
-    with pytest.raises(CalibrationInputError, match="by_pane is not compared"):
+    with pytest.raises(CalibrationInputError, match="by_pane, which is not compared"):
         bench.run(bench.inbox.ask(ByPaneQuery(), MODEL, EVER, against=early))

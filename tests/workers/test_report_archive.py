@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,8 @@ CONFIG = ModelConfig("default", "kept", "binary", 2)
 
 
 def report(number: int) -> NewReport:
-    return NewReport(f"report {number}", {"note": str(number)}, b"<html>", b"{}")
+    summary: Any = {"note": str(number)}
+    return NewReport(f"report {number}", summary, b"<html>", b"{}")
 
 
 async def created(bench: Bench) -> tuple[Registry, ModelConfig]:

@@ -22,6 +22,7 @@ from calibrant_server.workers.ingest.errors import (
     IdsFullError,
     JobClosedError,
     ModelMismatchError,
+    ModelMovingError,
     OffsetMismatchError,
     RecordsFullError,
     SourcesFullError,
@@ -36,7 +37,7 @@ from calibrant_server.workers.store.batch_records import BatchRecord
 from calibrant_server.workers.store.connection import AsyncScript, scripts
 from calibrant_server.workers.store.keys import SCHEMA, Keys, PartitionKeys, tenant_of
 from calibrant_server.workers.store.placement import Placement
-from calibrant_server.workers.store.registry import HalfImported, ModelConfig
+from calibrant_server.workers.store.registry import HalfImported, ModelConfig, ModelPlaces
 from calibrant_server.workers.store.side_partitions import side_partition
 
 # Kinds of replies of the script.
@@ -44,6 +45,7 @@ _KNOWN, _OTHER, _FULL, _TENANT_FULL = 0, 2, 3, 4
 _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS = 5, 6, 7, 8
 _BEFORE_WATERMARK, _OVERLAP, _GAP, _SOURCES = 9, 10, 11, 12
 _NO_JOB, _TASK_ACCEPTED, _JOB_CLOSED, _NO_TASK = 13, 14, 15, 16
+_MOVING = 17
 # The replies of a batch that has no room.
 _NO_ROOM = (_FULL, _TENANT_FULL, _TENANT_BACKLOG, _TENANT_IDS, _BACKLOG, _IDS)
 # Why a batch with a new id is a repeat.
@@ -102,6 +104,7 @@ class BatchAppender:
         )
         self._groups = AppendGroups(self._send)
         self._placement = Placement(client, keys)
+        self._places = ModelPlaces(client, keys)
 
     async def close(self) -> None:
         """End what runs in the background."""
@@ -205,7 +208,7 @@ class BatchAppender:
             `batch.n_records` further records would exceed the bounds on retained records.
         ModelMismatchError
             The model is another one, or was deleted.
-        BacklogFullError, IdsFullError
+        BacklogFullError, IdsFullError, ModelMovingError
         """
         for is_last_try in (False, True):
             group = GroupKey(keys.partition, batch.frees_memory, is_last_try, batch.is_side)
@@ -216,6 +219,8 @@ class BatchAppender:
                 break
         if kind == _KNOWN:
             return BatchRecord.from_json(reply[0])
+        if kind == _MOVING:
+            return await self._append_once(*await self._moved(keys, batch), record)
         if kind == _OTHER:
             raise ModelMismatchError(ModelConfig.from_json(reply[0]) if reply else None)
         if kind in (_FULL, _TENANT_FULL):
@@ -227,6 +232,27 @@ class BatchAppender:
         self._reject_offsets(kind, batch, reply)
         self._reject_task(kind, batch, reply)
         return None
+
+    async def _moved(
+        self, keys: PartitionKeys, batch: IngestBatch
+    ) -> tuple[PartitionKeys, IngestBatch]:
+        """Return where a model is that is not in its former partition any more, and the batch for it.
+
+        Raises
+        ------
+        ModelMovingError
+            It is still there.
+        ModelMismatchError
+            It was deleted.
+        """
+        now_at, text = await self._places.find_from_home(batch.model)
+        current = None if text is None else ModelConfig.from_json(text)
+        if current is None or current.generation != batch.generation:
+            raise ModelMismatchError(current)
+        if now_at.partition == keys.partition or current.moving is not None:
+            raise ModelMovingError(batch.model)
+        config = replace(batch.config, partition=now_at.partition, moves=current.moves)
+        return now_at, replace(batch, config=config)
 
     async def _limits(
         self, keys: PartitionKeys, batch: IngestBatch, is_last_try: bool = False
@@ -380,6 +406,7 @@ def script_input(
         keys.retained,
         keys.side_models if is_side else keys.models,
         keys.cursor,
+        keys.places,
     )
     names = [*of_partition, *(key for each in appends for key in each.keys)]
     return names, [*common, *(part for each in appends for part in each.arguments)]

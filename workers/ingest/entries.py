@@ -12,7 +12,7 @@ The service makes one `IngestBatch` per posted batch. The stream holds its field
 - `removal`: JSON, `{"id": ...}`: one prediction is removed
 - `baseline`: JSON, `{"op": "freeze" or "remove", "name": ...}` and the window, slice and clock to freeze
 - `restore`: lines of an export (`calibrant_server.workers.lifecycle.transfer`)
-- `control`: JSON, `{"op": "delete_model"}`
+- `control`: JSON, `{"op": "delete_model"}`; `move_out` and `move_in` of a model that is moved to another partition
 - `alarm`: JSON, `{"op": ...}`: an order about a model's alarm (`calibrant_server.workers.alarm.commands`)
 
 Optional fields: `p` valid rows are accepted although others are not, `w` places of the rows, `r` largest number of
@@ -46,6 +46,7 @@ MAX_PLACES = 4_000_000
 # Times of receipt in milliseconds are before this one.
 MAX_RECEIVED_MS = 2**32 * 1000
 _DELETE_MODEL = {"op": "delete_model"}
+MOVE_OUT, MOVE_IN = "move_out", "move_in"
 
 
 class EntryError(ValueError):
@@ -361,14 +362,23 @@ def delete_model(model: str, generation: str) -> IngestEntry:
     return _order(model, generation, CONTROL, payload)
 
 
-def check_control(payload: bytes) -> None:
-    """Raise EntryError unless a control entry deletes the model, the only operation of this version."""
+def move_order(model: str, generation: str, order: Mapping[str, Any]) -> IngestEntry:
+    """Return the entry of a step of a move (`calibrant_server.workers.lifecycle.model_move`)."""
+    payload = json.dumps(order, separators=(",", ":")).encode()
+    return _order(model, generation, CONTROL, payload)
+
+
+def read_control(payload: bytes) -> dict[str, Any]:
+    """Return what a control entry says; raise EntryError for an operation that this version does not know."""
     try:
         order = json.loads(payload)
     except ValueError as error:
         raise EntryError(f"the control entry cannot be read: {error}") from error
-    if order != _DELETE_MODEL:
+    is_move = isinstance(order, dict) and order.get("op") in (MOVE_OUT, MOVE_IN)
+    if order != _DELETE_MODEL and not (is_move and isinstance(order.get("move"), str)):
         raise EntryError(f"the control operation is not known: {str(order)[:200]}")
+    found: dict[str, Any] = order
+    return found
 
 
 def alarm_order(model: str, generation: str, order: Mapping[str, Any]) -> IngestEntry:

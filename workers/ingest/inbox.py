@@ -61,7 +61,7 @@ from calibrant_server.workers.store.sources import Sources
 from calibrant_server.workers.store.status_index import StatusIndex
 from calibrant_server.workers.store.store_state import StoreState
 from calibrant_server.workers.store.tenant_usage import TenantUsage
-from calibrant_server.workers.store.transient_errors import is_worth_repeating
+from calibrant_server.workers.store.transient_errors import MOVING, code_of, is_worth_repeating
 from calibrant_server.workers.store.watermarks import Watermarks
 from calibrant_server.workers.store.webhook_test_limit import WebhookTestLimit
 from calibrant_server.workers.store.windows import Window
@@ -251,7 +251,8 @@ class Inbox:
         keys, entry = self.keys.of(model), alarm_order(model.key, model.generation, order)
 
         fields = [part for pair in entry.to_fields().items() for part in pair]
-        names, values = [keys.stream, keys.bytes_in], [entry.n_bytes, *fields]
+        names = [keys.stream, keys.bytes_in, keys.models]
+        values = [model.key, entry.n_bytes, *fields]
         await self._retried(
             lambda: run_async(self.client, "append_order", names, values), writes=True
         )
@@ -342,7 +343,8 @@ class Inbox:
             try:
                 result = await once()
             except (RedisError, OSError) as error:
-                self._state.failed(error)
+                if code_of(error) != MOVING:  # a state of the model, not of the store
+                    self._state.failed(error)
                 if not is_worth_repeating(error) or time.monotonic() + pause_s > deadline:
                     raise unavailable(error) from error
             else:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -19,12 +20,13 @@ from calibrant_server.workers.lifecycle.cold_moves import DayMoves
 from calibrant_server.workers.lifecycle.compaction import Compaction
 from calibrant_server.workers.lifecycle.due_times import DueTimes, next_due_s
 from calibrant_server.workers.lifecycle.expiry import old_records
+from calibrant_server.workers.lifecycle.move_states import LEFT_KEEP_S, moved_out, write_arrival
 from calibrant_server.workers.lifecycle.removal import PaneRemoval
 from calibrant_server.workers.lifecycle.sealing import Sealing
 from calibrant_server.workers.lifecycle.side_backlog import merged_from_sides_s
 from calibrant_server.workers.lifecycle.tail_folding import TailFolding
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
-from calibrant_server.workers.store.commit import FencingToken
+from calibrant_server.workers.store.commit import Commit, FencingToken
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_store import FilesUnavailable
 from calibrant_server.workers.store.keys import PartitionKeys
@@ -82,6 +84,7 @@ class Housekeeping:
             self.drop_spent_buckets()
             before = self._fencing.cursor.token
             due = self._examine(progress)
+            self._remove_left(progress)
             drop_stale_merges(self._node, self._keys)
             # By the token: a model whose work was rejected half way has commits, but no number.
             has_changed = self._fencing.cursor.token != before
@@ -218,11 +221,18 @@ class Housekeeping:
         return n_days
 
     def _configs(self) -> list[ModelConfig]:
-        """Return complete models; a partly imported one does not age."""
+        """Return complete models; one that is partly imported, or is being moved, does not age."""
+        return [
+            config
+            for config in self._stored_configs()
+            if config.importing is None and config.moving is None
+        ]
+
+    def _stored_configs(self) -> list[ModelConfig]:
         texts = self._node.hvals(self._keys.models)
         known = self._texts
         self._texts = {text: known.get(text) or ModelConfig.from_json(text) for text in texts}
-        return [config for config in self._texts.values() if config.importing is None]
+        return list(self._texts.values())
 
     def _walk_on(self, progress: Callable[[], None]) -> bool:
         """Continue the scan of retained records for a while; return whether it is complete."""
@@ -276,6 +286,35 @@ class Housekeeping:
     ) -> int:
         """Remove the panes that ended longer ago than their model's retention; return their number. Default: of every model."""
         return self._of_each(lambda config: self._removal.drop_old_panes(config, progress), configs)
+
+    def move_out(self, entry: IngestEntry, order: Mapping[str, Any], commit: Commit) -> None:
+        """Note in a commit that everything of a model that is being moved is merged. From it on, no commit changes the model."""
+        self._forget_model((entry.model, entry.generation))
+        commit.set_fields(self._keys.moves, {entry.model: moved_out(str(order["move"]))})
+
+    def move_in(self, entry: IngestEntry, order: Mapping[str, Any], commit: Commit) -> None:
+        """Make a model that was copied into this partition live, in a commit."""
+        self._forget_model((entry.model, entry.generation))
+        write_arrival(self._node, self._keys, entry, order, commit)
+
+    def _forget_model(self, name: tuple[str, str]) -> None:
+        self._walk, self._due = None, DueTimes()
+        self._walked.pop(name, None)
+        self._removal.forget(name)
+        self._cold.forget(name)
+
+    def _remove_left(self, progress: Callable[[], None]) -> None:
+        """Remove what models have left behind that were moved to another partition some time ago."""
+        now_ms = int(time.time() * 1000)
+        for config in list(self._texts.values()):
+            move = config.moving
+            if move is None or not config.has_left or now_ms < move["left_ms"] + LEFT_KEEP_S * 1000:
+                continue
+            self._removal.remove_model(config.key, config.generation, progress)
+            commit = Commit(self._keys)
+            commit.drop_fields(self._keys.models, [config.key])
+            commit.drop_fields(self._keys.moves, [config.key])
+            self._fencing.send(commit, self._fencing.new_token())
 
     def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:
         """Remove everything of a deleted model. Safe to repeat."""

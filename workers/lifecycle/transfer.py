@@ -15,7 +15,6 @@ import json
 from asyncio import to_thread
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
@@ -82,7 +81,7 @@ async def export_lines(
     source = _Source(client, keys.of(config), config, numerics)
     before = await source.stamp()
     # Where it is concerns this store only.
-    stored = replace(config, partition=None).to_json()
+    stored = config.unplaced().to_json()
     yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(stored)}
     yield {"type": MARKS, "marks": await source.texts(source.keys.marks(*source.name))}
     n_lines = 2

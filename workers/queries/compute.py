@@ -137,7 +137,9 @@ class Compute:
             raise ValueError("this result compares two windows")
         config = self._config(side.model)
         if config is None:
-            detail = "the other model of the comparison was deleted"
+            detail = (
+                "Received a comparison with a model that was deleted meanwhile. Name another one."
+            )
             raise CalibrationInputError.at("/against", "unknown_model", detail)
         state = self._state(kind, query, config, side, None, True, is_other=True)
         reads_records = kind.query.needs.records and request.against.by in ("window", "model")
@@ -210,7 +212,11 @@ def _compared(
     kind: ResultKind[Any], query: Query, inputs: Inputs, other: Inputs, against: Against
 ) -> Result:
     if kind.compare is None:
-        raise CalibrationInputError.at("/against", "not_comparable", f"{kind.name} is not compared")
+        raise CalibrationInputError.at(
+            "/against",
+            "not_comparable",
+            f"Received against for {kind.name}, which is not compared. Omit it.",
+        )
     return kind.compare(query, inputs, other, against)
 
 

@@ -260,7 +260,7 @@ def class_index(name: str, config: ModelConfig, pointer: str) -> int:
     if name.isascii() and name.isdigit() and len(name) < 9 and int(name) < config.n_classes:
         return int(name)
     known = ", ".join(config.classes[:50]) if config.classes else f"0 to {config.n_classes - 1}"
-    detail = f"{name!r} is not a class of the model; known: {known}."
+    detail = f"Received class {name!r}; expected one of the model: {known}."
     raise CalibrationInputError.at(pointer, "unknown_class", detail)
 
 
@@ -304,9 +304,7 @@ def reject_untaken(query: BaseModel, requests: list[MetricRequest]) -> None:
         taken = sorted(
             {other for each in requests for other in SHARED if takes(each.metric, other)}
         )
-        detail = (
-            f"None of the requested metrics takes {name}={value}; they take {', '.join(taken)}."
-        )
+        detail = f"Received {name}={value}, which none of the requested metrics takes; they take {', '.join(taken)}."
         raise CalibrationInputError.at(f"/{name}", "not_taken", detail)
 
 

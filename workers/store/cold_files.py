@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from cachetools import LRUCache
 
+from calibrant.core.extras import pip_install
 from calibrant.core.packing import PackingError
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.day_file import (
@@ -261,17 +262,13 @@ def cold_files(settings: EngineSettings) -> ColdFiles | None:
     if url is None:
         return None
     if find_spec("pyarrow") is None:
-        raise SettingsError(
-            "CALIBRANT_COLD_URL: pyarrow is not installed: pip install 'calibrant[cold]'"
-        )
+        raise SettingsError(f"CALIBRANT_COLD_URL: pyarrow is not installed: {pip_install('cold')}")
     if "://" in url and not url.startswith("file://") and find_spec("fsspec") is None:
         raise SettingsError(
-            "CALIBRANT_COLD_URL: fsspec is not installed: pip install 'calibrant[cold-s3]'"
+            f"CALIBRANT_COLD_URL: fsspec is not installed: {pip_install('cold-s3')}"
         )
     if url.startswith(("s3://", "s3a://")) and find_spec("s3fs") is None:
-        raise SettingsError(
-            "CALIBRANT_COLD_URL: s3fs is not installed: pip install 'calibrant[cold-s3]'"
-        )
+        raise SettingsError(f"CALIBRANT_COLD_URL: s3fs is not installed: {pip_install('cold-s3')}")
     key = (url, settings.cold_cache_bytes)
     if key not in _opened:
         _opened[key] = ColdFiles(file_store(url), settings.cold_cache_bytes)

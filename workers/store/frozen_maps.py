@@ -100,6 +100,7 @@ class MapVersions:
         self._keys = keys
         self._add = AsyncScript(client, scripts()["add_map"])
         self._promote = AsyncScript(client, scripts()["promote_map"])
+        self._request = AsyncScript(client, scripts()["request_promotion"])
 
     async def current(self, config: ModelConfig) -> PromotedMap | None:
         """Return the current map of a model in one read; None if there is no map or no model."""
@@ -133,8 +134,15 @@ class MapVersions:
         return found
 
     async def request(self, config: ModelConfig, pending: bytes) -> None:
-        """Store a requested promotion; it replaces an earlier request."""
-        await self._client.hset(self._versions(config), PENDING, pending)
+        """Store a requested promotion; it replaces an earlier request.
+
+        Raises
+        ------
+        NoSuchModel
+        """
+        names = [self._keys.of(config).models, self._versions(config)]
+        if not await self._request(names, [config.key, config.generation, PENDING, pending]):
+            raise NoSuchModel(config.key)
 
     async def listed(
         self, config: ModelConfig

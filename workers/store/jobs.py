@@ -119,7 +119,8 @@ class Jobs:
         """
         keys, of = self._keys.of(config), (config.key, config.generation)
         names = [keys.jobs(*of), keys.job(*of, name), keys.job_tasks(*of, name), keys.marks(*of)]
-        args = [name, int(RETENTION_S * 1000)]
+        names.append(keys.models)
+        args = [name, int(RETENTION_S * 1000), config.key]
         (kind,) = await self._retried(lambda: self._close(names, args), writes=True)
         if not kind:
             raise NoSuchJob(name)

@@ -16,11 +16,12 @@ T:x                   stream  dead letters: the entry's fields, src (its id), wh
 T:pk                  stream  parked entries: src (its id), why, at (ms), the entry's fields  commit, replay script
 T:o                   string  lease: name of the worker; advisory                       lease scripts
 T:m                   hash    tenant/model -> JSON of its configuration                 registry scripts
+T:at                  hash    tenant/model -> `P` or `P.N`: its partition, times moved; of models at home or moved away  placement, move scripts
+T:mk                  hash    tenant/model -> state of its last move out of or into here  move scripts, commit
 T:sm                  hash    tenant/model -> JSON of its configuration, for models that have this side partition  open script; worker
 T:sg                  set     G of deleted models of which this side partition may have something  registry, open script; worker
 T:ob                  hash    outbox: number -> packed delta for the own partition of its model  commit
 T:oi                  hash    number of a delta -> arrival of its first batch (ms), its bytes, G  commit
-T:at                  hash    tenant/model -> partition that has it, of models whose home this is; none: this one  placement
 T:b:G|batch id        string  record of a batch id, JSON; expires                       inbox (NX), commit
 T:dn                  hash    expiry bucket -> bytes of batch records that end in it    inbox, housekeeping
 T:s:G|slice|start     hash    a pane: part -> packed bytes; `src:...` -> running totals  commit
@@ -206,6 +207,10 @@ class PartitionKeys:
     @cached_property
     def places(self) -> str:
         return f"{self.tag}:at"
+
+    @cached_property
+    def moves(self) -> str:
+        return f"{self.tag}:mk"
 
     @cached_property
     def record_bytes(self) -> str:

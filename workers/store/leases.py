@@ -75,7 +75,7 @@ class Leases:
     def wanted(self, partitions: Iterable[int]) -> list[int]:
         """Return the partitions, of some that this worker does not serve, that it should try to lease now.
 
-        Those are the ones that the plan gives to this worker, and those that nobody has served for two beats.
+        Those are the ones that the plan gives to this worker, and those that no worker has served for two beats.
         """
         if len(self._workers) < 2:
             return list(partitions)
@@ -146,7 +146,7 @@ class Leases:
                     self._until[partition] = 0.0
 
     def _note_vacant(self) -> None:
-        """Find partitions that nobody serves: plans of two workers may differ, or a worker may be of an earlier version."""
+        """Find partitions that no worker serves: plans of two workers may differ, or a worker may be of an earlier version."""
         if len(self._workers) < 2:
             self._vacant, self._left = set(), set()
             return

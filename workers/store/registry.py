@@ -28,6 +28,10 @@ FIXED = ("task", "n_classes", "grid", "pane_s", "listed_classes", "composites")
 MAX_PARSED, MAX_PLACES = 20_000, 20_000
 # Reply of the script that deletes a model.
 HAS_REPORTS = 2
+# Stages of a move. DRAINING: batches are no longer accepted, those accepted before are merged, then the data are copied.
+# ARRIVING: all is copied, and the move can no longer be cancelled. LEFT: what remains until the former data are removed.
+DRAINING, ARRIVING, LEFT = "draining", "arriving", "left"
+_HAS_LEFT = b'"stage":"left"'
 Mode = Literal["serve", "observe"]
 SERVE: Mode = "serve"
 OBSERVE: Mode = "observe"
@@ -67,11 +71,13 @@ class ModelConfig:
 
     Attributes
     ----------
-    importing : identity of an incomplete import: its content and start. Until the import is complete, nobody may read
+    importing : identity of an incomplete import: its content and start. Until the import is complete, no request may read
         or change the model
     imported : the content of the import that the model came from
     cloudevents : how events of an inference server become predictions; None if not declared
     partition : where its stream and its data are; None: in its home (`Keys.partition_of`), as in stores of earlier versions
+    moves : how often it has been moved to another partition
+    moving : the move to another partition that is under way: `id`, `stage`, `to`; nothing of the model changes meanwhile
     mode : "serve", or "observe": its maps are advice, none is promoted, handed out as current or applied
     fill_partitions : partitions that fill batches of the model; above 1, some are side partitions
     side_partitions, former_side_partitions : present ones, and earlier ones that are none now
@@ -100,6 +106,8 @@ class ModelConfig:
     cloudevents: dict[str, Any] | None = None
     mode: Mode = SERVE
     partition: int | None = None
+    moves: int = 0
+    moving: dict[str, Any] | None = None
     fill_partitions: int = 1
     side_partitions: list[int] = field(default_factory=list)
     former_side_partitions: list[int] = field(default_factory=list)
@@ -114,6 +122,16 @@ class ModelConfig:
     def key(self) -> str:
         """`tenant/model`."""
         return model_key(self.tenant, self.model)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the model is in another partition by now."""
+        return self.moving is not None and self.moving["stage"] == LEFT
+
+    def unplaced(self) -> ModelConfig:
+        """Return the configuration without what concerns its store only."""
+        kept = {name: value for name, value in vars(self).items() if name in _FIELDS}
+        return ModelConfig(**{**kept, **_DEFAULTS})
 
     def spec(self) -> PaneSpec:
         """Return the specification of the model's panes."""
@@ -158,9 +176,29 @@ class ModelConfig:
         )
 
 
-# Not stored where they have their defaults: as in stores of earlier versions.
+def partition_in(place: bytes | None) -> int | None:
+    """Return the partition in an entry of a directory; None if there is none.
+
+    Examples
+    --------
+    >>> partition_in(b"12"), partition_in(b"12.3"), partition_in(None)
+    (12, 12, None)
+    """
+    return None if place is None else int(place.partition(b".")[0])
+
+
+def has_left(text: bytes) -> bool:
+    """Return whether a stored configuration says that the model is in another partition by now."""
+    return _HAS_LEFT in text and ModelConfig.from_json(text).has_left
+
+
+_FIELDS = frozenset(each.name for each in fields(ModelConfig))
+# Where a model is concerns its store only. Not stored where they have their defaults: as in stores of earlier versions.
+# Scripts look for `"moving":{"id":"` in the text.
 _DEFAULTS: dict[str, Any] = {
     "partition": None,
+    "moves": 0,
+    "moving": None,
     "fill_partitions": 1,
     "side_partitions": [],
     "former_side_partitions": [],
@@ -187,18 +225,20 @@ class ModelPlaces:
         if number is not None:
             keys = self._keys.partition(number)
             text: bytes | None = await self._client.hget(keys.models, model)
-            if text is not None:
+            if text is not None and not has_left(text):
                 return keys, text
-        return await self._find_from_home(model)
+        return await self.find_from_home(model)
 
-    async def _find_from_home(self, model: str) -> tuple[PartitionKeys, bytes | None]:
+    async def find_from_home(self, model: str) -> tuple[PartitionKeys, bytes | None]:
+        """Return the same, whatever was found before."""
         keys = self._keys.of_model(model)
         async with self._client.pipeline(transaction=False) as pipe:
             pipe.hget(keys.places, model)
             pipe.hget(keys.models, model)
             place, text = await pipe.execute()
-        if place is not None and int(place) != keys.partition:
-            keys = self._keys.partition(int(place))
+        number = partition_in(place)
+        if number is not None and number != keys.partition:
+            keys = self._keys.partition(number)
             text = await self._client.hget(keys.models, model)
         if text is not None:
             self._known[model] = keys.partition
@@ -241,15 +281,15 @@ class Registry:
                 pipe.hgetall(self._keys.partition(number).models)
             partitions = await pipe.execute()
         beginning = model_key(tenant, "").encode()
-        mine = [
-            parsed_config(text)
-            for models in partitions
-            for name, text in models.items()
-            if name.startswith(beginning)
-        ]
-        return sorted(
-            (each for each in mine if each.importing is None), key=lambda each: each.model
-        )
+        mine: dict[str, ModelConfig] = {}
+        for models in partitions:
+            for name, text in models.items():
+                if name.startswith(beginning):
+                    each = parsed_config(text)
+                    # Of a model that is being moved, two partitions may have a configuration.
+                    if not each.has_left and each.moves >= mine.get(each.model, each).moves:
+                        mine[each.model] = each
+        return [each for _, each in sorted(mine.items()) if each.importing is None]
 
     async def count(self, tenant: str) -> int:
         """Return the number of models of a tenant, of which only the names are read."""
@@ -258,7 +298,7 @@ class Registry:
                 pipe.hkeys(self._keys.partition(number).models)
             partitions = await pipe.execute()
         beginning = model_key(tenant, "").encode()
-        return sum(name.startswith(beginning) for models in partitions for name in models)
+        return len({name for models in partitions for name in models if name.startswith(beginning)})
 
     async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
         """Write a configuration: a new model if `expected_revision` is None, else over that revision.
@@ -285,7 +325,8 @@ class Registry:
             partition = self._keys.of(new)
         if new.fill_partitions > 1 or new.has_sides:
             new = with_sides(new, current, partition.partition, self._keys.partitions)
-        await self._write(self._put, [partition.models], [config.key, stored or b"", new.to_json()])
+        names = [partition.models, partition.places]
+        await self._write(self._put, names, [config.key, stored or b"", new.to_json()])
         if new.has_sides:
             # Where this fails, the first batch under the new configuration does it.
             with suppress(RedisError):
@@ -305,7 +346,8 @@ class Registry:
             There is a model of this name.
         """
         new = await self._placed(config)
-        await self._write(self._put, [self._keys.of(new).models], [new.key, b"", new.to_json()])
+        names = [self._keys.of(new).models, self._keys.of(new).places]
+        await self._write(self._put, names, [new.key, b"", new.to_json()])
         return new
 
     async def finish_import(
@@ -380,6 +422,7 @@ def _revised(current: ModelConfig, config: ModelConfig) -> ModelConfig:
         created_at=current.created_at,
         imported=current.imported,
         partition=current.partition,
+        moves=current.moves,
         side_partitions=current.side_partitions,
         former_side_partitions=current.former_side_partitions,
         have_shards_moved=current.have_shards_moved,
@@ -399,7 +442,7 @@ class ConfigReader:
         with self._lock:
             number = self._known.get(model)
         text = None if number is None else self._at(number, model)
-        if text is None:
+        if text is None or has_left(text):
             text = self._from_home(model)
         return None if text is None else parsed_config(text)
 
@@ -409,7 +452,9 @@ class ConfigReader:
             pipe.hget(keys.places, model)
             pipe.hget(keys.models, model)
             place, text = pipe.execute()
-        number = keys.partition if place is None else int(place)
+        number = partition_in(place)
+        if number is None:
+            number = keys.partition
         if number != keys.partition:
             text = self._at(number, model)
         if text is not None:

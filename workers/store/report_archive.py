@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import zstandard
 
@@ -29,6 +29,38 @@ class ArchiveIsFull(RuntimeError):
     """The archive has the maximum number of reports or of bytes."""
 
 
+class PaneSummary(TypedDict):
+    """A pane of a report: its slice, its digests, and its size."""
+
+    slice: str
+    digest: str
+    sha256: str
+    bytes: int
+
+
+class ReportSummary(TypedDict):
+    """What lists show of a report."""
+
+    model: str
+    created_at: str
+    created_by: str
+    note: str | None
+    window: dict[str, str]
+    slice: str | None
+    parameters: dict[str, Any]
+    state_version: str
+    sha256: str
+    pdf_sha256: str | None
+    panes: list[PaneSummary]
+
+
+class StoredReport(ReportSummary):
+    """The same, with the number of the report and the bytes that it takes."""
+
+    report: int
+    stored_bytes: int
+
+
 @dataclass(frozen=True)
 class NewReport:
     """A report to archive.
@@ -43,7 +75,7 @@ class NewReport:
     """
 
     identity: str
-    summary: dict[str, Any]
+    summary: ReportSummary
     page: bytes
     panes: bytes
     pdf: bytes | None = None
@@ -85,22 +117,22 @@ class ReportArchive:
         """Return the number of archived reports."""
         return int(await self._client.hget(self._name(config), "n") or 0)
 
-    async def listed(self, config: ModelConfig) -> list[dict[str, Any]]:
+    async def listed(self, config: ModelConfig) -> list[StoredReport]:
         """Return the summaries of all reports, oldest first."""
         n = await self.count(config)
         if not n:
             return []
         found = await self._client.hmget(self._name(config), [f"s{i}" for i in range(1, n + 1)])
-        return [{"report": i, **json.loads(text)} for i, text in enumerate(found, 1) if text]
+        return [_stored(i, text) for i, text in enumerate(found, 1) if text]
 
-    async def summary(self, config: ModelConfig, number: int) -> dict[str, Any]:
+    async def summary(self, config: ModelConfig, number: int) -> StoredReport:
         """Return what lists show of a report.
 
         Raises
         ------
         NoSuchReport
         """
-        return {"report": number, **json.loads(await self._field(config, f"s{number}", number))}
+        return _stored(number, await self._field(config, f"s{number}", number))
 
     async def page(self, config: ModelConfig, number: int) -> bytes:
         """Return a report as HTML; errors as `summary`."""
@@ -122,6 +154,10 @@ class ReportArchive:
 
     def _name(self, config: ModelConfig) -> str:
         return self._keys.of(config).report_archive(config.key, config.generation)
+
+
+def _stored(number: int, summary: bytes) -> StoredReport:
+    return cast(StoredReport, {"report": number, **json.loads(summary)})
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 
+from calibrant.core.documents import Result
 from calibrant_server.workers.store.keys import LAST_CHANGE, Keys, PartitionKeys
 from calibrant_server.workers.store.registry import ModelConfig
 
@@ -23,13 +24,41 @@ StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 _TOGETHER = 500
 
 
+class StatusFields(TypedDict):
+    """The status of a model in an overview; what is not known is None, with the `reason` of the first part that is missing.
+
+    `error` is the estimate of the calibration error, `evidence` the change statistic of the last cohorts.
+    """
+
+    status: str | None
+    error: Result | None
+    temperature: float | None
+    map_version: int | None
+    label_coverage: float | None
+    last_seen: str | None
+    reason: str | None
+    evidence: list[float]
+
+
+UNKNOWN_STATUS: StatusFields = {
+    "status": None,
+    "error": None,
+    "temperature": None,
+    "map_version": None,
+    "label_coverage": None,
+    "last_seen": None,
+    "reason": None,
+    "evidence": [],
+}
+
+
 @dataclass(frozen=True)
 class IndexedStatus:
     """Status of a model: its fields, the state that they were computed from, and when (seconds since the epoch)."""
 
     state: str
     at_s: float
-    fields: Mapping[str, Any]
+    fields: StatusFields
 
 
 class StatusIndex:

@@ -17,6 +17,7 @@ from calibrant.cli.input_files.errors import InputFileError
 # Affines of the same grid that different programs wrote differ by rounding: largest distance of two corners.
 MAX_OFFSET_MM = 0.01
 MAX_LISTED = 5
+MAX_LABEL = 255
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class CaseArrays:
     positives : number of readers that marked each voxel, uint8
     n_readers : number of readers of this case
     roi : bool, None if the manifest names none
-    spacing_mm : distance of voxels, None if no file tells
+    spacing_mm : distance of voxels, None if no file states it
     """
 
     probability: NDArray[np.floating]
@@ -77,7 +78,7 @@ def scores_of(
 ) -> NDArray[np.floating]:
     """Return the probability of the class; of several channels, the last axis, and in NumPy files the first or last one.
 
-    `shape` is that of a reader's mask; files that tell their place in space do not need it.
+    `shape` is that of a reader's mask; files that state their place in space do not need it.
     """
     array = volume.array
     if volume.affine is not None:
@@ -186,16 +187,27 @@ def _place(
     return tuple(int(each) for each in start), offset
 
 
+def _advice(values: list[float]) -> str:
+    """Return what to do about a mask that has other values than 0 and 1."""
+    marks = [each for each in values if each]
+    if len(marks) == 1 and marks[0] == int(marks[0]) and 0 < marks[0] <= MAX_LABEL:
+        return (
+            f" If {marks[0]:g} marks the lesion, write the mask as 0 and 1, or pass --class {marks[0]:g} if every mask marks it "
+            f"by {marks[0]:g}."
+        )
+    return " For one of several classes: --class."
+
+
 def marked(path: Path, array: NDArray[Any], class_index: int | None) -> NDArray[np.bool_]:
     """Return the voxels that a reader gave the class, once all values are classes."""
     values = np.unique(array)
-    most = 1 if class_index is None else 255
+    most = 1 if class_index is None else MAX_LABEL
     wrong = [each for each in values.tolist() if each != int(each) or not 0 <= each <= most]
     if wrong:
         listed = ", ".join(f"{each:g}" for each in wrong[:MAX_LISTED])
         expected = "0 and 1" if class_index is None else "class indices from 0"
         detail = f"Received the label values {listed}; expected {expected}."
         if class_index is None:
-            detail += " For one of several classes: --class."
+            detail += _advice(values.tolist())
         raise InputFileError(path, detail, "label_values")
     return np.asarray(array == (1 if class_index is None else class_index))

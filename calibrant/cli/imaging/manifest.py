@@ -48,7 +48,12 @@ class ManifestCase:
     def columns(self) -> dict[str, Path]:
         """Every file of the case by its column."""
         roi = {} if self.roi is None else {"roi": self.roi}
-        return {"probability": self.probability, **self.readers, **roi}
+        return {**self.rated, **roi}
+
+    @property
+    def rated(self) -> dict[str, Path]:
+        """The files of probabilities and readers by their column."""
+        return {"probability": self.probability, **self.readers}
 
     @property
     def files(self) -> list[Path]:
@@ -66,7 +71,7 @@ def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Mani
     Raises
     ------
     InputFileError
-        A column is missing or unknown, or a name is missing, repeated or not allowed.
+        A column is missing or unknown, a name is missing, repeated or not allowed, or a file is in two cells.
     """
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise InputFileError(path, "Expected a manifest that ends in .csv or .tsv.", "format")
@@ -113,7 +118,34 @@ def read_manifest(path: Path, pseudonyms: Pseudonyms | None = None) -> list[Mani
         )
     if not cases:
         raise InputFileError(path, "Received no case; expected one per line.", "empty")
+    _reject_repeated_files(path, cases)
     return cases
+
+
+def _reject_repeated_files(path: Path, cases: Sequence[ManifestCase]) -> None:
+    """Reject a file in two cells: a copied cell counts one reader, or one scan, twice.
+
+    Several cases of one patient may share files if each has a region of its own, such as the lesions of one scan.
+    """
+    seen: dict[Path, tuple[ManifestCase, str]] = {}
+    for row, case in enumerate(cases):
+        for column, file in case.rated.items():
+            other, first = seen.setdefault(file.resolve(), (case, column))
+            if (other, first) == (case, column) or _is_another_region(other, first, case, column):
+                continue
+            detail = (
+                f"Received the same file as in column {first!r} of case {other.name!r} (line {other.line}); expected another one. "
+                f"Correct the cell of case {case.name!r}"
+            )
+            detail += (
+                ", or leave it empty if the reader was absent." if column in case.readers else "."
+            )
+            raise InputFileError(path, detail, "repeated_file", column, row, case.line)
+
+
+def _is_another_region(other: ManifestCase, first: str, case: ManifestCase, column: str) -> bool:
+    is_same_scan = other.patient == case.patient and first == column and other is not case
+    return is_same_scan and None not in (other.roi, case.roi) and other.roi != case.roi
 
 
 def _reject_unknown(table: TextTable, readers: Sequence[str]) -> None:

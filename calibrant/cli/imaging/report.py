@@ -10,6 +10,7 @@ from pathlib import Path
 
 from calibrant.cli.evaluation import PERIODS, EvaluationSettings
 from calibrant.cli.imaging.evaluation import ImageResults, ImageSettings, keys_of
+from calibrant.cli.imaging.manifest import ManifestCase
 from calibrant.cli.imaging.region import MARGIN_MM, MIN_PROBABILITY
 from calibrant.cli.input_files.scored_data import digest
 from calibrant.cli.score_report import now, software
@@ -79,21 +80,43 @@ def _report(pane: Pane, keys: list[str], settings: EvaluationSettings) -> Result
 
 
 def _subject(found: ImageResults, shown: str, images: ImageSettings) -> list[tuple[str, str]]:
-    if images.is_automatic:
-        region = (
-            f"column roi, else voxels within {MARGIN_MM:g} mm of those that a reader marked or that have a probability above "
-            f"{MIN_PROBABILITY:g}"
-        )
-    else:
-        region = "column roi"
     share = found.n_voxels / max(sum(n for _, _, n, _ in found.cases), 1)
     return [
         ("Manifest", shown),
         ("Class", "1" if images.class_index is None else f"{images.class_index} against the rest"),
         ("Readers", _reader_columns(found)),
-        ("Region of interest", region),
+        ("Region of interest", _region(found)),
         ("Share of the voxels in it", percent(share)),
         ("Prediction", "one voxel in the region of interest"),
+        *_same_scores(found),
+    ]
+
+
+def _region(found: ImageResults) -> str:
+    """Return for how many cases the region was drawn beforehand, and how it was made for the others."""
+    n = len(found.cases)
+    drawn = sum(case.roi is not None for case, *_ in found.cases)
+    if drawn == n:
+        return "column roi"
+    text = (
+        f"automatic for {n - drawn} of {n} cases: voxels within {MARGIN_MM:g} mm of those that a reader marked or that have a "
+        f"probability above {MIN_PROBABILITY:g}. This region depends on the scores."
+    )
+    return f"column roi for {drawn} of {n} cases, {text}" if drawn else text
+
+
+def _same_scores(found: ImageResults) -> list[tuple[str, str]]:
+    """Return a warning for cases of different patients whose files of probabilities are equal."""
+    by_content: dict[str, list[ManifestCase]] = {}
+    for case, *_ in found.cases:
+        by_content.setdefault(found.digests[case.name]["probability"], []).append(case)
+    return [
+        (
+            "Warning",
+            f"{', '.join(case.name for case in cases)}: the files in the column probability have the same content. Check that none is a copy.",
+        )
+        for cases in by_content.values()
+        if len({case.patient for case in cases}) > 1
     ]
 
 
@@ -151,7 +174,7 @@ def _cases(found: ImageResults) -> Table:
 
 
 def peak_bytes() -> int | None:
-    """Return the largest memory of this process so far; None where the system does not tell."""
+    """Return the largest memory of this process so far; None where the system does not report it."""
     try:
         import resource
     except ImportError:

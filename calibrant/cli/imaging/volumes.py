@@ -22,7 +22,7 @@ class Volume:
     Attributes
     ----------
     array : voxels, in the type of the file
-    affine : (4, 4), from voxel indices to millimetres (right, anterior, superior); None for files that do not tell
+    affine : (4, 4), from voxel indices to millimetres (right, anterior, superior); None for files that do not state it
     is_partial : whether slices that are not in the file are empty
     """
 

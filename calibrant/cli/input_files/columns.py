@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.cli.input_files.errors import InputFileError
 from calibrant.cli.input_files.roles import (
+    IDS,
     is_rater,
     label_of,
     listed,
@@ -19,9 +20,7 @@ from calibrant.cli.input_files.roles import (
 )
 from calibrant.cli.input_files.tables import FileTable
 from calibrant.core.errors import CalibrationInputError, Violation
-
-# Rules that logits break where probabilities are expected.
-_LOOKS_LIKE_LOGITS = ("row_sum", "range")
+from calibrant.input.arrays import LOGITS_ADVICE
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,7 @@ class Files:
         name = self.roles.id
         if self.is_one or name is None:
             n_labels = self._n_labels()
+            self.reject_other_ids()
             if n_labels != n:
                 detail = (
                     f"Received {n_labels} rows; expected {n}, as many as {self.table.path.name}."
@@ -109,6 +109,38 @@ class Files:
                     self.table.path, detail, "unknown_id", name, row, self.table.line(row)
                 )
         return np.array([places[each] for each in mine], np.int64)
+
+    def unused_id(self) -> tuple[str, str] | None:
+        """Return file and column of ids if the rows of two files were matched by order although one of them has ids."""
+        if self.is_one or self.roles.id is not None:
+            return None
+        taken = (self.roles.unit, self.roles.case, self.roles.label, self.roles.slice)
+        for table in (self.label_table, self.table):
+            for name in table.names:
+                if name.lower() in IDS and name not in taken:
+                    return table.path.name, name
+        return None
+
+    def reject_other_ids(self) -> None:
+        """Reject two files in the same column of ids that have other ids row by row, and are not matched by them.
+
+        Raises
+        ------
+        InputFileError
+            As described.
+        """
+        found = self.unused_id()
+        if found is None:
+            return
+        _, name = found
+        if not (name in self.table.names and name in self.label_table.names):
+            return
+        mine, theirs = (table.texts(name) for table in (self.table, self.label_table))
+        for row, (one, two) in enumerate(zip(mine, theirs, strict=False)):
+            if one != two:
+                detail = f"Received another id than in {self.table.path.name}; rows are matched by order. Match them by id: --id {name}."
+                line = self.label_table.line(row)
+                raise InputFileError(self.label_table.path, detail, "other_id", name, row, line)
 
     def _ids(self, table: FileTable, name: str) -> list[str]:
         (column,) = named(table, name, "--id")
@@ -149,6 +181,8 @@ class Files:
             if found is None:
                 raise InputFileError(table.path, self._no_label(table), "no_label")
             name = found
+        if self.is_one and name in self._score_names():
+            raise InputFileError(table.path, self._only_scores(table), "no_label")
         self._reject_wide(table, name)
         return [self._in_order(table.texts(name), order)], name, []
 
@@ -175,7 +209,12 @@ class Files:
             return [name for name in table.names if name not in taken and is_rater(name)]
         return [name for name in table.names if name not in taken]
 
+    def _only_scores(self, table: FileTable) -> str:
+        return f"No labels: {table.path.name} has scores only. Add the file of labels: calibrant score {table.path.name} labels.csv"
+
     def _no_label(self, table: FileTable) -> str:
+        if self.is_one and set(self._score_names()) == set(table.names):
+            return self._only_scores(table)
         raters = [name for name in table.names if is_rater(name)]
         advice = (
             f"Name one: --label, or the readers: --raters {','.join(raters)}."
@@ -267,8 +306,8 @@ class Files:
             table, column = found if found is not None else (table, None)
         elif len(scores) == 1 and table.is_named:
             column = scores[0]
-        detail = first.detail
-        if not is_logits and first.rule in _LOOKS_LIKE_LOGITS and table is self.table:
+        detail = first.detail.removesuffix(LOGITS_ADVICE)
+        if detail != first.detail:
             detail += " If the file holds logits, pass --logits."
         line = None if first.row is None else table.line(first.row)
         return InputFileError(table.path, detail, first.rule, column, first.row, line)

@@ -12,10 +12,10 @@ from calibrant.cli.input_files.tables import FileTable
 LABELS = ("label", "labels", "y", "y_true", "target", "targets", "class", "gt")
 SCORES = ("probabilities", "probability", "probs", "prob", "p", "scores", "softmax", "y_prob")
 LOGITS = ("logits", "logit")
+IDS = ("id", "ids")
 OTHERS = (
     *(
-        "id",
-        "ids",
+        *IDS,
         "unit",
         "units",
         "patient",

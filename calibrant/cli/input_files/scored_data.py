@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from calibrant.cli.input_files.columns import ColumnRoles, Files
 from calibrant.cli.input_files.errors import InputFileError
@@ -29,6 +31,7 @@ class ScoredData:
     classes : names of the classes, None if they are numbers
     slices : value of each row, None without `--slice`
     files : path and SHA-256 of each file
+    unused_id : column of ids by which rows could have been matched, but were not; None without one
     """
 
     batch: Batch
@@ -40,13 +43,21 @@ class ScoredData:
     classes: list[str] | None
     slices: list[str | None] | None = None
     files: list[tuple[Path, str]] = field(default_factory=list)
+    unused_id: tuple[str, str] | None = None
+
+    @property
+    def paired(self) -> Batch:
+        """The batch for a comparison with other predictions of the same rows: without other names, the row's number is its id."""
+        batch = self.batch
+        if batch.units is not None or batch.cases is not None or batch.ids is not None:
+            return batch
+        return replace(batch, ids=np.array([f"row-{row}" for row in range(batch.n)], object))
 
 
 def read_scored(
     scores_path: Path,
     labels_path: Path | None,
     roles: ColumnRoles,
-    is_compared: bool = False,
     pseudonyms: Pseudonyms | None = None,
 ) -> ScoredData:
     """Read and check predictions and labels.
@@ -56,7 +67,6 @@ def read_scored(
     scores_path, labels_path : files; None for labels in the file of the scores
     roles : of the columns
     pseudonyms : replaces the names of units, cases, ids and files; None to keep them
-    is_compared : whether rows are paired with those of other predictions; without ids their numbers then are their ids
 
     Raises
     ------
@@ -80,8 +90,6 @@ def read_scored(
         found = files.names(option, order)
         if found is not None:
             columns[argument] = found
-    if is_compared and not {"units", "cases", "ids"} & columns.keys():
-        columns["ids"] = [f"row-{row}" for row in range(len(scores))]
     weights = files.weights(order)
     if weights is not None:
         columns["weights"] = weights
@@ -102,6 +110,7 @@ def read_scored(
         classes,
         files.slice_values(order),
         [(path if pseudonyms is None else pseudonyms.file(path), digest(path)) for path in paths],
+        files.unused_id(),
     )
 
 

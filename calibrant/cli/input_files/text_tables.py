@@ -14,6 +14,7 @@ from calibrant.cli.input_files.tables import MISSING, Floats
 from calibrant.input.number_text import number_of
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
 # Rows that are converted at once.
 ROWS = 4096
 
@@ -28,7 +29,7 @@ class TextTable:
     Raises
     ------
     InputFileError
-        The file is empty, not UTF-8, or repeats a name.
+        The file is empty, not UTF-8, separated by another character, or repeats a name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,12 +40,23 @@ class TextTable:
             detail = "Received an empty file; expected rows. Check the path."
             raise InputFileError(path, detail, "empty")
         cells = [cell.strip() for cell in first[1]]
+        self._reject_delimiter(cells)
         self.is_named = not all(_is_number(cell) for cell in cells)
         self.names = cells if self.is_named else [str(place) for place in range(len(cells))]
         repeated = next((name for name, n in Counter(self.names).items() if n > 1), None)
         if repeated is not None:
             detail = f"Received the column name {repeated!r:.60} more than once; expected it once."
             raise InputFileError(path, detail, "repeated_column")
+
+    def _reject_delimiter(self, cells: list[str]) -> None:
+        """Reject a first line whose cells are separated by another character, as spreadsheets of some languages write them."""
+        if len(cells) > 1:
+            return
+        for separator, name in SEPARATORS.items():
+            if separator in cells[0] and separator != self._delimiter:
+                expected = SEPARATORS[self._delimiter]
+                detail = f"Received {name} between the columns of the first line; expected {expected}. Save the file with {expected}."
+                raise InputFileError(self.path, detail, "delimiter", None, None, 1)
 
     def numbers(self, names: Sequence[str]) -> Floats:
         """Return columns as numbers; see `Table`."""

@@ -148,7 +148,7 @@ class _ModelRound:
             )
 
     def _settle(self) -> None:
-        """Finish what was begun, and find out whether the centre knows what the ledger says."""
+        """Finish what was begun, and find out whether the centre has what the ledger records."""
         model = self._terms.model
         mark = self._centre.run(watermark(self._terms.to, self._contract.site))
         number, open_ = self._ledger.next_number(model), self._ledger.outstanding(model)

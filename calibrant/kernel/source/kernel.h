@@ -73,7 +73,7 @@ typedef struct {
     int64_t n_counts, n_sums, size;
 } Shape;
 
-/* One batch. Arrays are (n,) unless said; NULL where the batch has none. */
+/* One batch. Arrays are (n,) unless stated; NULL where the batch has none. */
 typedef struct {
     int64_t n, n_entries, is_logits, has_units, unit_from_row, digest_source;
     const double *scores, *probabilities; /* (n, n_classes) */
@@ -99,7 +99,7 @@ typedef struct {
     const double *weights, *rates, *score; /* (n_rows, n) or (n,); (n_rows, n), in [0, 1]; (n,) */
 } Gains;
 
-/* Cells that are halved several times at once. Arrays are (n,) unless said. */
+/* Cells that are halved several times at once. Arrays are (n,) unless stated. */
 typedef struct {
     int64_t n_draws, n, correct_stride, drawn_stride; /* from a draw to the next; 0 where all draws divide the same */
     const uint8_t *is_halved;

@@ -20,6 +20,7 @@ from calibrant_server.workers.queries.kind import (
     Inputs,
     ResultKind,
     reject_other_classes,
+    result_of_other,
     side_name,
 )
 from calibrant_server.workers.queries.query import Query, Raters
@@ -83,7 +84,7 @@ def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
         Bins that the stored cells cannot give exactly, or a case of which no table is stored.
     """
     pane, case, bins = inputs.pane, query.case, query.bins or WANTED
-    _refuse_large(pane.spec.n_classes, bins)
+    _reject_large(pane.spec.n_classes, bins)
     rows = None if case is not None else complete_rows(pane, bins)
     # A case has cells of its own, whatever the model's grid.
     pane_query = replace(left(bins, query.raters), scope="class:0", own_bins=case is not None)
@@ -110,7 +111,7 @@ def compute(query: ConfidenceHistogramQuery, inputs: Inputs) -> Result:
         )
 
 
-def _refuse_large(n_classes: int, bins: int) -> None:
+def _reject_large(n_classes: int, bins: int) -> None:
     numbers = 2 * (n_classes + 2) * bins
     if numbers > MAX_NUMBERS:
         largest = MAX_NUMBERS // (2 * (n_classes + 2))
@@ -127,12 +128,7 @@ def compare(
     """
     reject_other_classes(inputs.config, other.config)
     mine = compute(query, inputs)
-    try:
-        theirs = compute(query, other)
-    except CalibrationInputError as error:
-        if query.case is None or error.violations[0].rule != "unknown_case":
-            raise
-        theirs = {"label": None, "reason": "unknown_case"}
+    theirs = {"label": None} | result_of_other(compute, query, other, query.case)
     shown = {name: theirs[name] for name in SHOWN if name in theirs}
     sides = [np.asarray(each["label"]) for each in (mine, theirs) if each["label"] is not None]
     distance = None

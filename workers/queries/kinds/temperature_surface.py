@@ -17,6 +17,7 @@ from calibrant_server.workers.queries.kind import (
     Inputs,
     ResultKind,
     reject_other_classes,
+    result_of_other,
     side_name,
 )
 from calibrant_server.workers.queries.query import Query, Raters, bins_of
@@ -44,7 +45,7 @@ class SurfaceQuery(Query):
 
     def resolved(self, config: ModelConfig) -> Query:
         if config.n_classes != 2:
-            detail = f"The model has {config.n_classes} classes; a surface of two temperatures needs exactly 2."
+            detail = f"Received a model of {config.n_classes} classes; expected 2, one temperature for each."
             raise CalibrationInputError.at("/model", "n_classes", detail)
         return self.own()
 
@@ -83,12 +84,7 @@ def compare(query: SurfaceQuery, inputs: Inputs, other: Inputs, against: Against
     """The same; `against` has the other side's losses at the same temperatures. A case that it lacks is a reason there."""
     reject_other_classes(inputs.config, other.config)
     mine = compute(query, inputs)
-    try:
-        theirs = compute(query, other)
-    except CalibrationInputError as error:
-        if query.case is None or error.violations[0].rule != "unknown_case":
-            raise
-        theirs = {"reason": "unknown_case"}
+    theirs = result_of_other(compute, query, other, query.case)
     shown = {name: theirs[name] for name in SHOWN if name in theirs}
     return mine | {"against": side_name(against, other) | other.pane.counts | shown}
 

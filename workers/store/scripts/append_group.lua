@@ -3,6 +3,7 @@
 --
 -- KEYS  1 stream (T:q)   2 bytes appended (T:in)   3 bytes of records (T:dn)   4 what is retained by id (T:nr)
 --       5 models of the partition (T:m), or those of which it is a side partition (T:sm)   6 cursor hash (T:c)
+--       7 places of models (T:at)
 --       then of each batch: the record of its id (T:b), bytes of its tenant's records (T:dt), marks of its model (T:k);
 --       and of the task of a job: the model's jobs (T:jb), the job (T:jo), the bitmap of its tasks (T:jt)
 -- ARGV  1 layout that the writer knows   2 seconds until a record expires   3 bucket in which it expires
@@ -22,6 +23,7 @@
 --       first; {12} the model has the maximum of sources. A first batch of a source may start anywhere.
 --       {13} there is no such job; {14} the task is accepted; {15} the job is closed; {16, tasks} the job has no such task.
 --       A task is accepted with its batch. The job closes with its last task.
+--       {17} the model is being moved to another partition, or was moved to one.
 --       A first entry of a tenant may exceed its maximum of bytes in the stream.
 --
 -- Rejected with SCHEMA once a newer version has marked the cursor with its layout.
@@ -30,7 +32,7 @@
 -- the one that removes its model would leave a record that nothing removes. Many batches in one step, because the round trip
 -- costs more than the work on a small one.
 
-local stream, bytes_in, record_bytes, retained, models, cursor = unpack(KEYS, 1, 6)
+local stream, bytes_in, record_bytes, retained, models, cursor, places = unpack(KEYS, 1, 7)
 local schema = redis.call('HGET', cursor, 'schema')
 if schema and schema ~= ARGV[1] then
   return redis.error_reply('SCHEMA The store has layout ' .. schema .. ', this process writes layout ' .. ARGV[1])
@@ -75,6 +77,12 @@ local function task_error(job, bits, task)
   if closed then return {15} end
 end
 
+-- Whether a model without a configuration here was moved away.
+local function is_elsewhere(model)
+  local place = redis.call('HGET', places, model)
+  return place and tonumber(string.match(place, '^%d+')) ~= tonumber(string.match(models, '%.p(%d+)}'))
+end
+
 local function accept_task(jobs, job, bits, name, task, entry, retention)
   redis.call('SETBIT', bits, task, 1)
   redis.call('HSET', job, 'last', entry)
@@ -98,9 +106,12 @@ local function append(k, a, n_fields)
   if known and not is_side then return {0, known} end
   local found = redis.call('HGET', models, model)
   if found then
+    if string.find(found, '"moving":{"id":"', 1, true) then return {17} end
     if not (string.find(found, ARGV[a + 4], 1, true) and string.find(found, ARGV[a + 5], 1, true)) then return {2, found} end
   elseif new == '' then
     return {2}
+  elseif is_elsewhere(model) then
+    return {17}
   end
   if known then return {0, known} end
   local source, first, last = ARGV[a + 14], tonumber(ARGV[a + 15]), tonumber(ARGV[a + 16])
@@ -158,7 +169,7 @@ local function append(k, a, n_fields)
   return {1}
 end
 
-local replies, k, a = {}, 7, 11
+local replies, k, a = {}, 8, 11
 for i = 1, tonumber(ARGV[10]) do
   local n_fields = tonumber(ARGV[a + 21])
   replies[i] = append(k, a, n_fields)

@@ -6,10 +6,14 @@
 --       7 maximum of the tasks of all stored jobs
 -- Reply {1} made; {2} there is one with as many tasks; {3, tasks} there is one with another number; {0} the model is gone;
 --       {4} the model has the maximum of open jobs; {5} of stored jobs or their tasks.
+--       The error MOVING: the model is being moved to another partition.
 --
 -- One step, so that concurrent requests make one job, exceed no maximum, and write nothing for a deleted model.
 
 local config = redis.call('HGET', KEYS[1], ARGV[1])
+if config and string.find(config, '"moving":{"id":"', 1, true) then
+  return redis.error_reply('MOVING The model is being moved to another partition')
+end
 if not config or cjson.decode(config)['generation'] ~= ARGV[2] then return {0} end
 local tasks = redis.call('HGET', KEYS[3], 'tasks')
 if tasks then
