@@ -153,3 +153,23 @@ def test_a_suspected_batch_of_a_side_partition_counts(bench):
     settle(bench, config)
     assert bench.pane(model=config).numbers == pane_of([5, 6] * 3).numbers
     assert {bench.merged(name, config).status for name in names} == {"merged"}
+
+
+def test_a_delta_of_a_deleted_model_does_not_enter_an_import_of_it(bench):
+    """An import has the generation of the model that was exported."""
+    config = put_hot(bench)
+    side = loop_at(bench, config.side_partitions[0])
+    first, second = of_side(config, side.partition, 2)
+    bench.deliver(spread(config, first, [1]))
+    side.step()
+    bench.deliver(spread(config, second, [1]))
+    registry = Registry(bench.inbox.client, bench.store.keys)
+    bench.run(registry.delete(config))
+    plain = replace(config, importing="x", fill_partitions=1, side_partitions=[])
+    own = loop_at(bench, bench.run(registry.restore(plain)).partition)
+    for _ in range(4):
+        side._step_or_reload()
+        own._step_or_reload()
+    assert not bench.client.exists(side.keys.outbox_index)
+    assert bench.pane(model=plain).count == 0
+    assert not bench.client.exists(own.keys.marks(config.key, config.generation))

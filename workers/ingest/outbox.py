@@ -242,10 +242,13 @@ class Outbox:
     def current(self, model: str, generation: str) -> ModelConfig | None:
         """Return the configuration of a model, with its present place; None if this generation was deleted.
 
-        The own partition decides: here, an earlier model of the name may have been opened or closed late.
+        The own partition decides: here, an earlier model of the name may have been opened or closed late. An import has the generation
+        of its export; what is here while it is not complete belongs to the model that was deleted before it.
         """
         config = self._configs.read(model)
-        return config if config is not None and config.generation == generation else None
+        if config is None or config.generation != generation or config.importing is not None:
+            return None
+        return config
 
     def _merged_to(self, config: ModelConfig) -> int:
         own = self._store.keys.of(config)
