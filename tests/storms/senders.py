@@ -161,7 +161,7 @@ class HotSender(Sender):
         if number % 3 == 0:
             # Also of batches that came under another number of partitions.
             self._send(self.rng.choice(self.sent))
-        if number % 40 == 0:
+        if number % 16 == 0:
             self._until_acknowledged("changes of partitions", self._change)
 
     def _send(self, number: int) -> list[int]:
