@@ -593,14 +593,24 @@ def test_a_process_that_remembers_the_former_partition_reads_the_new_one_once_it
     registry = Registry(bench.inbox.client, bench.inbox.keys)
     reader = ConfigReader(bench.client, bench.store.keys)
     assert reader.read(MODEL.key) == bench.run(registry.get("default", "m")) == MODEL
+    bench.deliver(delivery("b0", [2]))
+    assert bench.merged("b0").status == "merged"
+    seen = []
 
     def kill(name):
+        if name == "copy":
+            seen.append(config_at(bench, 1 - to))
+            bench.run(bench.inbox.state(seen[0], ""))
         if name == "leave":
             raise Killed
 
     with pytest.raises(Killed):
         mover(bench, on_step=kill).run(to)
     bench.deliver(delivery("b1", [1]))
+    # A response from during the move is not taken for unchanged.
+    seen.append(config_at(bench, 1 - to))
+    bench.run(bench.inbox.state(seen[1], ""))
+    assert [bench.run(bench.inbox.unchanged_state(each, "")) for each in seen] == [None, None]
     now = placed(bench)
     assert bench.merged("b1", now).status == "merged"
     assert reader.read(MODEL.key) == bench.run(registry.get("default", "m")) == now
