@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any
@@ -47,6 +47,7 @@ from calibrant_server.workers.store.registry import (
     DRAINING,
     ModelConfig,
     moves_in,
+    parsed_config,
     partition_in,
 )
 
@@ -152,11 +153,15 @@ class ModelMove:
         state = self._state(target)
         if state not in (asked(found.move), moved_in(found.move)):
             self._drain(found)
+            # A server that is replaced by its replica must not accept batches of the model again.
+            self._store.await_replica(found.keys.partition)
             state = self._copy_all(found, target)
             found = self._change(found, _at_stage(found.config, ARRIVING))
             state = self._hand_over(found, target, state)
         self._step("arrive")
         self._await(lambda: self._state(target) == moved_in(found.move), "make the model live")
+        # From here on, this is the only copy.
+        self._store.await_durable(target.partition)
         self._switch(found, target)
         copied, frozen_s = self._copied, time.monotonic() - (self._frozen_at or time.monotonic())
         sizes = (copied.n_keys, copied.n_bytes) if copied else (0, 0)
@@ -268,11 +273,23 @@ class ModelMove:
         What a request reads that has found the model there stays: panes, its files of cold days, and its current map.
         """
         self._step("name")
+        if self._has_left(found, target):
+            return
         home = self._store.keys.of_model(self._model)
         values = [self._model, target.partition, found.config.moves + 1]
         self._store.run(home.partition, "set_place", [home.places], values)
         self._step("leave")
         self._leave(found, target)
+
+    def _has_left(self, found: _Found, target: PartitionKeys) -> bool:
+        """Whether another mover has done the rest."""
+        now = self._read(found.keys)
+        if now is not None and now.text == found.text:
+            return False
+        is_done = now is None or now.config.has_left
+        if is_done and self._place_in_home().partition == target.partition:
+            return True
+        raise MoveInterrupted("the former partition has changed: its store has lost writes")
 
     def _leave(self, found: _Found, target: PartitionKeys) -> None:
         keys, of = found.keys, (self._model, found.config.generation)
@@ -398,6 +415,20 @@ class ModelMove:
 
     def _step(self, name: str) -> None:
         self._on_step(name)
+
+
+def moves_under_way(store: Store) -> Iterator[dict[str, Any]]:
+    """Yield each move that has begun and has not ended, by the former partition."""
+    for number in range(store.settings.partitions):
+        texts = store.node(number).hvals(store.keys.partition(number).models)
+        for config in (parsed_config(text) for text in texts if b'"moving":' in text):
+            if config.moving is not None and not config.has_left:
+                move = {
+                    "stage": config.moving["stage"],
+                    "former": number,
+                    "to": config.moving["to"],
+                }
+                yield {"model": config.key, **move}
 
 
 def _at_stage(config: ModelConfig, stage: str) -> ModelConfig:
