@@ -100,6 +100,7 @@ class Outbox:
         self._payloads: dict[int, bytes] = {}  # of those that are not appended yet
         self._last = 0
         self._due_at = float("inf")
+        self._was_awaited, self._look_again_at = False, 0.0
 
     @property
     def due_at(self) -> float:
@@ -172,12 +173,39 @@ class Outbox:
             self._last, self._due_at = each.number, 0.0
 
     def is_full_after_turn(self, is_housekeeping_due: bool, progress: Callable[[], None]) -> bool:
-        """Do what is due; return whether nothing more may be added now."""
+        """Do what is due; return whether nothing more may be added now.
+
+        A partition for which another one waits goes on: if two waited for each other, neither would ever go on. What it adds to
+        its outbox is about what it takes from its stream, so together they stay within the bounds of the backlog.
+        """
         if is_housekeeping_due:
             self.forget_gone_models(progress)
         if time.monotonic() >= self._due_at:
             self.run(progress)
-        return self.is_full
+        return self.is_full and not self._is_awaited()
+
+    def _is_awaited(self) -> bool:
+        """Whether an outbox has deltas for a model whose own partition this is."""
+        if time.monotonic() >= self._look_again_at:
+            try:
+                self._was_awaited = self._look_for_waiting()
+            except (RedisError, OSError) as error:
+                log.warning("outboxes_not_read partition=%d error=%r", self._keys.partition, error)
+                self._was_awaited = False
+            self._look_again_at = time.monotonic() + _POLL_S
+        return self._was_awaited
+
+    def _look_for_waiting(self) -> bool:
+        every = self._store.keys
+        others = [each for each in range(every.partitions) if each != self._keys.partition]
+        with self._store.client.pipeline(transaction=False) as pipe:
+            for number in others:
+                pipe.hvals(every.partition(number).outbox_index)
+            found = pipe.execute()
+        models = {Waiting.read(b"0", text).model for texts in found for text in texts}
+        if not models:
+            return False
+        return any(text is not None for text in self._node.hmget(self._keys.models, sorted(models)))
 
     def run(self, progress: Callable[[], None]) -> None:
         """Append what is not appended, and remove what is merged. An error of another partition's server is retried later."""
@@ -188,7 +216,7 @@ class Outbox:
         pause_s = _POLL_FULL_S if self.is_full else _POLL_S
         for of, some in by_model.items():
             try:
-                config = self._current(*of)
+                config = self.current(*of)
                 done += some if config is None else self._forward(config, some, progress)
             except NO_VERDICT as error:
                 log.warning("deltas_wait partition=%d error=%r", self._keys.partition, error)
@@ -213,8 +241,11 @@ class Outbox:
             self._payloads.pop(each.number, None)
         return [each for each in some if each.number <= merged_to]
 
-    def _current(self, model: str, generation: str) -> ModelConfig | None:
-        """Return the configuration of a model, with its present place; None if this generation was deleted."""
+    def current(self, model: str, generation: str) -> ModelConfig | None:
+        """Return the configuration of a model, with its present place; None if this generation was deleted.
+
+        The own partition decides: here, an earlier model of the name may have been opened or closed late.
+        """
         config = self._configs.read(model)
         return config if config is not None and config.generation == generation else None
 
@@ -312,15 +343,20 @@ class Outbox:
             pipe.hvals(self._keys.side_models)
             pipe.smembers(self._keys.gone_models)
             texts, members = pipe.execute()
-        gone = [tuple(member.decode().split("|")) for member in sorted(members)]
-        for config in map(ModelConfig.from_json, texts):
+        configs = map(ModelConfig.from_json, texts)
+        named = [f"{config.key}|{config.generation}" for config in configs]
+        for name in sorted({*named, *(member.decode() for member in members)}):
+            model, _, generation = name.partition("|")
             try:
-                if self._current(config.key, config.generation) is None:
-                    gone.append((config.key, config.generation))
+                is_gone = self.current(model, generation) is None
             except (RedisError, OSError) as error:
-                log.warning("model_not_found_yet model=%s error=%r", config.key, error)
-        for model, generation in gone:
-            self._forget_model(model, generation, progress)
+                log.warning("model_not_found_yet model=%s error=%r", model, error)
+                continue
+            if is_gone:
+                self._forget_model(model, generation, progress)
+            else:
+                # A process that had paused opened the partition for an earlier model of the name.
+                self._node.srem(self._keys.gone_models, name)
 
     def _forget_model(self, model: str, generation: str, progress: Callable[[], None]) -> None:
         pattern = self._keys.records_pattern(model, generation)
@@ -330,7 +366,7 @@ class Outbox:
         commit = Commit(self._keys)
         forget_generation(self._node, self._keys, model, generation, commit)
         commit.remove_member(self._keys.gone_models, f"{model}|{generation}")
-        stored = self._node.hget(self._keys.side_models, model)
-        if stored is not None and ModelConfig.from_json(stored).generation == generation:
-            commit.drop_fields(self._keys.side_models, [model])
+        names = [self._keys.side_models, self._keys.gone_models]
+        text = scripts()["close_side_partition"]
+        self._node.eval(text, len(names), *names, model, generation)
         self._fencing.send(commit, self._fencing.new_token())

@@ -102,6 +102,7 @@ class PartitionLoop:
             numerics,
             look_up=self._look_up,
             reads=self._reads,
+            side_reads=self._side_reads,
             idle=self._idle,
             busy=self._busy,
         )
@@ -400,6 +401,21 @@ class PartitionLoop:
                 text = next(found)
                 item.record = None if text is None else BatchRecord.from_json(text)
                 item.config = (of_sides if item.entry.is_side else configs).get(item.entry.model)
+        self._look_up_of_others(items)
+
+    def _look_up_of_others(self, items: list[Item]) -> None:
+        """Find the models of side batches which this partition does not have: only their own partition knows who is deleted."""
+        found: dict[tuple[str, str], ModelConfig | None] = {}
+        for item in items:
+            entry, config = item.entry, item.config
+            if entry is None or not entry.is_side:
+                continue
+            if config is not None and config.generation == entry.generation:
+                continue
+            name = (entry.model, entry.generation)
+            if name not in found:
+                found[name] = self._open_outbox().current(*name)
+            item.config = found[name]
 
     def _commit(self, group: CommitGroup) -> None:
         token = self._fencing.new_token()
