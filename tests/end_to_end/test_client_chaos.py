@@ -120,7 +120,9 @@ def a_full_backlog(deployment: Deployment, producer: LoggingClient) -> dict:
     for worker in ("worker0", "worker1"):
         deployment.kill(worker)
     before = producer.statistics
-    body = {"confidences": [0.5] * 1000, "labels": [1] * 1000}
+    # Scores at random hardly compress: equal ones would take thousands of batches.
+    scores = random.Random(3)
+    body = {"confidences": [scores.random() for _ in range(1000)], "labels": [1] * 1000}
     eventually(lambda: _post(deployment, body) == 429)
     peak = 0
     while producer.statistics.n_dropped == before.n_dropped:
