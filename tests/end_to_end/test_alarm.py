@@ -56,6 +56,7 @@ def test_before_anything_is_sealed_the_verdict_says_why_there_is_none(watched):
     watched.post("/v1/models/plain/predictions", {"confidences": [0.2], "labels": [0]})
     found = watched.get("/v1/models/plain/drift")
     assert found["detector"] is None and "label_horizon" in found["detector_reason"]
+    assert "Declare the time after which labels are complete" in found["detector_reason"]
     assert found["comparison"]["status"] == found["status"] == "insufficient_data"
     assert watched.get("/v1/models/plain/drift/history")["cohorts"] == []
 

@@ -13,16 +13,26 @@ from typing import Any
 from tests.end_to_end.deployment import Deployment
 from tests.stores import SERVERS, StoreServer
 from tests.storms.faults import KILL, FaultyProcess
-from tests.storms.senders import N_BINS, BatchSender, Expected, LabelSender, Sender, TotalSender
+from tests.storms.senders import (
+    N_BINS,
+    BatchSender,
+    Expected,
+    HotSender,
+    LabelSender,
+    Sender,
+    TotalSender,
+)
 from tests.waiting import eventually
 
 SENDERS: dict[str, type[Sender]] = {
     "batches": BatchSender,
+    "hot": HotSender,
     "labels": LabelSender,
     "totals": TotalSender,
 }
 SETTINGS = {
     "batches": {"task": "binary"},
+    "hot": {"task": "binary", "fill_partitions": 4},
     "labels": {"task": "binary"},
     "totals": {"task": "binary", "grid": N_BINS},
 }

@@ -16,7 +16,12 @@ def test_what_is_acknowledged_counts_once(setup: Setup, tmp_path) -> None:
     found = storm(setup, 0, tmp_path, n_batches=500, kills=3, stops_s=[4.0, 60.0])
     assert found.is_exact, found
     assert sum(found.faults.values()) == 5 * len(setup.processes)
-    assert {"labels", "deletions", "running totals"} < found.acknowledged.keys()
+    assert {
+        "labels",
+        "deletions",
+        "running totals",
+        "batches of a hot model",
+    } < found.acknowledged.keys()
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,10 @@ from calibrant_server.workers.lifecycle import housekeeping, model_copy, model_m
 from calibrant_server.workers.lifecycle.model_copy import ModelCopy, OvertakenMove
 from calibrant_server.workers.lifecycle.model_move import ModelMove, MoveInterrupted, MoveRejected
 from calibrant_server.workers.lifecycle.move_states import leaving
+from calibrant_server.workers.store import connection
 from calibrant_server.workers.store import keys as key_names
 from calibrant_server.workers.store.commit import Commit, StaleTokenError
-from calibrant_server.workers.store.connection import Store
+from calibrant_server.workers.store.connection import NotReplicated, Store
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ConfigReader, ModelConfig, Registry
 from tests.waiting import PATIENCE_S
@@ -47,6 +48,7 @@ _ARGUMENTS = {"key": PaneKey("t/m", "g", "", 0), "shard": 0, "start_s": 0}
 @pytest.fixture(autouse=True)
 def _removed_at_once(monkeypatch):
     monkeypatch.setattr(housekeeping, "LEFT_KEEP_S", 0)
+    monkeypatch.setattr(connection, "FLUSHED_S", 0.0)
 
 
 @pytest.fixture
@@ -316,6 +318,47 @@ def test_without_a_worker_the_move_is_given_up(bench, moved):
     bench.engine()
     bench.deliver(delivery("b1", [1]))
     assert bench.merged("b1").status == "merged"
+
+
+@one_server
+@pytest.mark.parametrize("n_confirmed", [0, 1])
+def test_a_copy_is_replicated_before_the_former_data_are_given_up(
+    bench, moved, n_confirmed, monkeypatch
+):
+    """Without a replica the move stops: where the model is frozen, then where it is live."""
+    _, to = moved
+    bench.engine()
+    bench.deliver(delivery("b1", [1]))
+    with closing(Store(bench.settings.replace(durability="replicated"))) as store:
+        await_replica, n_waited = store.await_replica, itertools.count()
+
+        def confirmed(partition):
+            if next(n_waited) >= n_confirmed:
+                await_replica(partition)
+
+        monkeypatch.setattr(store, "await_replica", confirmed)
+        with pytest.raises(NotReplicated):
+            ModelMove(store, MODEL.key, PATIENCE_S).run(to)
+    assert config_at(bench, 1 - to).moving is not None
+    assert (config_at(bench, to) is not None) == bool(n_confirmed)
+    assert mover(bench).run(to).to == to
+    assert bench.pane(model=placed(bench)).numbers == pane_of([1]).numbers
+
+
+@one_server
+def test_a_former_partition_that_has_lost_the_move_is_reported(bench, moved):
+    """A server was replaced by a replica that did not know of the move."""
+    model, to = moved
+    bench.engine()
+
+    def lose(name):
+        if name == "name":
+            keys = bench.store.keys.partition(1 - to)
+            bench.client.hset(keys.models, MODEL.key, model.to_json())
+
+    with pytest.raises(MoveInterrupted, match="lost writes"):
+        mover(bench, on_step=lose).run(to)
+    assert placed(bench) == model
 
 
 @one_server

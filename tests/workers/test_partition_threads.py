@@ -159,6 +159,19 @@ def test_a_partition_that_was_removed_is_not_reported(many, watch):
     assert ready_of(watch) == [2]
 
 
+def test_a_partition_that_was_added_again_is_reported_once(many, watch):
+    """Two requests name it, and both reply to its next entry."""
+    for _ in range(2):
+        watch.add(2, "0-0")
+        watch.poll(0.0)
+        watch.remove(2)
+    watch.add(2, "0-0")
+    watch.poll(0.0)
+    append(many, 2)
+    eventually(lambda: len(watch._readable(0.0)) > 1)
+    assert watch.poll(0.5) == ([2], [])
+
+
 def test_partitions_that_are_added_one_by_one_need_few_connections(many, watch):
     for partition in range(40):
         watch.add(partition, "0-0")

@@ -150,11 +150,15 @@ class ModelMove:
         state = self._state(target)
         if state not in (asked(found.move), moved_in(found.move)):
             self._drain(found)
+            # A server that is replaced by its replica must not accept batches of the model again.
+            self._store.await_replica(found.keys.partition)
             state = self._copy_all(found, target)
             found = self._change(found, _at_stage(found.config, ARRIVING))
             state = self._hand_over(found, target, state)
         self._step("arrive")
         self._await(lambda: self._state(target) == moved_in(found.move), "make the model live")
+        # From here on, this is the only copy.
+        self._store.await_durable(target.partition)
         self._switch(found, target)
         copied, frozen_s = self._copied, time.monotonic() - (self._frozen_at or time.monotonic())
         sizes = (copied.n_keys, copied.n_bytes) if copied else (0, 0)
@@ -255,11 +259,23 @@ class ModelMove:
     def _switch(self, found: _Found, target: PartitionKeys) -> None:
         """Name the new partition in the home, and end the model in the former one."""
         self._step("name")
+        if self._has_left(found, target):
+            return
         home = self._store.keys.of_model(self._model)
         values = [self._model, target.partition, found.config.moves + 1]
         self._store.run(home.partition, "set_place", [home.places], values)
         self._step("leave")
         self._leave(found, target)
+
+    def _has_left(self, found: _Found, target: PartitionKeys) -> bool:
+        """Whether another mover has done the rest."""
+        now = self._read(found.keys)
+        if now is not None and now.text == found.text:
+            return False
+        is_done = now is None or now.config.has_left
+        if is_done and self._place_in_home().partition == target.partition:
+            return True
+        raise MoveInterrupted("the former partition has changed: its store has lost writes")
 
     def _leave(self, found: _Found, target: PartitionKeys) -> None:
         keys, of = found.keys, (self._model, found.config.generation)

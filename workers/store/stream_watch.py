@@ -238,9 +238,9 @@ class StreamWatch:
         request.pool.release(request.connection)
 
     def _taken(self, partitions: Iterable[int]) -> list[int]:
-        """Remove partitions; return those that were there."""
+        """Remove partitions, which more than one request may name; return those that were there, each once."""
         with self._lock:
-            found = [each for each in partitions if each in self._after]
+            found = [each for each in dict.fromkeys(partitions) if each in self._after]
             for each in found:
                 del self._after[each]
                 self._added.discard(each)
