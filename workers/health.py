@@ -1,8 +1,8 @@
 """`python -m workers.health`: state of this machine's workers and of the backlog.
 
 Print one line of JSON. Exit with 0 if a worker of this machine (this container) reached the store lately, each backlog
-advances, the store takes batches, no entry is parked, no damaged pane keeps a cohort from being sealed, and the files of old days can be
-read; else with 1.
+advances, the store takes batches, no entry is parked, no damaged pane keeps a cohort from being sealed, the files of old days can be
+read, and no model waits for a move that was interrupted; else with 1.
 It is the health check of a container and a report for operators.
 
 `python -m workers.health --here` exits with 0 if a worker of this machine reached the store lately, whatever else the report says: the
@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from redis.exceptions import OutOfMemoryError, RedisError
 
@@ -26,11 +26,15 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_owner import FileOwner
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
 from calibrant_server.workers.store.properties import StoreMismatch
+from calibrant_server.workers.store.registry import read_configs
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from calibrant_server.workers.store.store_of_settings import (
     running_store_of,
     with_partitions_of_store,
 )
+
+# A move that began longer ago than this is interrupted: a million ids take some ten seconds.
+MOVE_S = 300
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Health:
     stalled_partitions : partitions with a backlog whose cursor does not advance
     store_full : whether the store's memory is full, so that batches are rejected
     files : why the files of old days cannot be read or written; None if they can, or if there are none
+    moving_models : models that accept nothing at the moment, because they are being moved to another partition
+    interrupted_moves : those of them whose move began more than five minutes ago: it has to be continued
     """
 
     workers: int
@@ -56,11 +62,14 @@ class Health:
     stalled_partitions: int = 0
     store_full: bool = False
     files: str | None = None
+    moving_models: list[str] = field(default_factory=list)
+    interrupted_moves: list[str] = field(default_factory=list)
 
     @property
     def is_red(self) -> bool:
         """Whether no worker is alive here, work does not advance, or data wait for an operator."""
         waiting = self.parked_entries + self.unsealed_models + self.stalled_partitions
+        waiting += len(self.interrupted_moves)
         return not self.workers_here or waiting > 0 or self.store_full or self.files is not None
 
 
@@ -76,6 +85,8 @@ def read_health(store: Store, host: str) -> Health:
     here = [name for name in names if name.startswith(f"{host}:")]
     states = [_state(store, number) for number in range(store.settings.partitions)]
     lease_s = store.settings.lease_s
+    moves = moving_since(store)
+    began_before = store.client.time()[0] - MOVE_S
     return Health(
         workers=len(names),
         workers_here=len(here),
@@ -87,6 +98,8 @@ def read_health(store: Store, host: str) -> Health:
         stalled_partitions=sum(each.is_stalled(lease_s) for each in states),
         store_full=_is_full(store),
         files=FileOwner(store.client, store.keys).problem(),
+        moving_models=sorted(moves),
+        interrupted_moves=sorted(name for name, at_s in moves.items() if at_s < began_before),
     )
 
 
@@ -95,6 +108,22 @@ def live_workers(store: Store) -> list[str]:
     now, lease_s = store.client.time()[0], store.settings.lease_s
     found = store.client.zrangebyscore(store.keys.workers, now - 2 * lease_s, now + lease_s)
     return [name.decode() for name in found]
+
+
+def moving_since(store: Store) -> dict[str, float]:
+    """Return the models that are being moved to another partition, and when that began, in seconds since the epoch.
+
+    Moves are few: what waits to be merged before a move is reported as the backlog of its partition.
+    """
+    found = {}
+    for number in range(store.settings.partitions):
+        keys, node = store.keys.partition(number), store.node(number)
+        moves = node.hgetall(keys.moves)
+        ended = [name.decode() for name, state in moves.items() if state.startswith(b"out ")]
+        for name, config in read_configs(node, keys.models, ended).items():
+            if config.moving is not None and not config.has_left:
+                found[name] = config.moving.get("since_ms", 0) / 1000
+    return found
 
 
 def _state(store: Store, number: int) -> PartitionState:

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import json
 import re
+import socket
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -14,8 +15,9 @@ from dataclasses import replace
 import pytest
 import redis
 
-from calibrant_server.workers import move
+from calibrant_server.workers import health, move
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
+from calibrant_server.workers.health import read_health
 from calibrant_server.workers.ingest.entries import move_order
 from calibrant_server.workers.ingest.errors import ModelMismatchError, StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
@@ -496,7 +498,7 @@ def test_an_alarm_of_the_model_goes_along(bench, moved):
     assert len(bench.run(bench.inbox.alarms.episodes("default"))) == 3
     for name in ("summaries", "current_maps"):
         assert bench.client.hkeys(getattr(there, name)) == [MODEL.key.encode()]
-        assert bench.client.hkeys(getattr(former, name)) == [b"default/o"]
+    assert bench.client.hkeys(former.summaries) == [b"default/o"]
     assert bench.client.hgetall(there.deliveries) == {b"d1": waiting[0].to_json()}
     assert bench.client.hkeys(former.deliveries) == [b"d2"]
     eventually(lambda: config_at(bench, 1 - to) is None)
@@ -577,6 +579,156 @@ def test_files_of_cold_days_are_named_by_the_new_partition_alone(bench, moved):
     eventually(lambda: config_at(bench, 1 - to) is None)
     assert bench.client.smembers(former.models_back) == {b"default/o|g"}
     assert not bench.client.exists(former.spare_files)
+
+
+@one_server
+def test_a_request_that_began_before_the_move_reads_everything_where_the_model_was(
+    bench, moved, monkeypatch
+):
+    """Without the names of its files, old days would be read as empty: a wrong result under the name of a right state."""
+    _, to = moved
+    monkeypatch.setattr(housekeeping, "LEFT_KEEP_S", 1e6)
+    former = bench.store.keys.partition(1 - to)
+    of = (MODEL.key, MODEL.generation)
+    bench.client.hset(former.cold_days(*of), "86400", "day")
+    bench.client.hset(former.current_maps, mapping={MODEL.key: "map", "default/o": "other"})
+    bench.engine()
+    mover(bench).run(to)
+    assert bench.client.hgetall(former.cold_days(*of)) == {b"86400": b"day"}
+    assert bench.client.hget(former.current_maps, MODEL.key) == b"map"
+    monkeypatch.setattr(housekeeping, "LEFT_KEEP_S", 0)
+    eventually(lambda: config_at(bench, 1 - to) is None)
+    assert keys_at(bench, 1 - to) == []
+    assert bench.client.hkeys(former.current_maps) == [b"default/o"]
+    there = bench.store.keys.partition(to)
+    assert bench.client.hgetall(there.cold_days(*of)) == {b"86400": b"day"}
+    assert bench.client.hget(there.current_maps, MODEL.key) == b"map"
+
+
+@one_server
+def test_a_model_that_was_made_again_moves(settings):
+    """Its own moves begin again, those of its name do not: its home would go on to name the former partition."""
+    with Bench(settings.replace(housekeeping_s=0.1, partitions=4)) as bench:
+        _made_again(bench)
+
+
+def _made_again(bench):
+    home = bench.store.keys.partition_of(MODEL.key)
+    one, two = (home + 1) % 4, (home + 2) % 4
+    bench.put_model()
+    bench.engine()
+    mover(bench).run(one)
+    registry = Registry(bench.inbox.client, bench.inbox.keys)
+    eventually(lambda: config_at(bench, home) is None)
+    bench.run(registry.delete(placed(bench)))
+    again = bench.run(registry.put(replace(MODEL, generation="", revision=0), None))
+    assert (again.partition, again.moves) == (one, 0)
+    bench.deliver(delivery("b1", [1], again))
+    assert bench.merged("b1", again).status == "merged"
+    mover(bench).run(two)
+    now = placed(bench)
+    assert (now.partition, now.moving) == (two, None)
+    bench.deliver(delivery("b2", [2], again))
+    assert bench.merged("b2", now).status == "merged"
+    eventually(lambda: config_at(bench, one) is None)
+    assert bench.pane(model=placed(bench)).numbers == pane_of([1, 2]).numbers
+
+
+@one_server
+def test_a_process_that_remembers_the_former_partition_reads_the_new_one_once_it_is_named(
+    bench, moved
+):
+    """The mover was killed before its last step: the former partition still has the configuration of before."""
+    _, to = moved
+    bench.engine()
+    registry = Registry(bench.inbox.client, bench.inbox.keys)
+    reader = ConfigReader(bench.client, bench.store.keys)
+    assert reader.read(MODEL.key) == bench.run(registry.get("default", "m")) == MODEL
+    bench.deliver(delivery("b0", [2]))
+    assert bench.merged("b0").status == "merged"
+    seen = []
+
+    def kill(name):
+        if name == "copy":
+            seen.append(config_at(bench, 1 - to))
+            bench.run(bench.inbox.state(seen[0], ""))
+        if name == "leave":
+            raise Killed
+
+    with pytest.raises(Killed):
+        mover(bench, on_step=kill).run(to)
+    bench.deliver(delivery("b1", [1]))
+    # A response from during the move is not taken for unchanged.
+    seen.append(config_at(bench, 1 - to))
+    bench.run(bench.inbox.state(seen[1], ""))
+    assert [bench.run(bench.inbox.unchanged_state(each, "")) for each in seen] == [None, None]
+    now = placed(bench)
+    assert bench.merged("b1", now).status == "merged"
+    assert reader.read(MODEL.key) == bench.run(registry.get("default", "m")) == now
+    changed = replace(now, retention_s=86_400 * 400)
+    assert bench.run(registry.put(changed, now.revision)).partition == to
+
+
+@one_server
+def test_a_move_without_room_for_its_copy_is_given_up(bench, moved, monkeypatch):
+    """The model would accept nothing until there is room. A move that was interrupted can be cancelled in a full store, too."""
+    _, to = moved
+    bench.engine()
+    bench.deliver(delivery("b1", [1]))
+    assert bench.merged("b1").status == "merged"
+
+    def fill(name):
+        if name == "copy":
+            bench.client.config_set("maxmemory", 1)
+
+    try:
+        with pytest.raises(MoveRejected, match="no room"):
+            mover(bench, on_step=fill).run(to)
+        assert placed(bench) == MODEL
+        bench.client.config_set("maxmemory", 0)
+        change, n_changes = ModelMove._change, itertools.count()
+
+        def killed(self, *given):
+            if next(n_changes):
+                raise Killed
+            return change(self, *given)
+
+        monkeypatch.setattr(ModelMove, "_change", killed)
+        with pytest.raises(Killed):
+            mover(bench).run(to)
+        monkeypatch.setattr(ModelMove, "_change", change)
+        assert keys_at(bench, to) != []
+        bench.client.config_set("maxmemory", 1)
+        assert mover(bench).cancel()
+        assert placed(bench) == MODEL and keys_at(bench, to) == []
+    finally:
+        bench.client.config_set("maxmemory", 0)
+    bench.deliver(delivery("b2", [2]))
+    assert bench.merged("b2").status == "merged"
+    mover(bench).run(to)
+    assert bench.pane(model=placed(bench)).numbers == pane_of([1, 2]).numbers
+
+
+@one_server
+def test_the_health_names_a_model_whose_mover_has_died(bench, moved, monkeypatch):
+    _, to = moved
+    bench.engine()
+
+    def kill(name):
+        if name == "copy":
+            raise Killed
+
+    host = socket.gethostname()
+    assert read_health(bench.store, host).moving_models == []
+    with pytest.raises(Killed):
+        mover(bench, on_step=kill).run(to)
+    found = read_health(bench.store, host)
+    assert (found.moving_models, found.interrupted_moves) == ([MODEL.key], [])
+    monkeypatch.setattr(health, "MOVE_S", -5)
+    found = read_health(bench.store, host)
+    assert found.interrupted_moves == [MODEL.key] and found.is_red
+    mover(bench).run(to)
+    assert read_health(bench.store, host).moving_models == []
 
 
 @one_server

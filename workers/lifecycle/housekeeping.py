@@ -310,10 +310,10 @@ class Housekeeping:
             move = config.moving
             if move is None or not config.has_left or now_ms < move["left_ms"] + LEFT_KEEP_S * 1000:
                 continue
-            self._removal.remove_model(config.key, config.generation, progress)
+            self._removal.remove_model(config.key, config.generation, progress, files_stay=True)
             commit = Commit(self._keys)
-            commit.drop_fields(self._keys.models, [config.key])
-            commit.drop_fields(self._keys.moves, [config.key])
+            for name in (self._keys.models, self._keys.moves, self._keys.current_maps):
+                commit.drop_fields(name, [config.key])
             self._fencing.send(commit, self._fencing.new_token())
 
     def remove_model(self, entry: IngestEntry, progress: Callable[[], None]) -> None:

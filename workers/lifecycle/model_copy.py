@@ -87,7 +87,10 @@ class ModelCopy:
     def clear(self) -> None:
         """Remove all keys of the model from the new partition."""
         for names in self._pages(self._target):
-            self._write([(name, 1, 0, ("", ())) for name in names])
+            keys = [self._target.moves, *names]
+            values = [self._model, self._state]
+            if not self._store.run(self._target.partition, "remove_copy", keys, values):
+                raise OvertakenMove(self._model)
 
     def _pages(self, keys: PartitionKeys) -> Iterator[list[str]]:
         """Yield the names of the model's keys in a partition, in parts."""

@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any
 
+from redis.exceptions import OutOfMemoryError
+
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.alarm.episodes import LAST_NUMBER
 from calibrant_server.workers.ingest.dead_letters import dead_letters
@@ -44,6 +46,7 @@ from calibrant_server.workers.store.registry import (
     ARRIVING,
     DRAINING,
     ModelConfig,
+    moves_in,
     parsed_config,
     partition_in,
 )
@@ -214,8 +217,10 @@ class ModelMove:
     def _begin(self, found: _Found, to: int) -> None:
         self._step("begin")
         move = new_move_id(found.keys.partition, to)
-        moving = {"id": move, "stage": DRAINING, "to": to}
-        self._change(found, replace(found.config, moving=moving), leaving(move))
+        moving = {"id": move, "since_ms": int(time.time() * 1000), "stage": DRAINING, "to": to}
+        # A model that was made again counts from 0, but its home knows the moves of the one before: the place must be later.
+        moves = max(found.config.moves, moves_in(self._home_entry()))
+        self._change(found, replace(found.config, moves=moves, moving=moving), leaving(move))
 
     def _drain(self, found: _Found) -> None:
         """Wait until everything accepted is merged; give up if that takes too long, or leaves dead letters."""
@@ -234,7 +239,13 @@ class ModelMove:
         state = self._begin_copy(found, target)
         if state.startswith("copying "):
             self._copied = self._copy_of(found, target, state)
-            self._copied.run()
+            try:
+                self._copied.run()
+            except OutOfMemoryError as error:
+                if (found.config.moving or {})["stage"] != DRAINING:
+                    raise
+                self.cancel()
+                raise MoveRejected("the store has no room for the copy: the model stays") from error
         return state
 
     def _hand_over(self, found: _Found, target: PartitionKeys, state: str) -> str:
@@ -257,7 +268,10 @@ class ModelMove:
         return str(now.decode())
 
     def _switch(self, found: _Found, target: PartitionKeys) -> None:
-        """Name the new partition in the home, and end the model in the former one."""
+        """Name the new partition in the home, and end the model in the former one.
+
+        What a request reads that has found the model there stays: panes, its files of cold days, and its current map.
+        """
         self._step("name")
         if self._has_left(found, target):
             return
@@ -282,11 +296,13 @@ class ModelMove:
         arrival = self._arrival(found)
         named = "|".join(of)
         shared: list[tuple[str, list[Any]]] = [
-            (getattr(keys, name), list(fields)) for name, fields in arrival.fields.items()
+            (getattr(keys, name), list(fields))
+            for name, fields in arrival.fields.items()
+            if name != "current_maps"
         ]
         shared.append((keys.episodes, [json.loads(each)["id"] for each in arrival.episodes]))
         shared.append((keys.statuses, [self._model]))
-        names = [keys.models, keys.places, keys.cold_days(*of), keys.models_back]
+        names = [keys.models, keys.places, keys.models_back]
         fields = [part for _, each in shared for part in (len(each), *each)]
         self._store.run(
             keys.partition,
@@ -372,9 +388,15 @@ class ModelMove:
         return found
 
     def _place_in_home(self) -> PartitionKeys:
+        place = partition_in(self._home_entry())
+        if place is None:
+            return self._store.keys.of_model(self._model)
+        return self._store.keys.partition(place)
+
+    def _home_entry(self) -> bytes | None:
         home = self._store.keys.of_model(self._model)
-        place = partition_in(self._store.node(home.partition).hget(home.places, self._model))
-        return home if place is None else self._store.keys.partition(place)
+        found: bytes | None = self._store.node(home.partition).hget(home.places, self._model)
+        return found
 
     def _read(self, keys: PartitionKeys) -> _Found | None:
         text = self._store.node(keys.partition).hget(keys.models, self._model)

@@ -31,7 +31,7 @@ HAS_REPORTS = 2
 # Stages of a move. DRAINING: batches are no longer accepted, those accepted before are merged, then the data are copied.
 # ARRIVING: all is copied, and the move can no longer be cancelled. LEFT: what remains until the former data are removed.
 DRAINING, ARRIVING, LEFT = "draining", "arriving", "left"
-_HAS_LEFT = b'"stage":"left"'
+_IS_MOVING = b'"moving":{"id":"'
 Mode = Literal["serve", "observe"]
 SERVE: Mode = "serve"
 OBSERVE: Mode = "observe"
@@ -187,9 +187,20 @@ def partition_in(place: bytes | None) -> int | None:
     return None if place is None else int(place.partition(b".")[0])
 
 
-def has_left(text: bytes) -> bool:
-    """Return whether a stored configuration says that the model is in another partition by now."""
-    return _HAS_LEFT in text and ModelConfig.from_json(text).has_left
+def moves_in(place: bytes | None) -> int:
+    """Return how often a model of this name was moved, by an entry of a directory; also models of this name that were deleted.
+
+    Examples
+    --------
+    >>> moves_in(b"12"), moves_in(b"12.3"), moves_in(None)
+    (0, 3, 0)
+    """
+    return 0 if place is None else int(place.partition(b".")[2] or 0)
+
+
+def may_have_left(text: bytes) -> bool:
+    """Return whether a stored configuration says that the model is being moved, or was moved: its home knows where it is."""
+    return _IS_MOVING in text
 
 
 _FIELDS = frozenset(each.name for each in fields(ModelConfig))
@@ -225,7 +236,7 @@ class ModelPlaces:
         if number is not None:
             keys = self._keys.partition(number)
             text: bytes | None = await self._client.hget(keys.models, model)
-            if text is not None and not has_left(text):
+            if text is not None and not may_have_left(text):
                 return keys, text
         return await self.find_from_home(model)
 
@@ -442,7 +453,7 @@ class ConfigReader:
         with self._lock:
             number = self._known.get(model)
         text = None if number is None else self._at(number, model)
-        if text is None or has_left(text):
+        if text is None or may_have_left(text):
             text = self._from_home(model)
         return None if text is None else parsed_config(text)
 
