@@ -93,9 +93,9 @@ def test_panes_and_samples_are_those_of_one_partition(settings, numerics, sample
             put_hot(bench, n, replace(plain, model=name)) for n, name in ((1, "plain"), (4, "hot"))
         ]
         for config in configs:
-            for at, batch in enumerate(batches(24, 60)):
+            for at, batch in enumerate(batches(12, 60)):
                 bench.deliver(sent(config, f"b{at}", batch))
-                if at % 9 == 8:
+                if at % 5 == 4:
                     settle(bench, config)
             settle(bench, config)
         one, hot = configs
@@ -127,7 +127,7 @@ def test_more_values_than_an_open_key_may_have_are_counted_as_other(settings):
 
 
 def test_cohorts_and_alarm_are_those_of_one_partition(settings):
-    """Scores drift after twelve days; the hot model's detectors say the same of each cohort."""
+    """Scores drift after eight days; the hot model's detectors say the same of each cohort."""
     (one, one_sealed), (hot, hot_sealed) = (_drifted(settings, n) for n in (1, 4))
     assert one["status"] == "alarm"
     del one["state_version"], hot["state_version"]
@@ -142,8 +142,8 @@ def _drifted(settings, n_partitions):
     with Bench(settings.model_copy(update=changed)) as bench:
         played = Played(bench, put_hot(bench, n_partitions, BINARY))
         sides = [loop_at(bench, each) for each in played.config.side_partitions]
-        for day in range(24):
-            bench.deliver(*(_of_day(played.config, rng, day, part) for part in range(4)))
+        for day in range(16):
+            bench.deliver(*(_of_day(played.config, rng, day, part) for part in range(3)))
             settle(bench, played.config, (played.loop, sides))
             played.seal(day)
         sealed = stored_pane(bench, sealed_slice(""), START_S + 5 * DAY_S, played.config)
@@ -153,7 +153,7 @@ def _drifted(settings, n_partitions):
 def _of_day(config, rng, day, part):
     scores = rng.uniform(0.05, 0.95, 150)
     odds = scores / (1 - scores)
-    true = scores if day < 12 else odds**0.4 / (1 + odds**0.4)
+    true = scores if day < 8 else odds**0.4 / (1 + odds**0.4)
     times = [START_S + day * DAY_S + 60 * at for at in range(150)]
     columns = {
         "confidences": scores.tolist(),
