@@ -1,7 +1,7 @@
-"""`make bench-scale`: throughput with 1, 2 and 4 workers, of 16 models and of one hot model, and how even the work is.
+"""`make bench-scale`: throughput with 1, 2 and 4 workers, of 16 models and of one model in 1 and 4 partitions, and how even the work is.
 
 Batches are sent while the workers run; the first part lets the workers share the partitions by bytes merged and is not measured.
-The store is a server of its own. A model is on one partition, so one worker serves a hot model whatever the number of workers.
+The store is a server of its own. One worker serves a model in one partition, whatever the number of workers.
 """
 
 from __future__ import annotations
@@ -15,20 +15,25 @@ from pathlib import Path
 import redis
 
 from benchmarks.capacity import Load
-from benchmarks.fleet import N_CLIENTS, Meter, requests, working
-from benchmarks.requests import per_request_s, served
+from benchmarks.fleet import N_CLASSES, N_CLIENTS, Meter, requests, working
+from benchmarks.requests import Service, per_request_s, served
 from calibrant_server.workers.store.embedded import EmbeddedServer
 
-WORKERS, MODELS = (1, 2, 4), (16, 1)
+WORKERS = (1, 2, 4)
+# Models, and the partitions that fill each.
+MODELS = ((16, 1), (1, 1), (1, 4))
 
 
-def measured(n_workers: int, n_models: int, n_rows: int, n_batches: int) -> list[str]:
+def measured(
+    n_workers: int, n_models: int, n_partitions: int, n_rows: int, n_batches: int
+) -> list[str]:
     """Send the batches of two hours of event time; return the cells of the second one."""
     load = Load(rows_together=n_rows, batches_an_hour=n_batches // n_models)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         url = stack.enter_context(EmbeddedServer(Path(folder, "store")))
         service = stack.enter_context(served(str(Path(folder, "data")), CALIBRANT_REDIS_URL=url))
         workers = [stack.enter_context(working(service, url)) for _ in range(n_workers)]
+        declare(service, n_models, n_partitions)
         meter = Meter(service, workers[0], redis.Redis.from_url(url))
         per_request_s(service, requests(n_models, 0, load, 0), N_CLIENTS)
         meter.wait_merged()
@@ -40,9 +45,16 @@ def measured(n_workers: int, n_models: int, n_rows: int, n_batches: int) -> list
     n_predictions = load.batches_an_hour * n_models * n_rows
     even = sum(used) / n_workers
     return [
-        str(n_models), str(n_workers), f"{n_predictions / seconds:,.0f}",
+        str(n_models), str(n_partitions), str(n_workers), f"{n_predictions / seconds:,.0f}",
         f"{1e6 * sum(used) / n_predictions:.2f}", f"{100 * max(abs(cpu - even) for cpu in used) / even:.0f} %",
     ]  # fmt: skip
+
+
+def declare(service: Service, n_models: int, n_partitions: int) -> None:
+    """Create models that so many partitions fill."""
+    settings = {"task": "multiclass", "classes": N_CLASSES, "fill_partitions": n_partitions}
+    for model in range(n_models):
+        service.client.put(f"/v1/models/m{model:05d}", json=settings).raise_for_status()
 
 
 def main() -> None:
@@ -50,14 +62,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--batches", type=int, default=1600)
+    parser.add_argument("--workers", type=int, nargs="+", default=WORKERS)
     given = parser.parse_args()
     print(
-        "| models | workers | predictions/s | µs of worker CPU per prediction | from even, at most |"
+        "| models | partitions of each | workers | predictions/s | µs of worker CPU per prediction | from even, at most |"
     )
-    print("|---|---|---|---|---|")
-    for n_models in MODELS:
-        for n_workers in WORKERS:
-            cells = measured(n_workers, n_models, given.rows, given.batches)
+    print("|---|---|---|---|---|---|")
+    for n_models, n_partitions in MODELS:
+        for n_workers in given.workers:
+            cells = measured(n_workers, n_models, n_partitions, given.rows, given.batches)
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -1,7 +1,8 @@
 """`python -m workers.move TENANT/MODEL [PARTITION]`: move a model to another partition while it is in use.
 
-Without a partition, the one with the least load is taken. `--cancel` gives up a move that was interrupted before everything was
-copied. One line of JSON states the result. An interrupted move is continued by the same command.
+Without a partition, the one with the least load is taken. Without a model, the moves that are under way are listed.
+`--cancel` gives up a move that was interrupted before everything was copied. Each line of the output is JSON. An interrupted
+move is continued by the same command.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calibrant_server.workers.lifecycle.model_copy import OvertakenMove
-from calibrant_server.workers.lifecycle.model_move import ModelMove, MoveInterrupted, MoveRejected
+from calibrant_server.workers.lifecycle.model_move import (
+    ModelMove,
+    MoveInterrupted,
+    MoveRejected,
+    moves_under_way,
+)
 from calibrant_server.workers.settings import EngineSettings, SettingsError
 from calibrant_server.workers.store.connection import Store, connect_async
 from calibrant_server.workers.store.placement import Placement, least_loaded
@@ -60,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             closing(Store(with_partitions_of_store(stored))) as store,
         ):
             store.fix_properties()
+            if given.model is None:
+                return _listed(store)
             if given.cancel:
                 found = {"model": given.model, "cancelled": ModelMove(store, given.model).cancel()}
             else:
@@ -77,12 +85,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _listed(store: Store) -> int:
+    for each in moves_under_way(store):
+        print(json.dumps(each))
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m workers.move",
         description="Move a model to another partition while it is in use.",
     )
-    parser.add_argument("model", metavar="TENANT/MODEL")
+    parser.add_argument(
+        "model", nargs="?", metavar="TENANT/MODEL", help="default: list the moves under way"
+    )
     parser.add_argument(
         "partition", nargs="?", type=int, help="default: the one with the least load"
     )

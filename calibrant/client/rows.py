@@ -216,6 +216,9 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, datetime):
+        if value.tzinfo is None:
+            detail = f"Received {value} without a time zone; expected one. Attach the zone that it is in."
+            raise CalibrationInputError.at("/event_times", "time_zone", detail)
         return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]

@@ -18,6 +18,9 @@ WITHDRAWN = -1
 MAX_REVISION = 2**31 - 1
 MAX_RATERS = 200
 MAX_NAMED = 1000
+# Of a text, and of the names of classes, in an error.
+MAX_SHOWN = 60
+MAX_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +254,17 @@ def _spread(value: Any, n: int, pointer: str, what: str) -> list[Any]:
     return value
 
 
+def _shown(rating: Any) -> str:
+    """Return a rating for an error; of what is no text and no number, its type, because it may be large."""
+    if isinstance(rating, str):
+        return f"the rating {rating[:MAX_SHOWN]!r}"
+    return (
+        f"the rating {rating!r}"
+        if type(rating) in (bool, float)
+        else f"a rating of type {type(rating).__name__}"
+    )
+
+
 def _class(rating: Any, rater: Any, i: int, n_classes: int, index: Mapping[str, int]) -> int:
     if rating is None:
         if rater is None:
@@ -259,11 +273,11 @@ def _class(rating: Any, rater: Any, i: int, n_classes: int, index: Mapping[str, 
         return WITHDRAWN
     class_index = index.get(rating, rating) if isinstance(rating, str) else rating
     if type(class_index) is not int:
-        raise CalibrationInputError.at(
-            f"/labels/{i}",
-            "class_index",
-            "Received a rating that is not a class of the model; expected a class index or name.",
-        )
+        detail = f"Received {_shown(rating)}; expected a class index from 0 to {n_classes - 1}"
+        names = ", ".join(repr(name) for name in list(index)[:MAX_NAMES])
+        more = ", ..." if len(index) > MAX_NAMES else ""
+        detail += f", or one of {names}{more}." if index else "."
+        raise CalibrationInputError.at(f"/labels/{i}", "class_index", detail)
     if not 0 <= class_index < n_classes:
         raise CalibrationInputError.at(
             f"/labels/{i}",

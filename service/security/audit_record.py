@@ -14,6 +14,7 @@ from calibrant_server.service.http.errors import StoreUnavailable
 from calibrant_server.service.http.problem import Problem
 from calibrant_server.service.security.audit import Audit
 from calibrant_server.service.security.keys import Caller
+from calibrant_server.workers.store.audit_log import Change
 
 UNRECORDED = "The change was made, but the store could not record it in the audit log. Read it again before you repeat it."
 
@@ -32,7 +33,7 @@ async def record(scope: Scope, status: int) -> Problem | None:
         return None
     audit.is_due = False
     caller, state = scope["caller"], scope["app"].state
-    entry = {
+    entry: Change = {
         "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "action": scope["route"].operation_id,
         "subject": dict(scope["path_params"]),

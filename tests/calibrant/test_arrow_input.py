@@ -398,7 +398,7 @@ Batch.from_columns({"confidences": np.array([0.5]), "labels": [1]})
 try:
     Batch.from_columns({"confidences": Column()})
 except ImportError as error:
-    assert "pip install calibrant[arrow]" in str(error), error
+    assert "pip install 'calibrant[arrow]'" in str(error), error
 else:
     raise AssertionError
 """

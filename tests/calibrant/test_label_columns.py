@@ -56,3 +56,18 @@ def test_several_ratings_and_class_names_are_read_row_by_row():
     columns = {"ids": ["a", "b"], "labels": [[1, 1, 0], "two"], "raters": [None, "ann"]}
     found = read_labels(columns, 3, ["zero", "one", "two"])
     assert found.rows[0].unnamed == {1: 2, 0: 1} and found.rows[1].ratings == [("ann", 2, None)]
+
+
+@pytest.mark.parametrize(
+    ("rating", "names", "expected"),
+    [
+        ("yes", ["no", "maybe"], "Received the rating 'yes'; expected a class index from 0 to 1, or one of 'no', 'maybe'."),
+        ("y" * 500, None, f"Received the rating '{'y' * 60}'; expected a class index from 0 to 1."),
+        (1.0, None, "Received the rating 1.0; expected a class index from 0 to 1."),
+        ({"a": 1}, None, "Received a rating of type dict; expected a class index from 0 to 1."),
+    ],
+)  # fmt: skip
+def test_a_label_that_is_no_class_is_shown_with_the_classes(rating, names, expected):
+    with pytest.raises(CalibrationInputError) as found:
+        read_labels({"ids": ["a"], "labels": [rating]}, 2, names)
+    assert found.value.violations[0].detail == expected

@@ -211,6 +211,8 @@ def test_every_kind_of_column_arrives():
         {"probabilities": [[[0.5]]], "labels": [0]},
         {"probabilities": [0.5], "labels": 1},
         {"probabilities": [0.5], "labels": [1], "slices": ["site"]},
+        # A time without a zone was taken as local time.
+        {"probabilities": [0.5], "labels": [1], "event_times": [datetime(2026, 11, 20, 9)]},
     ],
 )
 def test_invalid_calls_raise_nothing_and_are_counted(columns):

@@ -65,7 +65,7 @@ async def test_a_get_of_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 async def test_a_post_of_two_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Warm: the model is known and its pane is cached."""
     monkeypatch.setenv("CALIBRANT_PARTITIONS", "1")
-    monkeypatch.setenv("CALIBRANT_HOUSEKEEPING_S", "3600")
+    monkeypatch.setenv("CALIBRANT_HOUSEKEEPING", "3600")
     url, headers = "/v1/models/m/predictions", {"Prefer": "wait=60"}
     rows = {name: ROWS[name][:2] for name in ROWS}
     threads, found = ("MainThread", "partition-"), list[tuple[list[str], list[str]]]()

@@ -30,10 +30,11 @@ READS = (
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    """Two services and a worker."""
+    """Two services and a worker; days older than two weeks are in files."""
     directory = tmp_path_factory.mktemp("move")
     environment = {
         "CALIBRANT_HOUSEKEEPING": "0.2", "CALIBRANT_PARTITIONS": str(N_PARTITIONS),
+        "CALIBRANT_COLD_URL": str(directory / "cold"), "CALIBRANT_COLD_AFTER": "P14D",
     }  # fmt: skip
     with Deployment(directory, n_workers=1, n_services=2, **environment) as deployment:
         _fill(deployment)
@@ -77,6 +78,15 @@ def _fill(deployment: Deployment) -> None:
     old = {"metrics": "ece", "to": DAY.isoformat()}
     eventually(lambda: deployment.get(f"{PATH}/metrics", **old)["matured"], pause_s=0.2)
     eventually(lambda: deployment.get(f"{PATH}/drift")["status"] == "alarm", pause_s=0.5)
+    # Days that come late are moved to files after the next midnight, or by another worker.
+    deployment.kill("worker0")
+    deployment.start("worker0")
+    eventually(lambda: n_cold_days(deployment) > 3)
+
+
+def n_cold_days(deployment: Deployment) -> int:
+    with deployment.store.client() as store:
+        return sum(store.hlen(name) for name in store.scan_iter(match="*:cd:default/moved|*"))
 
 
 def _task(number: int) -> dict[str, Any]:
@@ -105,6 +115,7 @@ def forget_results(deployment: Deployment) -> None:
                 store.delete(name)
 
 
+@pytest.mark.slow
 def test_a_model_with_everything_moves(deployment):
     client = deployment.client
     # It remembers the model where it was.
@@ -121,6 +132,7 @@ def test_a_model_with_everything_moves(deployment):
     assert b'"alarms":[{' in before["alarms"][2]
     settings = EngineSettings(
         redis_url=deployment.store.url, partitions=N_PARTITIONS, socket_timeout_s=PATIENCE_S,
+        cold_url=str(deployment.directory / "cold"),
     )  # fmt: skip
     with closing(Store(settings)) as store:
         home = store.keys.partition_of("default/moved")
@@ -155,7 +167,7 @@ def goes_on(deployment: Deployment, other: httpx.Client) -> None:
     deployment.post(f"{PATH}/predictions", numbered | {"offsets": [2, 4]})
     deployment.post(f"{PATH}/predictions", _task(1))
     assert deployment.get(f"{PATH}/jobs/j")["status"] == "closed"
-    # A delayed label finds its prediction, another rater a sealed one.
+    # A delayed label finds its prediction, another rater one of a day that is in a file.
     late = {"ids": ["i49", "late1"], "labels": [1, 1], "raters": ["r2", "r2"]}
     deployment.post(f"{PATH}/labels", late)
     # Two labels, two messages and a task; the repeats count nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -58,14 +59,16 @@ def test_a_log_keeps_the_newest_entries_of_each_tenant(bench, monkeypatch):
     monkeypatch.setattr(audit_log, "MAX_ENTRIES", 7)
     monkeypatch.setattr(audit_log, "_BLOCK", 2)
     log = bench.inbox.audit
-    for n in range(10):
-        bench.run(log.append("a", {"n": n}))
-    bench.run(log.append("b", {"n": -1}))
+    changes: list[Any] = [{"n": n} for n in range(10)]
+    for change in changes:
+        bench.run(log.append("a", change))
+    other: Any = {"n": -1}
+    bench.run(log.append("b", other))
     assert bench.run(_exported(log, "a")) == [3, 4, 5, 6, 7, 8, 9]
     assert bench.run(_exported(log, "b")) == [-1]
-    page = bench.run(log.newest("a", None, 3))
+    page: Any = bench.run(log.newest("a", None, 3))
     assert [each["n"] for each in page] == [9, 8, 7]
-    following = bench.run(log.newest("a", page[-1]["id"], 9))
+    following: Any = bench.run(log.newest("a", page[-1]["id"], 9))
     assert [each["n"] for each in following] == [6, 5, 4, 3]
 
 

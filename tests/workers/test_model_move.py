@@ -12,12 +12,14 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+import redis
 
 from calibrant_server.workers import move
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.ingest.entries import move_order
 from calibrant_server.workers.ingest.errors import ModelMismatchError, StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
+from calibrant_server.workers.ingest.partition_loop import PartitionLoop
 from calibrant_server.workers.lifecycle import housekeeping, model_copy, model_move, move_keys
 from calibrant_server.workers.lifecycle.model_copy import ModelCopy, OvertakenMove
 from calibrant_server.workers.lifecycle.model_move import ModelMove, MoveInterrupted, MoveRejected
@@ -28,8 +30,9 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PaneKey, PartitionKeys
 from calibrant_server.workers.store.registry import ConfigReader, ModelConfig, Registry
 from tests.waiting import PATIENCE_S
-from tests.workers.driving import MODEL, delivery, eventually
+from tests.workers.driving import MODEL, Bench, FreeLeases, delivery, eventually
 from tests.workers.ledger import pane_of
+from tests.workers.test_cluster import cluster_of
 
 # Two tests use both server programs; the scripts are the same for the others.
 one_server = pytest.mark.one_server
@@ -116,6 +119,11 @@ def test_a_model_moves_and_everything_goes_on(bench, moved):
     bench.deliver(delivery("b3", [4], now))
     assert bench.merged("b3", now).status == "merged"
     assert bench.pane(model=now).numbers == pane_of([1, 2, 3, 4]).numbers
+    # A mover that was stopped before it named the place says so too late.
+    home = bench.store.keys.of_model(MODEL.key)
+    late = [MODEL.key, 1 - to, 1]
+    assert bench.store.run(home.partition, "set_place", [home.places], late) == 0
+    assert placed(bench) == now
     # Nothing is left, and it may return.
     eventually(lambda: keys_at(bench, 1 - to) == [] and config_at(bench, 1 - to) is None)
     mover(bench).run(1 - to)
@@ -647,6 +655,105 @@ def test_the_command(bench, moved, monkeypatch, capsys):
     assert (found["model"], found["former"], found["to"]) == (MODEL.key, 1 - to, to)
     assert move.main([MODEL.key, "--cancel"]) == 0
     assert json.loads(capsys.readouterr().out) == {"model": MODEL.key, "cancelled": False}
+
+    def kill(name):
+        if name == "copy":
+            raise Killed
+
+    eventually(lambda: config_at(bench, 1 - to) is None)
+    with pytest.raises(Killed):
+        mover(bench, on_step=kill).run(1 - to)
+    assert move.main([]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "model": MODEL.key, "stage": "draining", "former": to, "to": 1 - to,
+    }  # fmt: skip
+    assert move.main([MODEL.key, "--cancel"]) == 0
+    assert move.main([]) == 0
+    assert json.loads(capsys.readouterr().out) == {"model": MODEL.key, "cancelled": True}
     assert move.main(["default/none", "1"]) == 1
     assert "no model" in json.loads(capsys.readouterr().out)["error"]
     assert model_move.MAX_WAITING_BYTES > 0 and leaving("x")["op"] == "move_out"
+
+
+@one_server
+def test_a_model_moves_between_servers_of_a_cluster(settings, server_binary, tmp_path):
+    """While a client posts."""
+    with cluster_of(server_binary, tmp_path / "c", n_masters=2) as cluster:
+        settings = settings.replace(
+            redis_url=cluster.url, namespace="across", partitions=8, housekeeping_s=0.1
+        )
+        with Bench(settings) as bench:
+            bench.put_model()
+            bench.engine()
+            keys = bench.store.keys
+            former = keys.of_model(MODEL.key)
+            to = next(
+                number
+                for number in range(8)
+                if cluster.master_of(keys.partition(number).stream)
+                is not cluster.master_of(former.stream)
+            )
+            client = Client(settings, "c")
+            client.start()
+            try:
+                eventually(lambda: len(client.sent) > 10)
+                ModelMove(bench.store, MODEL.key, PATIENCE_S).run(to)
+                eventually(lambda: config_at(bench, former.partition) is None)
+                n_sent = len(client.sent)
+                eventually(lambda: len(client.sent) > n_sent + 10)
+            finally:
+                client.has_ended.set()
+                client.join()
+            assert client.error is None
+            now = placed(bench)
+            assert (now.partition, now.moves) == (to, 1)
+            assert {bench.merged(name, now).status for name, _ in client.sent} == {"merged"}
+            assert bench.pane(model=now).numbers == pane_of([n for _, n in client.sent]).numbers
+            assert bench.dead_letters(now) == []
+            # Nothing is left on the former server.
+            eventually(lambda: keys_at(bench, former.partition) == [])
+
+
+@one_server
+@pytest.mark.parametrize("op", ["move_out", "move_in"])
+def test_a_commit_of_a_move_whose_reply_is_lost_is_one(bench, moved, op):
+    """The worker dies after the commit that ends the model, or that brings it, and another one continues."""
+    _, to = moved
+    bench.deliver(delivery("b1", [1]))
+    partition = bench.store.keys.partition_of(MODEL.key) if op == "move_out" else to
+    lost = []
+
+    class Losing(Store):
+        def run(self, number, script, names, args=()):
+            reply = super().run(number, script, names, args)
+            is_end = any(_bytes(each).startswith((b"out ", b"in ")) for each in args)
+            if script == "commit" and not lost and is_end and number == partition:
+                lost.append(number)
+                raise redis.ConnectionError("the reply is lost")
+            return reply
+
+    stores = [Losing(bench.settings) for _ in range(2)]
+    loops = [
+        PartitionLoop(store, number, bench.numerics, FreeLeases(), threading.Event())
+        for number, store in enumerate(stores)
+    ]
+    result = []
+    thread = threading.Thread(target=lambda: result.append(mover(bench).run(to)))
+    thread.start()
+    while thread.is_alive():
+        for loop in loops:
+            loop._step_or_reload()
+            loop._resume_at = 0.0
+    thread.join()
+    assert lost == [partition] and result[0].to == to
+    now = placed(bench)
+    bench.deliver(delivery("b2", [2], now), delivery("b1", [1], now))
+    while bench.run(bench.inbox.record(MODEL.key, "b2")).status != "merged":
+        loops[to]._step_or_reload()
+    assert bench.pane(model=now).numbers == pane_of([1, 2]).numbers
+    for store in stores:
+        store.close()
+
+
+def _bytes(value):
+    return value if isinstance(value, bytes) else str(value).encode()

@@ -45,6 +45,7 @@ def bench(settings):
 def _no_pauses(monkeypatch):
     monkeypatch.setattr(outbox, "_POLL_S", 0.0)
     monkeypatch.setattr(outbox, "_POLL_FULL_S", 0.0)
+    monkeypatch.setattr(outbox, "GATHER_S", 0.0)
 
 
 def batches(n, n_rows, seed=0):

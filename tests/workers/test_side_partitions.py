@@ -37,6 +37,7 @@ def bench(settings):
 def _no_pauses(monkeypatch):
     monkeypatch.setattr(outbox, "_POLL_S", 0.0)
     monkeypatch.setattr(outbox, "_POLL_FULL_S", 0.0)
+    monkeypatch.setattr(outbox, "GATHER_S", 0.0)
     monkeypatch.setattr(outbox, "_AFTER_ERROR_S", 0.0)
 
 
@@ -312,6 +313,23 @@ class TestKilled:
         monkeypatch.setattr(outbox, "_AGAIN_S", 0.0)
         settle(bench, config, (own, sides))
         assert bench.pane(model=config).numbers == pane_of([4]).numbers
+
+    @pytest.mark.parametrize("pane_bytes", [0, 1 << 30], ids=["panes", "rows"])
+    def test_entries_that_may_have_killed_their_reader_count_once(self, bench, pane_bytes):
+        """A sandbox reduces them first: the batch in the side partition, and its delta in the own one."""
+        bench.numerics = replace(bench.numerics, pane_bytes=lambda spec, n: pane_bytes)
+        config = put_hot(bench)
+        [name] = of_side(config, config.side_partitions[0])
+        bench.deliver(spread(config, name, [1, 2]))
+        own, side = loops_of(bench, config)[0], loop_at(bench, config.side_partitions[0])
+        for loop in (side, side, own):
+            loop._fencing.cursor = replace(loop._fencing.cursor, danger_id=f"{1 << 60}-0")
+            loop.step()
+        settle(bench, config, (own, [side]))
+        for loop in (side, own):
+            loop._suspected.close()
+        assert bench.pane(model=config).numbers == pane_of([1, 2]).numbers
+        assert bench.merged(name, config).status == "merged"
 
 
 class TestChanges:

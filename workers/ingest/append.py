@@ -135,10 +135,7 @@ class BatchAppender:
             [vars(violation) for violation in batch.violations],
             nonce=nonce,
         )
-        if batch.config.has_sides:
-            found = await self._append_spread(batch, record) or record
-        else:
-            found = await self._append_to_model(batch, record) or record
+        found = await self._append_to_model(batch, record) or record
         if found.digest != batch.digest.hex():
             raise BatchConflictError(batch.batch_id)
         # A record with our own nonce is ours: the first attempt succeeded and its reply was lost.
@@ -147,6 +144,8 @@ class BatchAppender:
     async def _append_to_model(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch; of several requests that make the same model one does, and the others take it."""
         try:
+            if batch.config.has_sides:
+                return await self._append_spread(batch, record)
             return await self._append_in_room(batch, record)
         except ModelMismatchError as mismatch:
             current = mismatch.current
@@ -157,9 +156,9 @@ class BatchAppender:
                 raise
             if (current.task, current.n_classes) != (mine.task, mine.n_classes):
                 raise
-        return await self._append_to_model(
-            replace(_of_config(batch, current), create=False), record
-        )
+        # By its present revision: under a later one, a repeat may already be in a side partition.
+        made = replace(_of_config(batch, current), create=False)
+        return await self._append_to_model(replace(made, checked_revision=current.revision), record)
 
     async def _append_spread(self, batch: IngestBatch, record: BatchRecord) -> BatchRecord | None:
         """Append a batch of a hot model in the partition that has its shard, or in the model's own.

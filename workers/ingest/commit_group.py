@@ -365,9 +365,11 @@ class CommitGroup:
             assert item.entry is not None and item.config is not None
             name = (item.config.key, item.config.generation)
             sent = SentBatch(item.entry.received_ms, item.entry.payload)
-            found.setdefault(name, OfModel(item.config)).add(sent, item.id, item.n)
+            found.setdefault(name, OfModel(item.config)).add(sent, item.id)
         for key, new in self.side.rows.items():
             found[key.model, key.generation].rows[key] = new
+        for key, n in self.side.n_rows.items():
+            found[key.model, key.generation].n_by_pane.append(n)
         return list(found.values())
 
     def name_deltas(self, names: Mapping[tuple[str, str], str]) -> None:

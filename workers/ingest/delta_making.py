@@ -23,23 +23,25 @@ class OfModel:
 
     Attributes
     ----------
+    n_by_pane : rows in each pane that they fill, slices included
     since_ms : arrival of the first of them in the side partition
     """
 
     config: ModelConfig
     batches: list[SentBatch] = field(default_factory=list)
     rows: dict[PaneKey, NewRows] = field(default_factory=dict)
-    n_rows: int = 0
+    n_by_pane: list[int] = field(default_factory=list)
     since_ms: int = 0
 
-    def add(self, batch: SentBatch, entry_id: str, n_rows: int) -> None:
+    def add(self, batch: SentBatch, entry_id: str) -> None:
         """Add a batch, in the order of the stream."""
         if not self.batches:
             self.since_ms = id_order(entry_id)[0]
         self.batches.append(batch)
-        self.n_rows += n_rows
 
 
+# Packing a pane and merging it cost as much CPU as sending the rows of so many times its bytes, and storing them as a tail there.
+ROWS_WORTH = 4
 # How often the threshold of the stored sample of a model and day was halved, as far as it is known.
 Halvings = Callable[[ModelConfig, int], int]
 
@@ -58,18 +60,20 @@ class DeltaMaker:
         self._sample_bytes = sample_bytes if numerics.keeps_samples else 0
         self._halvings = halvings
 
-    def make(self, of_model: OfModel) -> Delta:
-        """Return the delta of a model's batches, which are filled into the panes of all rows already."""
-        rows = {key: self._rows(new) for key, new in of_model.rows.items()}
+    def make(self, of_model: OfModel, is_behind: bool) -> Delta:
+        """Return the delta of a model's batches, which are filled into the panes of all rows already.
+
+        Parameters
+        ----------
+        is_behind : the own partition has not merged earlier deltas; it then gets panes, from fewer rows on
+        """
         spec = self._numerics.spec(of_model.config)
-        estimated = sum(
-            self._numerics.pane_bytes(spec, n)
-            for some in rows.values()
-            for n in some.n_by_slice.values()
-        )
-        if sum(len(each.payload) for each in of_model.batches) <= estimated:
+        pane_bytes = sum(self._numerics.pane_bytes(spec, n) for n in of_model.n_by_pane)
+        limit = pane_bytes if is_behind else pane_bytes * ROWS_WORTH
+        if sum(len(each.payload) for each in of_model.batches) <= limit:
             return Delta(batches=of_model.batches)
         panes: list[PackedPane] = []
+        rows = {key: self._rows(new) for key, new in of_model.rows.items()}
         for key, some in sorted(rows.items(), key=lambda pair: pair[0].start_s):
             panes += self._panes(of_model, key.start_s, of_model.rows[key], some)
         return Delta(panes=panes, samples=self._samples(of_model, rows))

@@ -55,6 +55,18 @@ class DeltaName(NamedTuple):
         return f"merged:{self.source}"
 
 
+def without_deltas(marks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return marks of a model without those of deltas, whose numbers count in side partitions of one store only.
+
+    In another store they would say of its first deltas that they are merged.
+    """
+    return {
+        name: value
+        for name, value in marks.items()
+        if not name.removeprefix("source:").removeprefix("merged:").startswith("|side ")
+    }
+
+
 class SentBatch(NamedTuple):
     """A batch as it came: when, and its payload."""
 

@@ -9,6 +9,7 @@ A worker may be killed between any two of these steps. The next one reads the ou
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 # While so much waits, the partition reduces nothing more: its stream fills, up to the bounds of the backlog.
 MAX_BYTES, MAX_DELTAS = 32 << 20, 32
+# While a delta is on its way, the next one is made of the batches of this time, if the commit has room for them.
+GATHER_S, _GATHER_STEP_S = 0.5, 0.05
 # How often the outbox looks whether its deltas are merged.
 _POLL_S, _POLL_FULL_S = 0.25, 0.02
 _AFTER_ERROR_S = 1.0
@@ -46,7 +49,7 @@ _AGAIN_S = 30.0
 # The bytes of a delta were accepted with its batches, and the outbox has a bound of its own.
 _NO_LIMITS = Amounts(*[1 << 52] * 4)
 _SCAN_COUNT = 1000
-_APPENDED, _KNOWN, _OTHER, _APPENDED_BEFORE = 1, 0, 2, 9
+_APPENDED, _KNOWN, _OTHER, _APPENDED_BEFORE, _MOVING = 1, 0, 2, 9, 17
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,10 @@ class Outbox:
         self._known_halvings: dict[SampleKey, int] = {}
         self._waiting: dict[int, Waiting] = {}
         self._appended_at: dict[int, float] = {}
+        self._payloads: dict[int, bytes] = {}  # of those that are not appended yet
         self._last = 0
         self._due_at = float("inf")
+        self._was_awaited, self._look_again_at = False, 0.0
 
     @property
     def due_at(self) -> float:
@@ -103,17 +108,39 @@ class Outbox:
         return self._due_at
 
     @property
+    def _is_behind(self) -> bool:
+        """Whether the own partition of a model may have more work than this one."""
+        return bool(self._waiting)
+
+    @property
     def is_full(self) -> bool:
         """Whether nothing more may be added now."""
         n_bytes = sum(each.n_bytes for each in self._waiting.values())
         return n_bytes >= MAX_BYTES or len(self._waiting) >= MAX_DELTAS
+
+    def wait(self, began_at: float, stop: threading.Event, progress: Callable[[], None]) -> bool:
+        """Wait for further batches while a delta is on its way; return whether it has waited.
+
+        A delta costs milliseconds, however many rows it has. Under load, each is thus made of many batches; a batch that
+        arrives after a pause does not wait.
+
+        Parameters
+        ----------
+        began_at : monotonic seconds at which the first batch of the next delta was read
+        """
+        left_s = began_at + GATHER_S - time.monotonic()
+        if not self._waiting or left_s <= 0:
+            return False
+        stop.wait(min(left_s, _GATHER_STEP_S))
+        self.run(progress)
+        return not stop.is_set()
 
     def reload(self) -> None:
         """Read what is there, after another worker or an error."""
         found = self._node.hgetall(self._keys.outbox_index)
         some = [Waiting.read(number, text) for number, text in found.items()]
         self._waiting = {each.number: each for each in sorted(some, key=lambda each: each.number)}
-        self._appended_at = {}
+        self._appended_at, self._payloads = {}, {}
         self._last = self._fencing.cursor.last_delta or 0
         self._due_at = 0.0 if self._waiting else float("inf")
 
@@ -123,8 +150,9 @@ class Outbox:
         names: dict[tuple[str, str], str] = {}
         for of_model in group.of_sides():
             config = of_model.config
-            payload = self._maker.make(of_model).pack()
+            payload = self._maker.make(of_model, self._is_behind).pack()
             number = self._last + len(found) + 1
+            self._payloads[number] = payload
             each = Waiting(number, config.key, config.generation, of_model.since_ms, len(payload))
             found.append(each)
             names[each.of] = str(DeltaName(self._keys.partition, number))
@@ -143,12 +171,39 @@ class Outbox:
             self._last, self._due_at = each.number, 0.0
 
     def is_full_after_turn(self, is_housekeeping_due: bool, progress: Callable[[], None]) -> bool:
-        """Do what is due; return whether nothing more may be added now."""
+        """Do what is due; return whether nothing more may be added now.
+
+        A partition for which another one waits goes on: if two waited for each other, neither would ever go on. What it adds to
+        its outbox is about what it takes from its stream, so together they stay within the bounds of the backlog.
+        """
         if is_housekeeping_due:
             self.forget_gone_models(progress)
         if time.monotonic() >= self._due_at:
             self.run(progress)
-        return self.is_full
+        return self.is_full and not self._is_awaited()
+
+    def _is_awaited(self) -> bool:
+        """Whether an outbox has deltas for a model whose own partition this is."""
+        if time.monotonic() >= self._look_again_at:
+            try:
+                self._was_awaited = self._look_for_waiting()
+            except (RedisError, OSError) as error:
+                log.warning("outboxes_not_read partition=%d error=%r", self._keys.partition, error)
+                self._was_awaited = False
+            self._look_again_at = time.monotonic() + _POLL_S
+        return self._was_awaited
+
+    def _look_for_waiting(self) -> bool:
+        every = self._store.keys
+        others = [each for each in range(every.partitions) if each != self._keys.partition]
+        with self._store.client.pipeline(transaction=False) as pipe:
+            for number in others:
+                pipe.hvals(every.partition(number).outbox_index)
+            found = pipe.execute()
+        models = {Waiting.read(b"0", text).model for texts in found for text in texts}
+        if not models:
+            return False
+        return any(text is not None for text in self._node.hmget(self._keys.models, sorted(models)))
 
     def run(self, progress: Callable[[], None]) -> None:
         """Append what is not appended, and remove what is merged. An error of another partition's server is retried later."""
@@ -159,7 +214,7 @@ class Outbox:
         pause_s = _POLL_FULL_S if self.is_full else _POLL_S
         for of, some in by_model.items():
             try:
-                config = self._current(*of)
+                config = self.current(*of)
                 done += some if config is None else self._forward(config, some, progress)
             except NO_VERDICT as error:
                 log.warning("deltas_wait partition=%d error=%r", self._keys.partition, error)
@@ -181,10 +236,14 @@ class Outbox:
             if not self._append(config, each):
                 break  # deleted or moved meanwhile, which the next turn finds
             self._appended_at[each.number] = time.monotonic()
+            self._payloads.pop(each.number, None)
         return [each for each in some if each.number <= merged_to]
 
-    def _current(self, model: str, generation: str) -> ModelConfig | None:
-        """Return the configuration of a model, with its present place; None if this generation was deleted."""
+    def current(self, model: str, generation: str) -> ModelConfig | None:
+        """Return the configuration of a model, with its present place; None if this generation was deleted.
+
+        The own partition decides: here, an earlier model of the name may have been opened or closed late.
+        """
         config = self._configs.read(model)
         return config if config is not None and config.generation == generation else None
 
@@ -195,7 +254,9 @@ class Outbox:
 
     def _append(self, config: ModelConfig, each: Waiting) -> bool:
         """Append a delta to the stream of the model's own partition, once; return False if the model is not there."""
-        payload = self._node.hget(self._keys.outbox, str(each.number))
+        payload = self._payloads.get(each.number)
+        if payload is None:
+            payload = self._node.hget(self._keys.outbox, str(each.number))
         if payload is None:
             return True
         if self._store.settings.durability == "replicated":
@@ -219,7 +280,7 @@ class Outbox:
         )
         reply = self._run(own, names, arguments)
         kind = reply[2][0]
-        if kind == _OTHER:
+        if kind in (_OTHER, _MOVING):
             return False
         if kind not in (_APPENDED, _KNOWN, _APPENDED_BEFORE):
             raise RuntimeError(
@@ -247,6 +308,7 @@ class Outbox:
         for each in some:
             self._waiting.pop(each.number, None)
             self._appended_at.pop(each.number, None)
+            self._payloads.pop(each.number, None)
 
     def _halvings(self, config: ModelConfig, day_s: int) -> int:
         """Return how often the threshold of a day's sample was halved: rows above it would only be dropped.
@@ -279,15 +341,20 @@ class Outbox:
             pipe.hvals(self._keys.side_models)
             pipe.smembers(self._keys.gone_models)
             texts, members = pipe.execute()
-        gone = [tuple(member.decode().split("|")) for member in sorted(members)]
-        for config in map(ModelConfig.from_json, texts):
+        configs = map(ModelConfig.from_json, texts)
+        named = [f"{config.key}|{config.generation}" for config in configs]
+        for name in sorted({*named, *(member.decode() for member in members)}):
+            model, _, generation = name.partition("|")
             try:
-                if self._current(config.key, config.generation) is None:
-                    gone.append((config.key, config.generation))
+                is_gone = self.current(model, generation) is None
             except (RedisError, OSError) as error:
-                log.warning("model_not_found_yet model=%s error=%r", config.key, error)
-        for model, generation in gone:
-            self._forget_model(model, generation, progress)
+                log.warning("model_not_found_yet model=%s error=%r", model, error)
+                continue
+            if is_gone:
+                self._forget_model(model, generation, progress)
+            else:
+                # A process that had paused opened the partition for an earlier model of the name.
+                self._node.srem(self._keys.gone_models, name)
 
     def _forget_model(self, model: str, generation: str, progress: Callable[[], None]) -> None:
         pattern = self._keys.records_pattern(model, generation)
@@ -297,7 +364,7 @@ class Outbox:
         commit = Commit(self._keys)
         forget_generation(self._node, self._keys, model, generation, commit)
         commit.remove_member(self._keys.gone_models, f"{model}|{generation}")
-        stored = self._node.hget(self._keys.side_models, model)
-        if stored is not None and ModelConfig.from_json(stored).generation == generation:
-            commit.drop_fields(self._keys.side_models, [model])
+        names = [self._keys.side_models, self._keys.gone_models]
+        text = scripts()["close_side_partition"]
+        self._node.eval(text, len(names), *names, model, generation)
         self._fencing.send(commit, self._fencing.new_token())

@@ -102,6 +102,7 @@ class PartitionLoop:
             numerics,
             look_up=self._look_up,
             reads=self._reads,
+            side_reads=self._side_reads,
             idle=self._idle,
             busy=self._busy,
         )
@@ -335,6 +336,7 @@ class PartitionLoop:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
         reads = self._reads(by_columns=True)
         group = CommitGroup(self._numerics, self._busy, reads, self._side_reads())
+        began_at = time.monotonic()
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -343,11 +345,17 @@ class PartitionLoop:
             self._add(group, plain)
             if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
                 return group
+            if dry and group.has_sides and self._gather_more(began_at):
+                items, dry = self._read(group.last_id, 0.0)
+                continue
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
             if dry and gap_s == 0:
                 self._left_none = True
                 return group
             items, dry = self._read(group.last_id, gap_s if dry else 0.0)
+
+    def _gather_more(self, began_at: float) -> bool:
+        return self._open_outbox().wait(began_at, self._stop, self._busy)
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
@@ -392,6 +400,21 @@ class PartitionLoop:
                 text = next(found)
                 item.record = None if text is None else BatchRecord.from_json(text)
                 item.config = (of_sides if item.entry.is_side else configs).get(item.entry.model)
+        self._look_up_of_others(items)
+
+    def _look_up_of_others(self, items: list[Item]) -> None:
+        """Find the models of side batches which this partition does not have: only their own partition knows who is deleted."""
+        found: dict[tuple[str, str], ModelConfig | None] = {}
+        for item in items:
+            entry, config = item.entry, item.config
+            if entry is None or not entry.is_side:
+                continue
+            if config is not None and config.generation == entry.generation:
+                continue
+            name = (entry.model, entry.generation)
+            if name not in found:
+                found[name] = self._open_outbox().current(*name)
+            item.config = found[name]
 
     def _commit(self, group: CommitGroup) -> None:
         token = self._fencing.new_token()

@@ -158,12 +158,34 @@ class NewRows:
 
     Attributes
     ----------
-    filled : the pane of all rows, filled when the reduction is closed
+    unchecked : the batches that were not filled before; a side partition has filled the others
+    filled : the pane of all rows, filled when the reduction is closed; None if some batches were filled before
     """
 
     config: ModelConfig
     batches: list[Batch]
+    unchecked: list[Batch]
     filled: Pane | None = None
+    is_closed: bool = False
+
+    def close(self, numerics: Numerics, sample_bytes: int) -> None:
+        """Fill the batches that were not filled before."""
+        if self.is_closed:
+            return
+        filled = numerics.empty(numerics.spec(self.config), sample_bytes)
+        numerics.fill_together(filled, self.unchecked)
+        filled.tighten()  # a group holds the panes of all its time slices at once
+        self.filled = filled if len(self.unchecked) == len(self.batches) else None
+        self.is_closed = True
+
+    def absorb(self, other: NewRows) -> None:
+        """Add other batches of the time slice, closed like these."""
+        self.batches += other.batches
+        self.unchecked += other.unchecked
+        if self.filled is None or other.filled is None:
+            self.filled = None
+        else:
+            self.filled.merge(other.filled)
 
 
 class Reduction:
@@ -176,6 +198,7 @@ class Reduction:
     rows : by the pane of all rows of their time slice
     lifted : samples of posted panes
     touched : panes that change
+    n_rows : rows without ids, by pane
     """
 
     def __init__(self, reads: StoreReads | None = None) -> None:
@@ -187,6 +210,7 @@ class Reduction:
         self.lifted: list[LiftedSample] = []
         self.claims: list[tuple[str, Claim]] = []
         self.touched: set[PaneKey] = set()
+        self.n_rows: dict[PaneKey, int] = {}
 
     def delta(self, key: PaneKey, config: ModelConfig, numerics: Numerics) -> Pane:
         """Return the delta of a pane, an empty one at first."""
@@ -195,19 +219,19 @@ class Reduction:
             self.touched.add(key)
         return self.deltas[key]
 
-    def add_batch(self, key: PaneKey, config: ModelConfig, batch: Batch) -> None:
-        """Collect the rows of one time slice, to be filled at `close`."""
-        self.rows.setdefault(key, NewRows(config, [])).batches.append(batch)
+    def add_batch(
+        self, key: PaneKey, config: ModelConfig, batch: Batch, is_checked: bool = False
+    ) -> None:
+        """Collect the rows of one time slice, to be filled at `close` unless that was done before."""
+        new = self.rows.setdefault(key, NewRows(config, [], []))
+        new.batches.append(batch)
+        if not is_checked:
+            new.unchecked.append(batch)
 
     def close(self, numerics: Numerics, sample_bytes: int = 0) -> None:
         """Fill the collected batches into the panes of all rows, with a sample of so many bytes."""
         for new in self.rows.values():
-            if new.filled is not None:
-                continue
-            filled = numerics.empty(numerics.spec(new.config), sample_bytes)
-            numerics.fill_together(filled, new.batches)
-            filled.tighten()  # a group holds the panes of all its time slices at once
-            new.filled = filled
+            new.close(numerics, sample_bytes)
 
     def changes(self, numerics: Numerics) -> dict[PaneKey, ChangedRows]:
         """Return what time slices lose and gain by joined labels, after filling it once."""
@@ -227,10 +251,7 @@ class Reduction:
         """Add another, closed reduction to this one."""
         for key, new in other.rows.items():
             if key in self.rows:
-                own = self.rows[key]
-                own.batches += new.batches
-                assert own.filled is not None and new.filled is not None
-                own.filled.merge(new.filled)
+                self.rows[key].absorb(new)
             else:
                 self.rows[key] = new
         for key, delta in other.deltas.items():
@@ -243,6 +264,8 @@ class Reduction:
         self.outcomes |= other.outcomes
         self.other |= other.other
         self.touched |= other.touched
+        for key, n in other.n_rows.items():
+            self.n_rows[key] = self.n_rows.get(key, 0) + n
 
 
 def reduce_entry(
@@ -277,14 +300,19 @@ def _predictions(
     return int(batch.n)
 
 
-def _add_rows(batch: Batch, received_ms: int, config: ModelConfig, into: Reduction) -> None:
+def _add_rows(
+    batch: Batch, received_ms: int, config: ModelConfig, into: Reduction, is_checked: bool = False
+) -> None:
     """Collect rows without ids, to be filled together with others."""
     batch = _timed(batch, received_ms)
     for place, rows in rows_by_pane(batch, config.pane_s, received_ms * 1000):
         key = config.pane_key(place)
         into.touched.add(key)
+        n_rows = batch.n if rows is None else len(rows)
+        into.n_rows[key] = into.n_rows.get(key, 0) + n_rows
         if place.slice == ALL_ROWS:
-            into.add_batch(key, config, batch if rows is None else batch.take(rows))
+            some = batch if rows is None else batch.take(rows)
+            into.add_batch(key, config, some, is_checked)
 
 
 def _delta(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Reduction) -> int:
@@ -293,7 +321,7 @@ def _delta(entry: IngestEntry, config: ModelConfig, numerics: Numerics, into: Re
         batch = numerics.batch.unpack(payload)
         if batch.slices:
             batch, _ = into.reads.names.batch(config, batch)
-        _add_rows(batch, received_ms, config, into)
+        _add_rows(batch, received_ms, config, into, is_checked=True)
     merge_sums(delta, config, numerics, into)
     return 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from calibrant_server.workers.ingest.commit_group import CommitGroup, Item
+from calibrant_server.workers.ingest.entries import DELTA
 from calibrant_server.workers.ingest.reduce import Numerics, StoreReads
 from calibrant_server.workers.ingest.sandbox import DisposableReducer, EntryKills, EntryRejected
 
@@ -32,11 +33,13 @@ class SuspectedEntries:
         *,
         look_up: Callable[[list[Item]], None],
         reads: Callable[[], StoreReads],
+        side_reads: Callable[[], StoreReads],
         idle: Callable[[], None],
         busy: Callable[[], None],
     ) -> None:
         self._numerics = numerics
-        self._look_up, self._reads, self._idle, self._busy = look_up, reads, idle, busy
+        self._look_up, self._reads, self._side_reads = look_up, reads, side_reads
+        self._idle, self._busy = idle, busy
         self._child = DisposableReducer(numerics, CHILD_TIMEOUT_S, CHILD_MEMORY_BYTES)
 
     def close(self) -> None:
@@ -45,11 +48,15 @@ class SuspectedEntries:
 
     def group_of(self, item: Item) -> CommitGroup:
         """Return the group of one suspected entry, reduced in a process that may die of it."""
-        group = CommitGroup(self._numerics, reads=self._reads())
+        group = CommitGroup(self._numerics, reads=self._reads(), side_reads=self._side_reads())
         self._look_up([item])
         entry, config = item.entry, item.config
-        known = item.record is not None and item.record.is_final
-        if entry is None or config is None or known or config.generation != entry.generation:
+        if (
+            entry is None
+            or config is None
+            or item.is_known
+            or config.generation != entry.generation
+        ):
             group.add(item)
             return group
         # The sandbox has its own time limit: a loop that waits for it is not stuck.
@@ -61,8 +68,10 @@ class SuspectedEntries:
         except EntryRejected as error:
             item.judge(error)
         else:
-            if reduction.outcomes or any(key.slice for key in reduction.touched):
-                # It is harmless. Its changes depend on records and slices, which only the worker reads.
+            depends = reduction.outcomes or any(key.slice for key in reduction.touched)
+            if depends or entry.is_side or entry.kind == DELTA:
+                # It is harmless. Its changes depend on records and slices, which only the worker reads; or it adds rows to a delta,
+                # or those of a delta.
                 group.add(item)
             else:
                 group.add_reduced(item, reduction, n)

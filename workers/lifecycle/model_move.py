@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any
@@ -40,7 +40,13 @@ from calibrant_server.workers.lifecycle.move_states import (
 from calibrant_server.workers.store.batch_records import expiry_bucket_s
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import PartitionKeys
-from calibrant_server.workers.store.registry import ARRIVING, DRAINING, ModelConfig, partition_in
+from calibrant_server.workers.store.registry import (
+    ARRIVING,
+    DRAINING,
+    ModelConfig,
+    parsed_config,
+    partition_in,
+)
 
 # Batches are rejected while what waits before them is merged: it should be little.
 MAX_WAITING_BYTES = 1 << 20
@@ -371,6 +377,20 @@ class ModelMove:
 
     def _step(self, name: str) -> None:
         self._on_step(name)
+
+
+def moves_under_way(store: Store) -> Iterator[dict[str, Any]]:
+    """Yield each move that has begun and has not ended, by the former partition."""
+    for number in range(store.settings.partitions):
+        texts = store.node(number).hvals(store.keys.partition(number).models)
+        for config in (parsed_config(text) for text in texts if b'"moving":' in text):
+            if config.moving is not None and not config.has_left:
+                move = {
+                    "stage": config.moving["stage"],
+                    "former": number,
+                    "to": config.moving["to"],
+                }
+                yield {"model": config.key, **move}
 
 
 def _at_stage(config: ModelConfig, stage: str) -> ModelConfig:

@@ -19,6 +19,7 @@ from typing import Any
 
 from calibrant.core.routing import ALL_ROWS
 from calibrant_server.workers.alarm.alarm_transfer import alarm_lines, episodes_of
+from calibrant_server.workers.ingest.deltas import without_deltas
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_reading import (
     DaySample,
@@ -83,7 +84,8 @@ async def export_lines(
     # Where it is concerns this store only.
     stored = config.unplaced().to_json()
     yield {"type": MODEL, "format": FORMAT, "configuration": json.loads(stored)}
-    yield {"type": MARKS, "marks": await source.texts(source.keys.marks(*source.name))}
+    marks = without_deltas(await source.texts(source.keys.marks(*source.name)))
+    yield {"type": MARKS, "marks": marks}
     n_lines = 2
     parts = [
         source.panes(),

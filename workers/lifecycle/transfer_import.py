@@ -17,6 +17,7 @@ from calibrant.core.routing import pane_start
 from calibrant_server.workers.alarm.alarm_transfer import KINDS as ALARM_KINDS
 from calibrant_server.workers.alarm.alarm_transfer import AlarmLines
 from calibrant_server.workers.ingest.commit_group import Item
+from calibrant_server.workers.ingest.deltas import without_deltas
 from calibrant_server.workers.ingest.entries import EntryError
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RetainedRecord
@@ -118,9 +119,11 @@ class ModelImport:
             self._pane(line, commit, token)
         elif kind == SAMPLE:
             self._samples.line(line)
-        elif kind == MARKS and line["marks"]:
-            marks = {str(name): str(int(value)) for name, value in line["marks"].items()}
-            commit.set_fields(self._keys.marks(*self._name), marks)
+        elif kind == MARKS:
+            known = without_deltas(line["marks"]).items()
+            marks = {str(name): str(int(value)) for name, value in known}
+            if marks:
+                commit.set_fields(self._keys.marks(*self._name), marks)
         elif kind == BASELINE:
             holds = json.dumps(line["holds"]).encode()
             commit.set_fields(self._keys.baselines(*self._name), {line["name"]: holds})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from calibrant_server.workers.store.connection import run_async
 from calibrant_server.workers.store.keys import Keys
@@ -17,7 +17,29 @@ MAX_ENTRIES = 100_000  # per tenant
 _BLOCK = 500
 
 StoreRetries = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-Entry = dict[str, Any]
+
+
+class Change(TypedDict):
+    """A change, as it is appended.
+
+    `subject` has the parameters of the path, `key` id, name and role of the caller (None if the service ran without keys), and
+    `details` the changed values.
+    """
+
+    at: str
+    action: str
+    subject: dict[str, Any]
+    key: dict[str, str] | None
+    client: str | None
+    request_id: str | None
+    status: int
+    details: dict[str, Any]
+
+
+class Entry(Change):
+    """A change with its position in the log."""
+
+    id: str
 
 
 class AuditLog:
@@ -29,7 +51,7 @@ class AuditLog:
     def __init__(self, client: Any, keys: Keys, store_retries: StoreRetries):
         self._client, self._keys, self._retried = client, keys, store_retries
 
-    async def append(self, tenant: str, entry: Entry) -> None:
+    async def append(self, tenant: str, entry: Change) -> None:
         """Append one entry."""
         name, text = self._keys.audit(tenant), json.dumps(entry, separators=(",", ":"))
         await self._retried(
@@ -61,4 +83,4 @@ class AuditLog:
 
 def _entry(found: Any) -> Entry:
     entry_id, fields = found
-    return {"id": entry_id.decode(), **json.loads(fields[b"e"])}
+    return cast(Entry, {"id": entry_id.decode(), **json.loads(fields[b"e"])})

@@ -100,10 +100,11 @@ async def open_sides(client: Any, keys: Keys, config: ModelConfig) -> None:
 
 async def close_sides(client: Any, keys: Keys, config: ModelConfig) -> None:
     """Have every side partition of a deleted model reject its batches, and remove what it has of it."""
+    arguments = [config.key, config.generation]
     for number in all_sides(config):
         side = keys.partition(number)
-        await client.sadd(side.gone_models, f"{config.key}|{config.generation}")
-        await client.hdel(side.side_models, config.key)
+        names = [side.side_models, side.gone_models]
+        await run_async(client, "close_side_partition", names, arguments)
 
 
 @lru_cache(maxsize=1024)

@@ -129,7 +129,7 @@ def _verdict(inputs: Inputs, against: list[DatedPane] | None) -> Result:
 def _why_not(config: ModelConfig, detector: Detector | None, settings: AlarmSettings) -> str | None:
     """Return why there is no verdict of a detector, None if there is one."""
     if config.label_horizon_s is None:
-        return "the model has no label_horizon, so no cohort is ever sealed"
+        return "the model has no label_horizon. Declare the time after which labels are complete"
     if detector is None:
         return "no cohort has been sealed yet, or this slice is not watched"
     if detector.made_of != settings.made_of:
