@@ -29,7 +29,7 @@ OBSERVED = "observe: maps are advice; none is promoted or applied"
 # Any tolerance makes the workers compute what could have been found; the verdict is that of the request.
 ANY_TOLERANCE = 1.0
 # Of the metrics; figures and other queries of a report take about as much.
-MAX_WORK = 250
+MAX_WORK = 200
 BINNED = ("bins", "scope", "raters", "ci")
 
 
