@@ -19,6 +19,7 @@ from anyio import from_thread
 from fastapi import Request
 
 from calibrant.core.errors import Violation
+from calibrant.core.extras import pip_install
 from calibrant_server.service.http.arrow_sizes import ArrowSizes, arrow_sizes
 from calibrant_server.service.http.errors import (
     BodyTooLarge,
@@ -126,8 +127,8 @@ def content_type(request: Request, takes: Sequence[str]) -> str:
         raise MediaTypeUnsupported(f"Received {named}; expected {' or '.join(takes)}.")
     if media_type in (ARROW, PARQUET) and not reads_arrow():
         raise MediaTypeUnsupported(
-            f"Received {media_type}, which this service cannot read: it needs the extra `ipc` (pip install "
-            "'calibrant[server,ipc]'). Send JSON, or ask the operator to install it."
+            f"Received {media_type}, which this service cannot read without the extra `ipc`. Send JSON, or ask the "
+            f"operator to install it: {pip_install('server,ipc')}"
         )
     charset = parameters.lower().replace(" ", "").partition("charset=")[2].split(";")[0].strip('"')
     if charset not in ("", "utf-8", "utf8", "us-ascii"):

@@ -213,7 +213,8 @@ WORDS = {"n_classes": "classes", "pane_s": "pane"}
 
 def too_many_partitions(error: TooManyPartitions) -> Problem:
     """Return the problem of a model that should use more partitions than there are."""
-    return invalid_input([Violation("/fill_partitions", "range", f"R{str(error)[1:]}.")])
+    detail = f"Received {error.wanted} partitions; expected at most {error.there_are}, those of the store."
+    return invalid_input([Violation("/fill_partitions", "range", detail)])
 
 
 def fixed(properties: list[str]) -> ModelConflict:

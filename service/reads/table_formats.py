@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from fastapi import Request
 
+from calibrant.core.extras import pip_install
 from calibrant_server.service.http.bodies import ARROW, CSV, PARQUET, reads_arrow
 from calibrant_server.service.http.errors import NotAcceptable
 from calibrant_server.service.http.parameters import negotiated
@@ -41,8 +42,8 @@ def table_type(request: Request, others: Sequence[str]) -> str | None:
     media_type = negotiated(request, [*others, *TABLES])
     if media_type in (ARROW, PARQUET) and not reads_arrow():
         raise NotAcceptable(
-            f"Received Accept: {media_type}, which this service cannot write: it needs the extra `ipc` (pip install "
-            "'calibrant[server,ipc]'). Accept text/csv, or ask the operator to install it."
+            f"Received Accept: {media_type}, which this service cannot write without the extra `ipc`. Accept text/csv, "
+            f"or ask the operator to install it: {pip_install('server,ipc')}"
         )
     return media_type if media_type in TABLES else None
 

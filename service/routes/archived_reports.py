@@ -5,6 +5,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
+from calibrant.core.extras import pip_install
 from calibrant.quality_report.pdf import writes_pdf
 from calibrant_server.service.engine import engine_errors, model_of
 from calibrant_server.service.figures.report import report_files
@@ -153,6 +154,6 @@ def _no_pdf() -> str:
     why = (
         "it was archived before the service could write PDF files"
         if writes_pdf()
-        else "the service needs the extra `pdf` (pip install 'calibrant[server,pdf]') when it is archived"
+        else f"the service had no extra `pdf` ({pip_install('server,pdf')}) when it was archived"
     )
     return f"Received Accept: {PDF}; this report has no PDF, because {why}. Accept text/html and print it."

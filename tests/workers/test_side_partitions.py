@@ -519,3 +519,53 @@ class TestBacklog:
         side._outbox._merged_to = whole
         settle(bench, config, (loops_of(bench, config)[0], [side]))
         assert bench.pane(model=config).numbers == pane_of([1]).numbers
+
+
+class TestGathering:
+    """While a delta is on its way, the batches that arrive become one delta."""
+
+    @pytest.fixture
+    def side(self, bench, monkeypatch):
+        monkeypatch.setattr(outbox, "GATHER_S", 3600.0)
+        config = put_hot(bench)
+        return config, loop_at(bench, config.side_partitions[0])
+
+    def test_a_batch_after_a_pause_does_not_wait(self, bench, side):
+        config, loop = side
+        bench.deliver(spread(config, of_side(config, loop.partition)[0], [1]))
+        loop.step()
+        assert bench.client.hlen(loop.keys.outbox_index) == 1
+
+    @pytest.mark.parametrize("ends", ["bytes", "merged", "stop"])
+    def test_the_next_ones_wait_until_there_are_many_or_the_delta_is_merged(
+        self, bench, side, monkeypatch, ends
+    ):
+        config, loop = side
+        names = of_side(config, loop.partition, 4)
+        bench.deliver(spread(config, names[0], [1]))
+        loop.step()
+        own = loops_of(bench, config)[0]
+        waits, wait = [], loop._stop.wait
+
+        def while_it_waits(seconds):
+            """Another batch arrives; then what ends the wait."""
+            waits.append(seconds)
+            if len(waits) < 3:
+                bench.deliver(spread(config, names[1 + len(waits)], [1]))
+            elif ends == "bytes":
+                monkeypatch.setattr(outbox, "GATHER_BYTES", 1)
+            elif ends == "merged":
+                own.step()
+            else:
+                loop._stop.set()
+            return wait(0)
+
+        monkeypatch.setattr(loop._stop, "wait", while_it_waits)
+        bench.deliver(spread(config, names[1], [1]))
+        loop.step()
+        assert len(waits) >= 3 and bench.client.xlen(loop.keys.stream) == 0
+        numbers = {int(each) for each in bench.client.hkeys(loop.keys.outbox)}
+        assert numbers - {1} == {2}
+        loop._stop.clear()
+        settle(bench, config, (own, [loop]))
+        assert bench.pane(model=config).count == 4

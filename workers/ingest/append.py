@@ -95,7 +95,7 @@ class BatchAppender:
         self._settings = settings
         self._rates = DrainRates()
         self._totals = StoreTotals(client, keys, lambda: self._settings)
-        self.sides = SidePartitions(client, keys)
+        self.sides = SidePartitions(client, keys, settings.durability)
         text = scripts()["append_group"]
         self._script = AsyncScript(client, text)
         # The same for entries that free memory, which a full store takes too.

@@ -40,8 +40,6 @@ class OfModel:
         self.batches.append(batch)
 
 
-# Packing a pane and merging it cost as much CPU as sending the rows of so many times its bytes, and storing them as a tail there.
-ROWS_WORTH = 4
 # How often the threshold of the stored sample of a model and day was halved, as far as it is known.
 Halvings = Callable[[ModelConfig, int], int]
 
@@ -60,17 +58,14 @@ class DeltaMaker:
         self._sample_bytes = sample_bytes if numerics.keeps_samples else 0
         self._halvings = halvings
 
-    def make(self, of_model: OfModel, is_behind: bool) -> Delta:
+    def make(self, of_model: OfModel) -> Delta:
         """Return the delta of a model's batches, which are filled into the panes of all rows already.
 
-        Parameters
-        ----------
-        is_behind : the own partition has not merged earlier deltas; it then gets panes, from fewer rows on
+        Rows that the own partition would store as rows are sent as they came.
         """
         spec = self._numerics.spec(of_model.config)
         pane_bytes = sum(self._numerics.pane_bytes(spec, n) for n in of_model.n_by_pane)
-        limit = pane_bytes if is_behind else pane_bytes * ROWS_WORTH
-        if sum(len(each.payload) for each in of_model.batches) <= limit:
+        if sum(len(each.payload) for each in of_model.batches) <= pane_bytes:
             return Delta(batches=of_model.batches)
         panes: list[PackedPane] = []
         rows = {key: self._rows(new) for key, new in of_model.rows.items()}

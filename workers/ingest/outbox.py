@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 # While so much waits, the partition reduces nothing more: its stream fills, up to the bounds of the backlog.
 MAX_BYTES, MAX_DELTAS = 32 << 20, 32
-# While a delta is on its way, the next one is made of the batches of this time, if the commit has room for them.
-GATHER_S, _GATHER_STEP_S = 0.5, 0.05
+# While a delta is on its way, the next one is made of the batches of this time, or of so many bytes.
+GATHER_S, GATHER_BYTES, _GATHER_STEP_S = 1.0, 4 << 20, 0.05
 # How often the outbox looks whether its deltas are merged.
 _POLL_S, _POLL_FULL_S = 0.25, 0.02
 _AFTER_ERROR_S = 1.0
@@ -108,17 +108,18 @@ class Outbox:
         return self._due_at
 
     @property
-    def _is_behind(self) -> bool:
-        """Whether the own partition of a model may have more work than this one."""
-        return bool(self._waiting)
-
-    @property
     def is_full(self) -> bool:
         """Whether nothing more may be added now."""
         n_bytes = sum(each.n_bytes for each in self._waiting.values())
         return n_bytes >= MAX_BYTES or len(self._waiting) >= MAX_DELTAS
 
-    def wait(self, began_at: float, stop: threading.Event, progress: Callable[[], None]) -> bool:
+    def wait(
+        self,
+        began_at: float,
+        n_bytes: int,
+        stop: threading.Event,
+        progress: Callable[[], None],
+    ) -> bool:
         """Wait for further batches while a delta is on its way; return whether it has waited.
 
         A delta costs milliseconds, however many rows it has. Under load, each is thus made of many batches; a batch that
@@ -127,9 +128,10 @@ class Outbox:
         Parameters
         ----------
         began_at : monotonic seconds at which the first batch of the next delta was read
+        n_bytes : of the entries that were read since
         """
         left_s = began_at + GATHER_S - time.monotonic()
-        if not self._waiting or left_s <= 0:
+        if not self._waiting or left_s <= 0 or n_bytes >= GATHER_BYTES:
             return False
         stop.wait(min(left_s, _GATHER_STEP_S))
         self.run(progress)
@@ -150,7 +152,7 @@ class Outbox:
         names: dict[tuple[str, str], str] = {}
         for of_model in group.of_sides():
             config = of_model.config
-            payload = self._maker.make(of_model, self._is_behind).pack()
+            payload = self._maker.make(of_model).pack()
             number = self._last + len(found) + 1
             self._payloads[number] = payload
             each = Waiting(number, config.key, config.generation, of_model.since_ms, len(payload))

@@ -345,7 +345,7 @@ class PartitionLoop:
             self._add(group, plain)
             if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
                 return group
-            if dry and group.has_sides and self._gather_more(began_at):
+            if dry and group.has_sides and self._waited(group, began_at):
                 items, dry = self._read(group.last_id, 0.0)
                 continue
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
@@ -354,8 +354,9 @@ class PartitionLoop:
                 return group
             items, dry = self._read(group.last_id, gap_s if dry else 0.0)
 
-    def _gather_more(self, began_at: float) -> bool:
-        return self._open_outbox().wait(began_at, self._stop, self._busy)
+    def _waited(self, group: CommitGroup, began_at: float) -> bool:
+        """Wait for further batches of hot models if that makes fewer deltas; return whether it has waited."""
+        return self._open_outbox().wait(began_at, group.n_bytes, self._stop, self._busy)
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from cachetools import LRUCache
@@ -15,6 +15,7 @@ from calibrant_server.workers.ingest.entries import IngestBatch
 from calibrant_server.workers.ingest.errors import ModelMismatchError
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
+from calibrant_server.workers.store.connection import wait_replicated
 from calibrant_server.workers.store.keys import Keys
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.side_partitions import all_sides, open_sides, side_partition
@@ -25,8 +26,9 @@ _MAX_OPENED = 10_000
 class SidePartitions:
     """The side partitions of a store's models."""
 
-    def __init__(self, client: Any, keys: Keys):
+    def __init__(self, client: Any, keys: Keys, durability: str):
         self._client, self._keys = client, keys
+        self._is_replicated = durability == "replicated"
         self._opened: LRUCache[str, tuple[str, int]] = LRUCache(_MAX_OPENED)
 
     async def open(self, config: ModelConfig) -> None:
@@ -60,15 +62,20 @@ class SidePartitions:
 
         Call it after `open`: until then a process that knows an older configuration may add one.
         """
-        config = batch.config
-        return await self._first_record(
-            config, batch.batch_id, (each for each in self._places(config, batch.batch_id) if each != here)
-        )  # fmt: skip
+        places = [each for each in self._places(batch.config, batch.batch_id) if each != here]
+        found = await self._first_record(batch.config, batch.batch_id, places)
+        if found is None:
+            return None
+        number, record = found
+        if self._is_replicated:
+            # An earlier attempt may have ended before a replica had it.
+            await wait_replicated(self._client, self._keys.partition(number).bytes_in)
+        return record
 
     async def record(self, config: ModelConfig, batch_id: str) -> BatchRecord | None:
         """Return the record of a batch id with its present outcome, wherever it is."""
         found = await self._first_record(config, batch_id, self._places(config, batch_id))
-        return None if found is None else await self.resolved(config, found)
+        return None if found is None else await self.resolved(config, found[1])
 
     async def resolved(self, config: ModelConfig, record: BatchRecord) -> BatchRecord:
         """Return a record with the outcome of the delta that contains its batch, if there is one."""
@@ -92,17 +99,20 @@ class SidePartitions:
         return list(dict.fromkeys([own, *sides]))
 
     async def _first_record(
-        self, config: ModelConfig, batch_id: str, places: Iterable[int]
-    ) -> BatchRecord | None:
-        names = [
-            self._keys.partition(each).record(config.key, config.generation, batch_id)
-            for each in places
-        ]
+        self, config: ModelConfig, batch_id: str, places: Sequence[int]
+    ) -> tuple[int, BatchRecord] | None:
+        """Return the record of a batch id, and the partition that has it."""
+        if not places:
+            return None
         async with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.get(name)
-            found = await pipe.execute() if names else []
-        return next((BatchRecord.from_json(text) for text in found if text is not None), None)
+            for each in places:
+                keys = self._keys.partition(each)
+                pipe.get(keys.record(config.key, config.generation, batch_id))
+            found = await pipe.execute()
+        for number, text in zip(places, found, strict=True):
+            if text is not None:
+                return number, BatchRecord.from_json(text)
+        return None
 
 
 def _with_outcome(record: BatchRecord, delta: BatchRecord) -> BatchRecord:

@@ -372,6 +372,21 @@ class AsyncScript:
         return replies[0]
 
 
+async def wait_replicated(client: Any, touched: str) -> None:
+    """Wait from the event loop until a replica has what was written before to the partition of an integer.
+
+    Raises
+    ------
+    NotReplicated
+    """
+    async with client.pipeline(transaction=False) as pipe:
+        pipe.eval(_WRITE_AGAIN, 1, touched)
+        pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
+        _, n_replicas = await pipe.execute()
+    if int(n_replicas) < 1:
+        raise NotReplicated()
+
+
 class NotReplicated(ResponseError):  # type: ignore[misc]
     """No replica confirmed a write in time."""
 

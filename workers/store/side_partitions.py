@@ -31,7 +31,7 @@ class TooManyPartitions(ValueError):
 
     def __init__(self, wanted: int, there_are: int):
         super().__init__(f"received {wanted} partitions; the store has {there_are}")
-        self.there_are = there_are
+        self.wanted, self.there_are = wanted, there_are
 
 
 def shard_of(batch_id: str) -> int:
