@@ -58,7 +58,7 @@ async def _least_loaded(store: Store) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Move a model; exit with 1 if it was not moved."""
+    """Move a model; exit with 1 if it is not where it was asked to be."""
     given = _parser().parse_args(arguments)
     try:
         with (
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 found = move(store, given.model, given.partition, given.wait)
     except RedisError as error:
-        print(json.dumps({"error": f"{store_message(error)}: run the command again"}))
+        print(json.dumps({"error": f"{store_message(error).rstrip('.')}: run the command again"}))
         return 1
     except (
         *(MoveRejected, MoveInterrupted, OvertakenMove),
@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps({"error": str(error)}))
         return 1
     print(json.dumps(found))
-    return 0
+    # An interrupted move is completed first, wherever it goes to.
+    return 0 if given.cancel or given.partition in (None, found["to"]) else 1
 
 
 def _listed(store: Store) -> int:

@@ -952,3 +952,24 @@ def test_a_commit_of_a_move_whose_reply_is_lost_is_one(bench, moved, op):
 
 def _bytes(value):
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+@one_server
+def test_the_command_fails_unless_the_model_is_where_it_was_asked_to_be(
+    bench, moved, monkeypatch, capsys
+):
+    """It completes a move that was interrupted, which may go elsewhere."""
+    _, to = moved
+    bench.engine()
+    settings = bench.settings
+    monkeypatch.setattr(move, "EngineSettings", lambda: settings)
+
+    def kill(name):
+        if name == "copy":
+            raise Killed
+
+    with pytest.raises(Killed):
+        mover(bench, on_step=kill).run(to)
+    assert move.main([MODEL.key, str(1 - to)]) == 1
+    assert json.loads(capsys.readouterr().out)["to"] == to
+    assert move.main([MODEL.key, str(to)]) == 0
