@@ -256,8 +256,9 @@ def test_alarm_and_maps_move_along(watched, embedded):
         mine, theirs = (
             each.get(f"{path}/{name}".rstrip("/"), **params) for each in (watched, embedded)
         )
-        # Panes are merged in another grouping than at the origin, so that sums may differ in their last digits.
-        assert theirs == Near(mine), pane_query
+        # Panes are merged in another grouping than at the origin, so that sums may differ in their last digits. Drift has
+        # bounds that are searched for up to a tolerance.
+        assert theirs == Near(mine, 1e-6 if name == "drift" else 1e-9), pane_query
     assert mine["model"] == "watched"
     alarms = [
         [each for each in deployment.get("/v1/alarms")["alarms"] if each["model"] == "watched"]
