@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from calibrant import Batch
-from calibrant_server.workers.ingest import outbox
 from calibrant_server.workers.ingest.entries import PREDICTIONS
 from calibrant_server.workers.ingest.inbox import IngestBatch
 from calibrant_server.workers.ingest.reduce import Numerics
@@ -29,6 +28,7 @@ from tests.workers.test_side_partitions import (
     put_hot,
     settle,
     spread,
+    without_pauses,
 )
 
 pytestmark = pytest.mark.one_server
@@ -43,9 +43,7 @@ def bench(settings):
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
-    monkeypatch.setattr(outbox, "_POLL_S", 0.0)
-    monkeypatch.setattr(outbox, "_POLL_FULL_S", 0.0)
-    monkeypatch.setattr(outbox, "GATHER_S", 0.0)
+    without_pauses(monkeypatch)
 
 
 def batches(n, n_rows, seed=0):

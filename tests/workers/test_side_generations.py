@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from calibrant_server.workers.ingest import outbox
 from calibrant_server.workers.ingest.errors import ModelMismatchError
 from calibrant_server.workers.store.registry import Registry
 from calibrant_server.workers.store.side_partitions import close_sides, open_sides
@@ -19,6 +18,7 @@ from tests.workers.test_side_partitions import (
     put_hot,
     settle,
     spread,
+    without_pauses,
 )
 
 pytestmark = pytest.mark.one_server
@@ -26,8 +26,7 @@ pytestmark = pytest.mark.one_server
 
 @pytest.fixture
 def bench(settings, monkeypatch):
-    for name in ("_POLL_S", "_POLL_FULL_S", "_AFTER_ERROR_S"):
-        monkeypatch.setattr(outbox, name, 0.0)
+    without_pauses(monkeypatch)
     with Bench(settings.model_copy(update={"partitions": N_PARTITIONS})) as bench:
         yield bench
 

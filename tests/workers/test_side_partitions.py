@@ -33,12 +33,15 @@ def bench(settings):
         yield bench
 
 
+def without_pauses(monkeypatch):
+    """Let an outbox act at once: neither gather, nor wait for the own partition, nor rest after an error."""
+    for name in ("_POLL_S", "_POLL_FULL_S", "GATHER_S", "_AFTER_ERROR_S"):
+        monkeypatch.setattr(outbox, name, 0.0)
+
+
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
-    monkeypatch.setattr(outbox, "_POLL_S", 0.0)
-    monkeypatch.setattr(outbox, "_POLL_FULL_S", 0.0)
-    monkeypatch.setattr(outbox, "GATHER_S", 0.0)
-    monkeypatch.setattr(outbox, "_AFTER_ERROR_S", 0.0)
+    without_pauses(monkeypatch)
 
 
 def put_hot(bench, n=4, model=MODEL):
