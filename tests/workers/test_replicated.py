@@ -143,6 +143,26 @@ class TestHotModels:
         own.step()
         assert bench.pane(model=config).numbers == pane_of([1, 2]).numbers
 
+    def test_a_delta_stays_in_the_outbox_until_a_replica_has_that_it_is_merged(self, bench, pair):
+        """A master that is cut off merges it; the next master may have neither its entry nor what it adds."""
+        config = put_hot(bench, 3)
+        side = config.side_partitions[0]
+        receipt(bench, spread(config, of_side(config, side)[0], [1, 2]))
+        own, loop = loops_of(bench, config)[0], loop_at(bench, side)
+        while not bench.client.xlen(own.keys.stream):
+            loop.step()
+        os.kill(pair[1].pid, signal.SIGSTOP)
+        try:
+            own.step()
+            assert bench.pane(model=config).numbers == pane_of([1, 2]).numbers
+            loop._outbox._due_at = 0.0
+            loop.step()
+            assert bench.client.hlen(loop.keys.outbox_index) == 1
+        finally:
+            os.kill(pair[1].pid, signal.SIGCONT)
+        loop._outbox._due_at = 0.0
+        eventually(lambda: (loop.step(), bench.client.hlen(loop.keys.outbox_index))[1] == 0)
+
     def test_a_repeat_that_another_partition_has_waits_for_the_replica(self, bench, pair):
         two = put_hot(bench, 2)
         three = put_hot(bench, 3)

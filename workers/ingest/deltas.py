@@ -50,6 +50,11 @@ class DeltaName(NamedTuple):
         return f"|side {self.partition}"
 
     @property
+    def watermark_field(self) -> str:
+        """Mark of the model with the number after that of the last delta that was appended."""
+        return f"source:{self.source}"
+
+    @property
     def merged_field(self) -> str:
         """Mark of the model with the number of the last delta that was taken from the stream."""
         return f"merged:{self.source}"

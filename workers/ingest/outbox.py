@@ -2,7 +2,8 @@
 
 The commit that consumes batches of hot models writes what they add as a delta into the outbox of the same slot, under a number
 that is never used again. Afterwards the worker appends the delta to the stream of the model's own partition: the watermark of
-the side partition there detects a repeat. The delta stays in the outbox until the own partition has taken it from its stream.
+the side partition there detects a repeat. The delta stays in the outbox until the own partition has taken it from its stream; with
+durability `replicated`, until a replica has that.
 A worker may be killed between any two of these steps. The next one reads the outbox and repeats them.
 """
 
@@ -29,7 +30,12 @@ from calibrant_server.workers.ingest.sample_cache import HALVINGS, SampleKey
 from calibrant_server.workers.ingest.store_totals import Amounts
 from calibrant_server.workers.store import batch_records
 from calibrant_server.workers.store.batch_records import BatchRecord
-from calibrant_server.workers.store.commit import LAST_DELTA, Commit, FencingToken
+from calibrant_server.workers.store.commit import (
+    LAST_DELTA,
+    Commit,
+    FencingToken,
+    StaleTokenError,
+)
 from calibrant_server.workers.store.connection import Store, scripts
 from calibrant_server.workers.store.keys import PartitionKeys, tenant_of
 from calibrant_server.workers.store.registry import ConfigReader, ModelConfig
@@ -44,8 +50,6 @@ GATHER_S, GATHER_BYTES, _GATHER_STEP_S = 1.0, 4 << 20, 0.05
 # How often the outbox looks whether its deltas are merged.
 _POLL_S, _POLL_FULL_S = 0.25, 0.02
 _AFTER_ERROR_S = 1.0
-# A delta that is not merged for so long is appended again, in case the store has lost it.
-_AGAIN_S = 30.0
 # The bytes of a delta were accepted with its batches, and the outbox has a bound of its own.
 _NO_LIMITS = Amounts(*[1 << 52] * 4)
 _SCAN_COUNT = 1000
@@ -96,7 +100,6 @@ class Outbox:
         self._configs = ConfigReader(store.client, store.keys)
         self._known_halvings: dict[SampleKey, int] = {}
         self._waiting: dict[int, Waiting] = {}
-        self._appended_at: dict[int, float] = {}
         self._payloads: dict[int, bytes] = {}  # of those that are not appended yet
         self._last = 0
         self._due_at = float("inf")
@@ -142,7 +145,7 @@ class Outbox:
         found = self._node.hgetall(self._keys.outbox_index)
         some = [Waiting.read(number, text) for number, text in found.items()]
         self._waiting = {each.number: each for each in sorted(some, key=lambda each: each.number)}
-        self._appended_at, self._payloads = {}, {}
+        self._payloads = {}
         self._last = self._fencing.cursor.last_delta or 0
         self._due_at = 0.0 if self._waiting else float("inf")
 
@@ -229,17 +232,24 @@ class Outbox:
         self, config: ModelConfig, some: Sequence[Waiting], progress: Callable[[], None]
     ) -> list[Waiting]:
         """Append deltas of a model in order; return those that are merged."""
-        merged_to = self._merged_to(config)
-        for each in some:
-            is_old = time.monotonic() - self._appended_at.get(each.number, 0.0) > _AGAIN_S
-            if each.number <= merged_to or (each.number in self._appended_at and not is_old):
-                continue
+        appended_to, merged_to = self._positions(config)
+        missing = [each for each in some if each.number > appended_to]
+        self._check_written(missing)
+        for each in missing:
             progress()
             if not self._append(config, each):
                 break  # deleted or moved meanwhile, which the next turn finds
-            self._appended_at[each.number] = time.monotonic()
             self._payloads.pop(each.number, None)
         return [each for each in some if each.number <= merged_to]
+
+    def _check_written(self, some: Sequence[Waiting]) -> None:
+        """Check that the outbox has deltas, and a replica: else a failover could undo the commit, and reuse their numbers."""
+        if not some:
+            return
+        numbers = [str(each.number) for each in some]
+        command = ("HMGET", self._keys.outbox_index, *numbers)
+        if None in self._store.confirmed(self._keys.partition, *command):
+            raise StaleTokenError
 
     def current(self, model: str, generation: str) -> ModelConfig | None:
         """Return the configuration of a model, with its present place; None if this generation was deleted.
@@ -252,10 +262,16 @@ class Outbox:
             return None
         return config
 
-    def _merged_to(self, config: ModelConfig) -> int:
-        own = self._store.keys.of(config)
-        field = DeltaName(self._keys.partition, 0).merged_field
-        return int(self._store.client.hget(own.marks(config.key, config.generation), field) or 0)
+    def _positions(self, config: ModelConfig) -> tuple[int, int]:
+        """Return the numbers of the last delta that was appended in the own partition, and of the last that was merged there.
+
+        A master that was cut off may have merged what its replica does not have: then only the next master decides.
+        """
+        own, name = self._store.keys.of(config), DeltaName(self._keys.partition, 0)
+        marks = own.marks(config.key, config.generation)
+        fields = (name.watermark_field, name.merged_field)
+        watermark, merged_to = self._store.confirmed(own.partition, "HMGET", marks, *fields)
+        return int(watermark or 1) - 1, int(merged_to or 0)
 
     def _append(self, config: ModelConfig, each: Waiting) -> bool:
         """Append a delta to the stream of the model's own partition, once; return False if the model is not there."""
@@ -264,9 +280,6 @@ class Outbox:
             payload = self._node.hget(self._keys.outbox, str(each.number))
         if payload is None:
             return True
-        if self._store.settings.durability == "replicated":
-            # Otherwise a failover could undo the commit, and give the number to another delta.
-            self._store.wait_replicated(self._keys.partition, self._keys.bytes_in)
         own, name = (
             self._store.keys.of(config),
             DeltaName(self._keys.partition, each.number),
@@ -296,10 +309,7 @@ class Outbox:
     def _run(self, own: PartitionKeys, names: list[str], arguments: list[Any]) -> Any:
         """Run the script, also if the store's memory is full: a delta frees more than it takes."""
         text = scripts()["append_group"].replace("#!lua\n", "#!lua flags=allow-oom\n", 1)
-        reply = self._store.node(own.partition).eval(text, len(names), *names, *arguments)
-        if self._store.settings.durability == "replicated":
-            self._store.wait_replicated(own.partition, own.bytes_in)
-        return reply
+        return self._store.confirmed(own.partition, "EVAL", text, len(names), *names, *arguments)
 
     def _remove(self, some: Sequence[Waiting]) -> None:
         """Remove deltas from the outbox."""
@@ -312,7 +322,6 @@ class Outbox:
         self._fencing.send(commit, self._fencing.new_token())
         for each in some:
             self._waiting.pop(each.number, None)
-            self._appended_at.pop(each.number, None)
             self._payloads.pop(each.number, None)
 
     def _halvings(self, config: ModelConfig, day_s: int) -> int:
