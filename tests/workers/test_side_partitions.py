@@ -515,6 +515,8 @@ class TestBacklog:
         def away(*_):
             raise StoreConnectionError("the other server is away")
 
+        # Since the worker has the partition, it has asked the other server once.
+        side._outbox.check_forgotten([(config.key, config.generation)])
         whole = side._outbox._positions
         side._outbox._positions = away
         for _ in range(3):

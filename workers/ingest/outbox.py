@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -23,8 +23,9 @@ from calibrant_server.workers.ingest.append import append_of, script_input
 from calibrant_server.workers.ingest.commit_group import CommitGroup
 from calibrant_server.workers.ingest.dead_letters import forget_generation
 from calibrant_server.workers.ingest.delta_making import DeltaMaker
-from calibrant_server.workers.ingest.deltas import DeltaName
+from calibrant_server.workers.ingest.deltas import DeltaName, batches_in
 from calibrant_server.workers.ingest.entries import DELTA, IngestBatch, SourceOffsets
+from calibrant_server.workers.ingest.forgotten_deltas import ForgottenDeltas
 from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.sample_cache import HALVINGS, SampleKey
 from calibrant_server.workers.ingest.store_totals import Amounts
@@ -99,8 +100,9 @@ class Outbox:
         self._maker = DeltaMaker(numerics, store.settings.sample_bytes, self._halvings)
         self._configs = ConfigReader(store.client, store.keys)
         self._known_halvings: dict[SampleKey, int] = {}
+        self._forgotten = ForgottenDeltas(store, keys)
+        self._checked: set[tuple[str, str]] = set()
         self._waiting: dict[int, Waiting] = {}
-        self._payloads: dict[int, bytes] = {}  # of those that are not appended yet
         self._last = 0
         self._due_at = float("inf")
         self._was_awaited, self._look_again_at = False, 0.0
@@ -145,9 +147,28 @@ class Outbox:
         found = self._node.hgetall(self._keys.outbox_index)
         some = [Waiting.read(number, text) for number, text in found.items()]
         self._waiting = {each.number: each for each in sorted(some, key=lambda each: each.number)}
-        self._payloads = {}
+        self._checked = set()
         self._last = self._fencing.cursor.last_delta or 0
         self._due_at = 0.0 if self._waiting else float("inf")
+
+    def check_forgotten(self, models: Iterable[tuple[str, str]]) -> None:
+        """Before batches of models are reduced, once after `reload`: remember the deltas that the store has forgotten.
+
+        Parameters
+        ----------
+        models : model and generation of each
+        """
+        for of in models:
+            if of in self._checked:
+                continue
+            config = self.current(*of)
+            if config is not None:
+                appended_to, _ = self._positions(config)
+                commit = self._forgotten.remember(config, appended_to)
+                if commit is not None:
+                    self._fencing.send(commit, self._fencing.new_token())
+                self._last = max(self._last, appended_to)
+            self._checked.add(of)
 
     def write(self, group: CommitGroup, commit: Commit) -> Sequence[Waiting]:
         """Write the deltas of a group into its commit; `add` them when it is written."""
@@ -157,7 +178,6 @@ class Outbox:
             config = of_model.config
             payload = self._maker.make(of_model).pack()
             number = self._last + len(found) + 1
-            self._payloads[number] = payload
             each = Waiting(number, config.key, config.generation, of_model.since_ms, len(payload))
             found.append(each)
             names[each.of] = str(DeltaName(self._keys.partition, number))
@@ -233,23 +253,21 @@ class Outbox:
     ) -> list[Waiting]:
         """Append deltas of a model in order; return those that are merged."""
         appended_to, merged_to = self._positions(config)
-        missing = [each for each in some if each.number > appended_to]
-        self._check_written(missing)
-        for each in missing:
+        for each in some:
+            if each.number <= appended_to:
+                continue
             progress()
-            if not self._append(config, each):
+            if not self._append(config, each.number, self._payload(each.number)):
                 break  # deleted or moved meanwhile, which the next turn finds
-            self._payloads.pop(each.number, None)
         return [each for each in some if each.number <= merged_to]
 
-    def _check_written(self, some: Sequence[Waiting]) -> None:
-        """Check that the outbox has deltas, and a replica: else a failover could undo the commit, and reuse their numbers."""
-        if not some:
-            return
-        numbers = [str(each.number) for each in some]
-        command = ("HMGET", self._keys.outbox_index, *numbers)
-        if None in self._store.confirmed(self._keys.partition, *command):
+    def _payload(self, number: int) -> bytes:
+        """Return a delta as it is stored, and as a replica has it: what was in memory a failover may have undone."""
+        command = ("HGET", self._keys.outbox, str(number))
+        payload: bytes | None = self._store.confirmed(self._keys.partition, *command)
+        if payload is None:
             raise StaleTokenError
+        return payload
 
     def current(self, model: str, generation: str) -> ModelConfig | None:
         """Return the configuration of a model, with its present place; None if this generation was deleted.
@@ -273,23 +291,17 @@ class Outbox:
         watermark, merged_to = self._store.confirmed(own.partition, "HMGET", marks, *fields)
         return int(watermark or 1) - 1, int(merged_to or 0)
 
-    def _append(self, config: ModelConfig, each: Waiting) -> bool:
+    def _append(self, config: ModelConfig, number: int, payload: bytes) -> bool:
         """Append a delta to the stream of the model's own partition, once; return False if the model is not there."""
-        payload = self._payloads.get(each.number)
-        if payload is None:
-            payload = self._node.hget(self._keys.outbox, str(each.number))
-        if payload is None:
-            return True
-        own, name = (
-            self._store.keys.of(config),
-            DeltaName(self._keys.partition, each.number),
-        )
+        own, name = self._store.keys.of(config), DeltaName(self._keys.partition, number)
         digest = blake2b(payload, digest_size=16).digest()
         batch = IngestBatch.of(
             config, name.batch_id, DELTA, payload, digest, 1,
-            origin=SourceOffsets(name.source, each.number, each.number + 1),
+            origin=SourceOffsets(name.source, number, number + 1),
         )  # fmt: skip
-        record = BatchRecord(batch_records.ACCEPTED, digest.hex(), accepted=1)
+        record = BatchRecord(
+            batch_records.ACCEPTED, digest.hex(), accepted=1, contains=batches_in(payload)
+        )
         names, arguments = script_input(
             own,
             [append_of(own, batch, record, _NO_LIMITS)],
@@ -322,7 +334,6 @@ class Outbox:
         self._fencing.send(commit, self._fencing.new_token())
         for each in some:
             self._waiting.pop(each.number, None)
-            self._payloads.pop(each.number, None)
 
     def _halvings(self, config: ModelConfig, day_s: int) -> int:
         """Return how often the threshold of a day's sample was halved: rows above it would only be dropped.

@@ -28,7 +28,7 @@ class SidePartitions:
 
     def __init__(self, client: Any, keys: Keys, durability: str):
         self._client, self._keys = client, keys
-        self._is_replicated = durability == "replicated"
+        self._durability = durability
         self._opened: LRUCache[str, tuple[str, int]] = LRUCache(_MAX_OPENED)
 
     async def open(self, config: ModelConfig) -> None:
@@ -50,7 +50,7 @@ class SidePartitions:
             config.revision,
         ):
             raise ModelMismatchError(current)
-        await open_sides(self._client, self._keys, config)
+        await open_sides(self._client, self._keys, config, self._durability)
         self._opened[config.key] = (config.generation, config.revision)
 
     def forget(self, config: ModelConfig) -> None:
@@ -68,11 +68,11 @@ class SidePartitions:
         if found is None:
             return None
         number, record = found
-        if self._is_replicated:
+        if self._durability == "replicated":
             # An earlier attempt may have ended before a replica had it.
             name = self._keys.partition(number).record(*of, batch.batch_id)
             touched = self._keys.partition(number).bytes_in
-            text = await read_replicated(self._client, name, touched)
+            text = await read_replicated(self._client, touched, "GET", name)
             return None if text is None else BatchRecord.from_json(text)
         return record
 
