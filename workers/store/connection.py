@@ -252,6 +252,12 @@ class Store:
             raise NotReplicated()
         return reply
 
+    def run_confirmed(
+        self, partition: int, script: str, keys: Sequence[str], args: Sequence[Any] = ()
+    ) -> Any:
+        """Run a script of a partition; return its reply as `confirmed` does."""
+        return self.confirmed(partition, "EVAL", self._scripts[script][0], len(keys), *keys, *args)
+
     def queue(self, pipe: Any, script: str, keys: Sequence[str], args: Sequence[Any] = ()) -> None:
         """Put a script into a pipeline. Its reply is NoScriptError if the server does not have it: then run it."""
         pipe.evalsha(self._scripts[script][1], len(keys), *keys, *args)
@@ -343,6 +349,14 @@ class AsyncScript:
         except NoScriptError:
             return await self._client.eval(self._text, len(keys), *keys, *args)
 
+    async def run(
+        self, keys: Sequence[str], args: Sequence[Any], touched: str, durability: str
+    ) -> Any:
+        """Run the script; with durability `replicated` as by `run_replicated`."""
+        if durability == "replicated":
+            return await self.run_replicated(keys, args, touched)
+        return await self(keys, args)
+
     async def run_replicated(self, keys: Sequence[str], args: Sequence[Any], touched: str) -> Any:
         """Run the script and wait until a replica has what it wrote, or what an earlier attempt wrote.
 
@@ -372,8 +386,8 @@ class AsyncScript:
         return replies[0]
 
 
-async def read_replicated(client: Any, name: str, touched: str) -> Any:
-    """Return the value of a key from the event loop once a replica has it.
+async def read_replicated(client: Any, touched: str, *command: Any) -> Any:
+    """Return the reply of a command from the event loop once a replica has what it read.
 
     Parameters
     ----------
@@ -384,7 +398,7 @@ async def read_replicated(client: Any, name: str, touched: str) -> Any:
     NotReplicated
     """
     async with client.pipeline(transaction=False) as pipe:
-        pipe.get(name)
+        pipe.execute_command(*command)
         pipe.eval(_WRITE_AGAIN, 1, touched)
         pipe.execute_command("WAIT", 1, REPLICA_WAIT_MS)
         value, _, n_replicas = await pipe.execute()
