@@ -1,4 +1,4 @@
-"""Batches of which each can be looked up, for storms that may lose some: what is lost is known, and the rest must count once."""
+"""Batches that can each be looked up, for storms that may lose some: what is lost is known, and the rest must count once."""
 
 from __future__ import annotations
 
