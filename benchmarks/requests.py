@@ -139,7 +139,7 @@ def per_request_s(service: Service, requests: list[bytes], n_clients: int) -> fl
 
 
 def posts(model: str, n: int, n_rows: int = 1) -> list[bytes]:
-    """Return requests that post batches, the last of which waits until all are merged."""
+    """Return requests that post batches; the last one waits until all are merged."""
     path = f"/v1/models/{model}/predictions"
     bodies = [orjson.dumps(columns(n_rows, seed)) for seed in range(n)]
     found = [request("POST", path, body) for body in bodies]

@@ -252,7 +252,7 @@ class LabelSender(Sender):
 
 
 class TotalSender(Sender):
-    """Running totals, each of which replaces the one before it; a new epoch adds to the last."""
+    """Running totals: each replaces the one before it; a new epoch adds to the last."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

@@ -355,7 +355,7 @@ class CommitGroup:
 
     @property
     def has_sides(self) -> bool:
-        """Whether some entries are of models of which this is a side partition."""
+        """Whether this is a side partition of the model of some entry."""
         return any(item.entry is not None and item.entry.is_side for item in self.items)
 
     def of_sides(self) -> list[OfModel]:

@@ -127,7 +127,7 @@ class Outbox:
     ) -> bool:
         """Wait for further batches while a delta is on its way; return whether it has waited.
 
-        A delta costs milliseconds, however many rows it has. Under load, each is thus made of many batches; a batch that
+        A delta costs milliseconds, however many rows it has. Under load, each is therefore made of many batches; a batch that
         arrives after a pause does not wait.
 
         Parameters

@@ -1,8 +1,8 @@
 """Placement of new models: each in the partition with the least load.
 
 A partition's load is its share of all models, and its share of the bytes that were merged between the last two surveys.
-Whoever creates a model makes the survey; the store keeps it, so that a process that has just started knows the rates too.
-What processes create at the same time they may place by the same numbers: they choose at random among equal partitions.
+A process that creates a model makes the survey; the store keeps it, so that a process that has just started knows the rates too.
+Processes that create models at the same time may place them by the same numbers, so they choose at random among equal partitions.
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ class Registry:
         return [each for _, each in sorted(mine.items()) if each.importing is None]
 
     async def count(self, tenant: str) -> int:
-        """Return the number of models of a tenant, of which only the names are read."""
+        """Return the number of models of a tenant. Only their names are read."""
         async with self._client.pipeline(transaction=False) as pipe:
             for number in range(self._keys.partitions):
                 pipe.hkeys(self._keys.partition(number).models)

@@ -1,4 +1,4 @@
-"""Batches of which each can be looked up, for storms that may lose some: what is lost is known, and the rest must count once.
+"""Batches that can each be looked up, for storms that may lose some: what is lost is known, and the rest must count once.
 
 The record of a batch is lost together with its state, except for hot models: a side partition on one server may have the record, and
 the own partition on another one the state. How often each of their batches counts is therefore read from the state: each has its
