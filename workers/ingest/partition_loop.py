@@ -130,6 +130,7 @@ class PartitionLoop:
         self._next_commit_at = 0.0
         self._next_read_at = 0.0
         self._left_none = False
+        self._is_wanted: Callable[[], bool] = lambda: False
 
     @property
     def after_id(self) -> str:
@@ -159,7 +160,7 @@ class PartitionLoop:
         ----------
         is_wanted : whether another partition waits for this thread, or may need it
         """
-        self._resume_at = 0.0
+        self._resume_at, self._is_wanted = 0.0, is_wanted
         try:
             if not self._is_open and not (self._goes_on and self._leases.take(self.partition)):
                 return Turn.NO_LEASE
@@ -336,7 +337,6 @@ class PartitionLoop:
         """Fill the entries read, and read on until the stream is empty or the group is large enough."""
         reads = self._reads(by_columns=True)
         group = CommitGroup(self._numerics, self._busy, reads, self._side_reads())
-        began_at = time.monotonic()
         while True:
             plain = list(
                 takewhile(lambda item: not (_is_alone(item) or self._is_dangerous(item)), items)
@@ -345,7 +345,7 @@ class PartitionLoop:
             self._add(group, plain)
             if len(plain) < len(items) or is_full(group, len(group.items)) or not self._goes_on:
                 return group
-            if dry and group.has_sides and self._waited(group, began_at):
+            if dry and group.has_sides and self._waited(group):
                 items, dry = self._read(group.last_id, 0.0)
                 continue
             gap_s = max(0.0, self._next_commit_at - time.monotonic())
@@ -354,9 +354,14 @@ class PartitionLoop:
                 return group
             items, dry = self._read(group.last_id, gap_s if dry else 0.0)
 
-    def _waited(self, group: CommitGroup, began_at: float) -> bool:
-        """Wait for further batches of hot models if that makes fewer deltas; return whether it has waited."""
-        return self._open_outbox().wait(began_at, group.n_bytes, self._stop, self._busy)
+    def _waited(self, group: CommitGroup) -> bool:
+        """Wait for further batches of hot models if that makes fewer deltas; return whether it has waited.
+
+        A thread that another partition needs does not wait.
+        """
+        if self._is_wanted():
+            return False
+        return self._open_outbox().wait(group.n_bytes, self._stop, self._busy)
 
     def _read(self, after_id: str, block_s: float) -> tuple[list[Item], bool]:
         """Return the entries after one, and whether the stream had no more of them."""
