@@ -109,7 +109,13 @@ def _without_pauses(per_commit: int) -> Iterator[None]:
 
     with (
         mock.patch.multiple(outbox, _POLL_S=0.0, _POLL_FULL_S=0.0, GATHER_S=0.0),
-        mock.patch.multiple(partition_loop, SHARED_COMMIT_S=0.0, _MAX_GAP_S=0.0, is_full=is_full),
+        mock.patch.multiple(
+            partition_loop,
+            SHARED_COMMIT_S=0.0,
+            SHARED_HOT_COMMIT_S=0.0,
+            _MAX_GAP_S=0.0,
+            is_full=is_full,
+        ),
         mock.patch.object(partition_loop, "next_count", return_value=per_commit),
         mock.patch.object(partition_loop, "_FIRST_COUNT", per_commit),
     ):

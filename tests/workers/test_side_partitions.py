@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from redis.exceptions import ConnectionError as StoreConnectionError
 
-from calibrant_server.workers.ingest import outbox
+from calibrant_server.workers.ingest import outbox, partition_loop
 from calibrant_server.workers.ingest.dead_letters import dead_letters, replay
 from calibrant_server.workers.ingest.errors import BatchConflictError, ModelMismatchError
 from calibrant_server.workers.store.registry import Registry
@@ -582,3 +582,32 @@ class TestGathering:
         loop._stop.clear()
         settle(bench, config, (own, [loop]))
         assert bench.pane(model=config).count == 4
+
+    @pytest.mark.parametrize("k", [1, 2])
+    def test_the_own_partition_of_a_hot_model_makes_fewer_commits(self, bench, monkeypatch, k):
+        monkeypatch.setattr(partition_loop, "SHARED_HOT_COMMIT_S", 3600.0)
+        monkeypatch.setattr(partition_loop, "SHARED_COMMIT_S", 0.0)
+        config = put_hot(bench, k)
+        own = loops_of(bench, config)[0]
+        names = [of_own(config), *(f"{of_own(config)}-{at}" for at in range(200))]
+        first, second, third = [each for each in names if side_partition(config, each) is None][:3]
+        bench.deliver(spread(config, first, [1]))
+        own.step()
+        waits, wait = [], own._stop.wait
+
+        def while_it_waits(seconds):
+            """Another batch arrives; then it is time."""
+            waits.append(seconds)
+            if len(waits) == 1:
+                bench.deliver(spread(config, third, [3]))
+            else:
+                own._next_hot_commit_at = 0.0
+            return wait(0)
+
+        monkeypatch.setattr(own._stop, "wait", while_it_waits)
+        bench.deliver(spread(config, second, [2]))
+        token = bench.cursor(config)["tok"]
+        own.step()
+        assert bench.cursor(config)["tok"] != token
+        # A model in one partition does not wait.
+        assert bench.pane(model=config).count == (3 if k > 1 else 2)
