@@ -26,7 +26,7 @@ from calibrant_server.workers.lifecycle import housekeeping, model_copy, model_m
 from calibrant_server.workers.lifecycle.model_copy import ModelCopy, OvertakenMove
 from calibrant_server.workers.lifecycle.model_move import ModelMove, MoveInterrupted, MoveRejected
 from calibrant_server.workers.lifecycle.move_states import leaving
-from calibrant_server.workers.store import connection
+from calibrant_server.workers.store import connection, unfinished_moves
 from calibrant_server.workers.store import keys as key_names
 from calibrant_server.workers.store.commit import Commit, StaleTokenError
 from calibrant_server.workers.store.connection import NotReplicated, Store
@@ -727,7 +727,11 @@ def test_the_health_names_a_model_whose_mover_has_died(bench, moved, monkeypatch
     monkeypatch.setattr(health, "MOVE_S", -5)
     found = read_health(bench.store, host)
     assert found.interrupted_moves == [MODEL.key] and found.is_red
+    assert bench.run(bench.inbox.troubles()).interrupted_moves == 0
+    monkeypatch.setattr(unfinished_moves, "MOVE_S", -5)
+    assert bench.run(bench.inbox.troubles()).interrupted_moves == 1
     mover(bench).run(to)
+    assert bench.run(bench.inbox.troubles()).interrupted_moves == 0
     assert read_health(bench.store, host).moving_models == []
 
 
