@@ -163,6 +163,19 @@ def test_batches_for_the_present_time_examine_no_model(idle):
     assert seen == []
 
 
+def test_a_worker_that_starts_scans_no_records_of_models_that_have_none(idle):
+    for each in list(idle.loop()._housekeeping._configs()):
+        idle.put_model(replace(each, retention_s=DAY_S))
+    loop = idle.loop()
+    before = calls(idle, "hscan")
+    run(loop)
+    while loop._housekeeping._walk is not None:
+        run(loop)
+    # Only the members of units: one hash of each model.
+    assert calls(idle, "hscan") - before <= N_MODELS
+    assert len(loop._housekeeping._walked) > 5
+
+
 def test_everything_is_examined_after_another_worker(idle):
     loop = idle.loop()
     for _ in range(3):
