@@ -18,7 +18,7 @@ UNLOCKED_peers = $(TORCH)
 UNLOCKED_transformers = $(TORCH)
 export PORT DATA_DIR OPENBLAS_NUM_THREADS
 
-.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-peers bench-scale guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
+.PHONY: help demo run kernel test test-slow test-adapters study-lambda fuzz coverage check format wheels bench bench-details bench-bulk bench-drift bench-fleet bench-fleet-day bench-peers bench-scale guarantees openapi names dashboards notebooks page-image docs sbom bundle lock clean
 
 help:
 	@echo "make demo       run a deployed model against the service, print its calibration (KEEP=1: leave it running)"

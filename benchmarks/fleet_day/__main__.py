@@ -81,6 +81,7 @@ class Simulation:
         """Send batches up to a minute, or until a monotonic time; measure each hour."""
         try:
             self._declare()
+            _wait_quiet(self._deployment)  # a worker that starts examines every model once
             while self._progress.minute < n_minutes and time.monotonic() < until:
                 self._hour(n_minutes, until)
         finally:
@@ -91,9 +92,9 @@ class Simulation:
             self._traffic.declare(self._options.names, self._options.declared)
 
     def _hour(self, n_minutes: int, until: float) -> None:
-        """Send the batches of an hour, or of what is left of it."""
+        """Send the batches of an hour, or of what is left of it. The first minute, in which everything is new, is apart."""
         first = self._progress.minute
-        last = min(n_minutes, (first // HOUR + 1) * HOUR)
+        last = min(n_minutes, (first // HOUR + 1) * HOUR if first else 1)
         before = self._deployment.counters()
         loops_s = []
         while self._progress.minute < last and time.monotonic() < until:

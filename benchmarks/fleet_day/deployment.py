@@ -21,7 +21,7 @@ from calibrant_server.workers.store.embedded import EmbeddedServer
 from calibrant_server.workers.store.keys import Keys
 
 Reading = dict[str, float]
-_POLL_S = 0.1
+_POLL_S, _BACKLOG_POLL_S = 0.1, 1.0
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Deployment:
     def wait_merged(self) -> None:
         """Wait until nothing is queued."""
         while self._backlog() > 0:
-            time.sleep(_POLL_S)
+            time.sleep(_BACKLOG_POLL_S)
 
     def _backlog(self) -> float:
         lines = self.service.client.get("/metrics").text.splitlines()
