@@ -46,6 +46,9 @@ class FakeRegistry:
     async def count(self, tenant):
         return len(await self.list(tenant))
 
+    async def has_fewer(self, tenant, n_models):
+        return await self.count(tenant) < n_models
+
     async def put(self, config, expected_revision):
         current = self.configs.get((config.tenant, config.model))
         if (current.revision if current else None) != expected_revision:

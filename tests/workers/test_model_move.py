@@ -18,6 +18,7 @@ import redis
 from calibrant_server.workers import health, move
 from calibrant_server.workers.alarm.deliveries import WebhookDelivery
 from calibrant_server.workers.health import read_health
+from calibrant_server.workers.ingest.dead_letters import dead_letters, discard
 from calibrant_server.workers.ingest.entries import move_order
 from calibrant_server.workers.ingest.errors import ModelMismatchError, StoreUnavailableError
 from calibrant_server.workers.ingest.inbox import Inbox
@@ -26,7 +27,7 @@ from calibrant_server.workers.lifecycle import housekeeping, model_copy, model_m
 from calibrant_server.workers.lifecycle.model_copy import ModelCopy, OvertakenMove
 from calibrant_server.workers.lifecycle.model_move import ModelMove, MoveInterrupted, MoveRejected
 from calibrant_server.workers.lifecycle.move_states import leaving
-from calibrant_server.workers.store import connection
+from calibrant_server.workers.store import connection, unfinished_moves
 from calibrant_server.workers.store import keys as key_names
 from calibrant_server.workers.store.commit import Commit, StaleTokenError
 from calibrant_server.workers.store.connection import NotReplicated, Store
@@ -727,7 +728,11 @@ def test_the_health_names_a_model_whose_mover_has_died(bench, moved, monkeypatch
     monkeypatch.setattr(health, "MOVE_S", -5)
     found = read_health(bench.store, host)
     assert found.interrupted_moves == [MODEL.key] and found.is_red
+    assert bench.run(bench.inbox.troubles()).interrupted_moves == 0
+    monkeypatch.setattr(unfinished_moves, "MOVE_S", -5)
+    assert bench.run(bench.inbox.troubles()).interrupted_moves == 1
     mover(bench).run(to)
+    assert bench.run(bench.inbox.troubles()).interrupted_moves == 0
     assert read_health(bench.store, host).moving_models == []
 
 
@@ -742,14 +747,28 @@ def test_models_that_cannot_be_moved(bench, moved):
         ModelMove(bench.store, "default/none", PATIENCE_S).run(to)
     bench.deliver(delivery("b1", [1], trick="raise"))
     assert bench.merged("b1").status == "dead_lettered"
-    with pytest.raises(MoveRejected, match="1 batches"):
+    with pytest.raises(MoveRejected, match="not merged and not moved: 1 batches") as rejected:
         mover(bench).run(to)
+    # The message has the command that helps.
+    [letter] = dead_letters(bench.store, bench.store.keys.of(model).partition)
+    name = f"{letter.partition}:{letter.id}"
+    assert f"`python -m workers.ingest.parked replay {name}`" in str(rejected.value)
     for why, changes in (("import", {"importing": "x.y"}), ("stays", {"side_partitions": [1]})):
         other = bench.put_model(replace(MODEL, model=why, **changes))
         number = bench.store.keys.partition_of(other.key)
         with pytest.raises(MoveRejected, match=why):
             ModelMove(bench.store, other.key, PATIENCE_S).run(1 - number)
     assert placed(bench) == model
+    assert discard(bench.store, letter.partition, name.partition(":")[2])
+    mover(bench).run(to)
+    assert placed(bench).partition == to
+
+
+def test_the_message_about_many_batches_names_some_of_them():
+    names = [f"3:dead-{number}-0" for number in range(model_move.MAX_NAMED + 5)]
+    found = model_move._left_behind(names)
+    assert names[model_move.MAX_NAMED - 1] in found and names[model_move.MAX_NAMED] not in found
+    assert "for the other 5" in found
 
 
 @one_server
