@@ -68,6 +68,9 @@ class FakeRegistry:
         self.configs[config.tenant, config.model] = new
         return new
 
+    async def confirm(self, config):
+        pass
+
     async def restore(self, config):
         self.configs[config.tenant, config.model] = config
         return config
