@@ -61,7 +61,7 @@ def spent(service: Service, call: Callable[[], httpx.Response]) -> float:
 
 
 def warm_s(service: Service, n_panes: int, rows: int, repeats: int) -> dict[str, list[float]]:
-    """Return CPU seconds of queries of a window of which one pane has changed, and of `livez`."""
+    """Return CPU seconds of queries of a window with one changed pane, and of `livez`."""
     client, model = service.client, f"warm-{n_panes}"
     newest = fill(client, model, n_panes, rows)
     found = {"livez": [spent(service, partial(client.get, "/livez")) for _ in range(repeats)]}

@@ -17,7 +17,7 @@ WAIT = "Prefer: wait=60\r\n"
 
 
 def _sent(model: str, bodies: list[bytes], kind: str) -> list[bytes]:
-    """Return requests that post bodies, the last of which waits until all are merged."""
+    """Return requests that post bodies; the last one waits until all are merged."""
     path = f"/v1/models/{model}/predictions"
     heads = [""] * (len(bodies) - 1) + [WAIT]
     return [

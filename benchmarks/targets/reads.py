@@ -1,4 +1,4 @@
-"""Reads: a window of which one pane has changed, a cold window, and unchanged responses."""
+"""Reads: a window with one changed pane, a cold window, and unchanged responses."""
 
 from __future__ import annotations
 

@@ -24,7 +24,12 @@ PAGE_SIZE = 1000
 
 @dataclass(frozen=True)
 class Operation(Generic[T]):
-    """A request, and the function that reads the JSON of its response."""
+    """A request, and the function that reads the JSON of its response.
+
+    Attributes
+    ----------
+    wait : seconds that the service was asked to wait before it responds
+    """
 
     method: str
     path: str
@@ -32,6 +37,7 @@ class Operation(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    wait: float = 0.0
 
     def after(self, cursor: str) -> Operation[T]:
         """Return the request for the page of a list that a cursor names."""
@@ -177,7 +183,7 @@ def batch(
     """Send a batch whose body has its id, so that it may be repeated."""
     headers = {"Content-Type": JSON} | ({"Prefer": f"wait={int(wait)}"} if wait else {})
     query = {"partial": "true"} if partial else {}
-    return Operation("POST", model_path(model, f"/{kind}"), Receipt, query, body, headers)
+    return Operation("POST", model_path(model, f"/{kind}"), Receipt, query, body, headers, wait)
 
 
 def new_batch_id() -> str:

@@ -32,7 +32,7 @@ class Client:
     ----------
     url : address of the service, such as "https://calibrant.example.org"
     key : key of your tenant, None for a service without keys
-    timeout : seconds after which a request without a response is given up or sent again
+    timeout : seconds after which a request without a response is given up or sent again. The `wait` of a batch is added.
     pseudonyms : replaces ids, units and cases before they are sent; None to send them as they are. A pane that is sent is not
         changed: replace its names before it is filled.
 

@@ -131,12 +131,18 @@ def retried(
 
 
 def _request(http: httpx.Client | httpx.AsyncClient, operation: Operation[Any]) -> httpx.Request:
+    timeout = http.timeout
+    if operation.wait and timeout.read is not None:
+        # A service that does what it was asked is not silent.
+        read = timeout.read + operation.wait
+        timeout = httpx.Timeout(timeout.connect, read=read, write=timeout.write, pool=timeout.pool)
     return http.build_request(
         operation.method,
         operation.path,
         params=dict(operation.query),
         content=operation.body,
         headers=dict(operation.headers),
+        timeout=timeout,
     )
 
 

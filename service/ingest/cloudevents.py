@@ -1,7 +1,7 @@
 """CloudEvents 1.0 over HTTP, structured and binary, of loggers of inference servers.
 
 Sources: `cloudevents/spec`, `http-protocol-binding.md`; `kserve/kserve`, `pkg/logger/worker.go` and `handler.go`. The logger of
-KServe sends a response under the content type of the request. Hence no content type of data is believed: bytes are JSON, JSON
+KServe sends a response under the content type of the request. So no content type of data is believed: bytes are JSON, JSON
 with tensors behind it, or gzip, which their first bytes show.
 """
 

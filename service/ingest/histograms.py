@@ -247,7 +247,7 @@ def _updates(
 
 
 def _head(fields: dict[str, Any], pointer: str) -> UpdateHead:
-    """Return when, of which slices and under which running total an update counts."""
+    """Return the time, the slices and the running total of an update."""
     try:
         return UpdateHead.model_validate(fields)
     except ValidationError as error:

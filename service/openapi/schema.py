@@ -22,7 +22,7 @@ from calibrant_server.service.openapi.tags import TAGS
 REFERENCE = "#/components/schemas/{model}"
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
-# 405 is the response to a method that a path does not have, hence of no operation.
+# 405 is the response to a method that a path does not have; it belongs to no operation.
 ANYWHERE = (400, 401, 403, 404, 422, 429, 500, 503)
 
 KEYS = (
@@ -175,7 +175,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _scopes(route: APIRoute) -> tuple[str, ...]:
-    """Return the scopes of which a key must carry one; none if the operation needs no key."""
+    """Return the scopes that allow an operation: a key needs one of them. None if the operation needs no key."""
     waiting, found = [route.dependant], set[str]()
     while waiting:
         each = waiting.pop()

@@ -208,7 +208,7 @@ def clipped_text(n_clipped: int) -> str:
 
 
 def statistic_text(log10: float) -> str:
-    """Return a change statistic of which the logarithm is given."""
+    """Return a change statistic, given its logarithm."""
     return number(10.0**log10) if log10 < 6 else "above 1,000,000"
 
 

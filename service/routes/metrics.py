@@ -23,7 +23,7 @@ router = APIRouter(tags=["metrics"], default_response_class=Response)
 
 
 class MetricsParameters(ClockQuery, AgainstQuery, MetricsQuery):
-    """Which metrics, over which data, and of which parts of it."""
+    """Which metrics, of which data, and by which of its parts."""
 
     every: Duration | None = Field(
         None,

@@ -65,7 +65,7 @@ def test_a_gain_that_chance_explains_is_not_better() -> None:
 def test_two_temperatures_are_distinguished_by_all_of_a_window(
     betas: tuple[float, float], n_classes: int
 ) -> None:
-    """Of which the sample is a small part; of 1,200 classes none is kept."""
+    """A day with a sample of a small part of its rows; with 1,200 classes, no sample is stored."""
     rng = np.random.default_rng(0)
     n = 5000 if n_classes == 5 else 300
     z = rng.normal(size=(n, n_classes)) * 3

@@ -1,4 +1,4 @@
-"""The alarm through a real deployment: a year of sealed days, and a signed word to whoever asked for it."""
+"""The alarm through a real deployment: a year of sealed days, and a signed message to its webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Missing tasks in pages: a job of which every other task is accepted has more ranges than one response."""
+"""Missing tasks in pages: a job with every other task accepted has more ranges than one response."""
 
 import numpy as np
 import pytest

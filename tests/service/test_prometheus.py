@@ -36,7 +36,7 @@ def summary(**changes):
 
 @pytest.fixture
 async def watched(client, inbox):
-    """One model of which everything is known."""
+    """One model with a value for every series."""
     await client.put("/v1/models/m", json={"classes": 3, "label_horizon": "P7D"})
     inbox.alarms.result = {"default/m": summary()}
     inbox.tallies_by_model = {"default/m": TALLIES}

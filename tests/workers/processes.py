@@ -29,7 +29,7 @@ class ForgetfulLoop(PartitionLoop):
 
 
 def without_token_check() -> dict[str, str]:
-    """Scripts of a mutant: whoever commits is believed."""
+    """Scripts of a mutant: every commit is accepted, whatever its token."""
     text = scripts()["commit"]
     assert TOKEN_CHECK in text
     return {**scripts(), "commit": text.replace(TOKEN_CHECK, "")}

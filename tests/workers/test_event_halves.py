@@ -1,4 +1,4 @@
-"""Request and response of an inference: whichever comes second receives the first, on real stores."""
+"""Request and response of an inference: the later one receives the earlier one, on real stores."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ KINDS = ("wide", "narrow", "exact", "logits")
 
 
 class Kept(Dictionary):
-    """Records of which none has expired."""
+    """Records, none of them expired."""
 
     def marks(self, config):
         return Watermarks()

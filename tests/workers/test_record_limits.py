@@ -96,7 +96,7 @@ def test_a_rater_too_many_is_an_error_of_his_row(bench):
 
 
 def test_what_cannot_be_written_is_set_aside_and_the_rest_continues(bench, monkeypatch):
-    """Whatever the reason: an entry of which the commit cannot be made must not stop its partition."""
+    """An entry that cannot be committed must not stop its partition, whatever the reason."""
     bench.put_model()
     pack = RetainedRecord.pack
 

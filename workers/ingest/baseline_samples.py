@@ -1,4 +1,4 @@
-"""Samples in the panes of baselines, of which deleted predictions are removed. Nothing else of a baseline ever changes."""
+"""Samples in the panes of baselines. Deleted predictions are removed from them. Nothing else of a baseline ever changes."""
 
 from __future__ import annotations
 

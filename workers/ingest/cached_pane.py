@@ -58,7 +58,7 @@ class CachedPane:
         return cls(pane, parts, sources)
 
     def unstored(self) -> CachedPane:
-        """Return the same pane, of which the store has nothing yet: a change writes all of it."""
+        """Return the same pane as one that the store does not have: a change writes all of it."""
         return CachedPane(self.pane, {}, self.sources, set(self.sources))
 
     @property

@@ -355,7 +355,7 @@ class CommitGroup:
 
     @property
     def has_sides(self) -> bool:
-        """Whether some entries are of models of which this is a side partition."""
+        """Whether this is a side partition of the model of some entry."""
         return any(item.entry is not None and item.entry.is_side for item in self.items)
 
     def of_sides(self) -> list[OfModel]:
@@ -365,7 +365,8 @@ class CommitGroup:
             assert item.entry is not None and item.config is not None
             name = (item.config.key, item.config.generation)
             sent = SentBatch(item.entry.received_ms, item.entry.payload)
-            found.setdefault(name, OfModel(item.config)).add(sent, item.id)
+            of_model = found.setdefault(name, OfModel(item.config))
+            of_model.add(sent, item.id, item.entry.batch_id, item.n)
         for key, new in self.side.rows.items():
             found[key.model, key.generation].rows[key] = new
         for key, n in self.side.n_rows.items():

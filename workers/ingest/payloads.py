@@ -36,7 +36,7 @@ def _rows_as_json(rows: Sequence[LabelRow]) -> bytes:
 
 
 class PlainLabels(NamedTuple):
-    """Labels of which each row is unnamed ratings of one class: ids, classes and numbers of ratings."""
+    """Labels whose rows are unnamed ratings of one class: ids, classes and numbers of ratings."""
 
     ids: list[str]
     class_index: NDArray[np.int64]

@@ -157,7 +157,7 @@ class CachedSample:
             self._reduce_to_bound()
 
     def unstored(self) -> CachedSample:
-        """Return the same sample, of which the store has nothing yet: a change writes all of it."""
+        """Return the same sample as one that the store does not have: a change writes all of it."""
         for piece in self.pieces.values():
             piece.is_unwritten = True
         return self

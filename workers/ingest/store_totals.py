@@ -2,7 +2,7 @@
 
 A script sees the counters of its own partition only. So each service process reads what all partitions use, some seconds apart
 while batches arrive, and lets each partition use what it uses and an even part of what is free. A model with a high rate is
-thus not limited to one part of many: its partition gets further parts as it uses them. A partition that has no room left by
+so not limited to one part of many: its partition gets further parts as it uses them. A partition that has no room left by
 these numbers is read again, with all others, before a batch is rejected; the batch may then use whatever is free. What several
 processes append in the same seconds may exceed a total by as much.
 """

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 FILE_BYTES = 32 << 20
 # Days that one partition moves at the same time.
 MAX_MOVES = 2
-# A day of which something came back rests this long: more delayed labels may follow.
+# A day with panes that came back rests this long: more delayed labels may follow.
 REST_S = 3600
 # A file that was written and is not named after this time never will be.
 SPARE_S = 3600

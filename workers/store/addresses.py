@@ -4,7 +4,7 @@
 URL                                       store
 ========================================  =====================================================================
 `redis://`, `rediss://` (TLS), `unix://`  one server
-`redis+cluster://host:port,host:port`     a cluster; any of its nodes, of which one has to respond at a start
+`redis+cluster://host:port,host:port`     a cluster; any of its nodes; one has to respond at a start
 `redis+sentinel://host:port,host:port/mymaster`  the master that these sentinels name
 ========================================  =====================================================================
 

@@ -152,7 +152,7 @@ class ClusterClient(redis.Redis):  # type: ignore[misc]
 
     Parameters
     ----------
-    hosts : nodes of the cluster, of which one has to respond
+    hosts : nodes of the cluster; one has to respond
     make : makes the client of one node
     """
 

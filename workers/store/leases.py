@@ -181,7 +181,7 @@ class Leases:
         return self._settings.lease_s * _HOLD
 
     def _to_check(self, held: list[int]) -> list[int]:
-        """Return the partitions of which another worker may have the lease; each once in some beats in any case.
+        """Return the partitions whose lease another worker may have; each once in some beats in any case.
 
         No worker takes a lease from one that has beaten in the meantime.
         """

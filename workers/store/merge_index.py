@@ -41,7 +41,7 @@ def drop_merges_of(node: Any, keys: PartitionKeys, model: str, generation: str) 
 
 
 def drop_stale_merges(node: Any, keys: PartitionKeys) -> int:
-    """Drop the merged panes of which a pane has changed or is gone; return their number."""
+    """Drop the merged panes with a pane that has changed or is gone; return their number."""
     n_dropped = 0
     for some in _some(_members(node, keys)):
         with node.pipeline(transaction=False) as pipe:

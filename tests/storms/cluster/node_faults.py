@@ -1,6 +1,6 @@
 """Faults of one shard. Each begins with a complete shard and returns how many failovers it caused.
 
-Whoever takes a master away holds `election` until its replica is promoted: that needs the votes of the other masters.
+A fault that takes a master away holds `election` until its replica is promoted: that needs the votes of the other masters.
 """
 
 from __future__ import annotations
