@@ -45,8 +45,7 @@ class Service:
 
     def processor_s(self) -> float:
         """Return the CPU seconds of service, workers and store so far, to the nanosecond."""
-        pids = [self.process.pid, *children(self.process.pid)]
-        return sum(_thread_s(task) for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
+        return sum(map(processor_s, [self.process.pid, *children(self.process.pid)]))
 
     def memory_bytes(self) -> int:
         """Return the memory of service, workers and store that is in use; shared pages count once."""
@@ -57,6 +56,11 @@ class Service:
 def _memory_bytes(file: Path) -> int:
     lines = file.read_text().splitlines()
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def processor_s(pid: int) -> float:
+    """Return the CPU seconds of the threads of a process so far."""
+    return sum(map(_thread_s, Path(f"/proc/{pid}/task").iterdir()))
 
 
 def _thread_s(task: Path) -> float:
@@ -106,9 +110,10 @@ def request(method: str, path: str, body: bytes = b"", head: str = "", kind: str
     return f"{first}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def _exchange(
+async def exchange(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes
 ) -> tuple[int, bytes, bytes]:
+    """Send a request; return status, head and body of the response."""
     writer.write(sent)
     head = await reader.readuntil(b"\r\n\r\n")
     lower = head.lower()
@@ -120,7 +125,7 @@ async def _exchange(
 async def _client(port: int, requests: list[bytes]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for each in requests:
-        status, _, body = await _exchange(reader, writer, each)
+        status, _, body = await exchange(reader, writer, each)
         if status not in (200, 202, 304):
             raise RuntimeError(f"{status} {body[:300]!r}")
     writer.close()
@@ -172,13 +177,13 @@ def unchanged_s(service: Service, n: int) -> np.ndarray:
 
     async def reads() -> np.ndarray:
         reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
-        _, head, _ = await _exchange(reader, writer, request("GET", path))
+        _, head, _ = await exchange(reader, writer, request("GET", path))
         etag = next(line for line in head.decode().split("\r\n") if line.lower().startswith("etag"))
         sent = request("GET", path, head=f"If-None-Match:{etag.partition(':')[2]}\r\n")
         found = []
         for i in range(n + 20):
             before = service.processor_s()
-            status, _, _ = await _exchange(reader, writer, sent)
+            status, _, _ = await exchange(reader, writer, sent)
             if status != 304:
                 raise RuntimeError(f"expected 304, received {status}")
             if i >= 20:

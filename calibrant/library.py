@@ -15,10 +15,10 @@ from calibrant.core.errors import CalibrationInputError
 from calibrant.core.grid import Edges
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
-from calibrant.core.reliability_table import reliability as reliability_of
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import NoResultError, View
+from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
     accepted_options,
     filled,

@@ -9,9 +9,9 @@ from calibrant.calibrators.temperature.fit import fit_temperature as fit_profile
 from calibrant.core.documents import Extra
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery, default_bins
-from calibrant.core.reliability_table import reliability as reliability_of
 from calibrant.core.view import View
 from calibrant.inference.detectable import detectable
+from calibrant.inference.reliability_table import reliability as reliability_of
 from calibrant.library_arguments import (
     accepted_options,
     slugs_of,

@@ -13,10 +13,10 @@ from calibrant.core.batch import Batch
 from calibrant.core.documents import Result
 from calibrant.core.pane import Pane
 from calibrant.core.query import PaneQuery
-from calibrant.core.reliability_table import reliability
 from calibrant.core.routing import split_batch
 from calibrant.core.spec import PaneSpec
 from calibrant.core.view import View
+from calibrant.inference.reliability_table import reliability
 from calibrant.metrics import DEFAULT_METRICS, compute_metrics, requested, view_for
 from calibrant.raters.label_statistics import disagreement
 from calibrant.report_sections import PARAMETERS, RATERS, requested_sections

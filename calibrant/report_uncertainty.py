@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.core.documents import Extra, Result
-from calibrant.core.reliability_table import wilson
 from calibrant.core.view import View
+from calibrant.inference.reliability_table import wilson
 from calibrant.inference.seeds import SEED
 from calibrant.metrics import compute_metrics
 from calibrant.metrics.uce import inverse_binary_entropy, table_of

@@ -26,15 +26,12 @@ from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.file_owner import FileOwner
 from calibrant_server.workers.store.partition_state import PartitionState, names_of
 from calibrant_server.workers.store.properties import StoreMismatch
-from calibrant_server.workers.store.registry import read_configs
 from calibrant_server.workers.store.server_files import EmbeddedServerError
 from calibrant_server.workers.store.store_of_settings import (
     running_store_of,
     with_partitions_of_store,
 )
-
-# A move that began longer ago than this is interrupted: a million ids take some ten seconds.
-MOVE_S = 300
+from calibrant_server.workers.store.unfinished_moves import MOVE_S, moving_since
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def read_health(store: Store, host: str) -> Health:
     here = [name for name in names if name.startswith(f"{host}:")]
     states = [_state(store, number) for number in range(store.settings.partitions)]
     lease_s = store.settings.lease_s
-    moves = moving_since(store)
+    moves = _moving_since(store)
     began_before = store.client.time()[0] - MOVE_S
     return Health(
         workers=len(names),
@@ -110,19 +107,10 @@ def live_workers(store: Store) -> list[str]:
     return [name.decode() for name in found]
 
 
-def moving_since(store: Store) -> dict[str, float]:
-    """Return the models that are being moved to another partition, and when that began, in seconds since the epoch.
-
-    Moves are few: what waits to be merged before a move is reported as the backlog of its partition.
-    """
-    found = {}
+def _moving_since(store: Store) -> dict[str, float]:
+    found: dict[str, float] = {}
     for number in range(store.settings.partitions):
-        keys, node = store.keys.partition(number), store.node(number)
-        moves = node.hgetall(keys.moves)
-        ended = [name.decode() for name, state in moves.items() if state.startswith(b"out ")]
-        for name, config in read_configs(node, keys.models, ended).items():
-            if config.moving is not None and not config.has_left:
-                found[name] = config.moving.get("since_ms", 0) / 1000
+        found |= moving_since(store.node(number), store.keys.partition(number))
     return found
 
 

@@ -15,10 +15,10 @@ from calibrant.core.batch import Batch
 from calibrant.core.documents import Result
 from calibrant.core.errors import CalibrationInputError
 from calibrant.core.query import PaneQuery
-from calibrant.core.reliability_table import reliability
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.detectable import detectable
 from calibrant.inference.metrics_differences import differences
+from calibrant.inference.reliability_table import reliability
 from calibrant.library_arguments import filled
 from calibrant.library_of_panes import report_of
 from calibrant.metrics import DEFAULT_METRICS, accumulators_for, requested

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.documents import Result, Row
-from calibrant.core.reliability_table import reliability
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.pairing import (
     BY_REPLICATES,
@@ -21,6 +20,7 @@ from calibrant.inference.pairing import (
     ratio_difference,
     replicate_correlation,
 )
+from calibrant.inference.reliability_table import reliability
 from calibrant.inference.replication import ReplicateTables, tables_for
 from calibrant.inference.seeds import SEED
 

@@ -20,9 +20,9 @@ from calibrant.accumulators.disagreement import (
 )
 from calibrant.core.batch_sums import N_REPLICATES
 from calibrant.core.grid import Edges, equal_width_bin
-from calibrant.core.reliability_table import wilson
 from calibrant.core.view import NoResultError, View
 from calibrant.inference.intervals import gap_interval, resampled_gaps
+from calibrant.inference.reliability_table import wilson
 from calibrant.inference.replication import MIN_FILLED, ReplicateTables, nearest_divisor
 from calibrant.raters.label_losses_by_bin import BOOTSTRAP, mean_variance, share, squares_about
 from calibrant.raters.label_losses_by_row import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.core.documents import Result, Row
-from calibrant.core.reliability_table import wilson
+from calibrant.inference.reliability_table import wilson
 from calibrant_server.service.figures.base import (
     BLUE,
     GREY,

@@ -139,7 +139,7 @@ class IngestService:
 
         Concurrent requests may exceed the limit by their number.
         """
-        if await self.registry.count(tenant) >= self.settings.tenant_models:
+        if not await self.registry.has_fewer(tenant, self.settings.tenant_models):
             most = self.settings.tenant_models
             detail = f"Your tenant has {most} models, the maximum. Delete one, or ask the operator."
             raise QuotaFull(detail, retry_after_s=QUOTA_RETRY_S)

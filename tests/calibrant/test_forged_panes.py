@@ -22,13 +22,13 @@ from calibrant.core.label_policies import POLICIES
 from calibrant.core.packing import PackingError, pack
 from calibrant.core.pane_validation import check_pane
 from calibrant.core.query import PaneQuery, default_bins
-from calibrant.core.reliability_table import reliability
 from calibrant.core.view import NoResultError, View
 from calibrant.drift.comparison import compare
 from calibrant.drift.detector import advance, fresh
 from calibrant.drift.effect import effect
 from calibrant.drift.tolerance import Tolerance
 from calibrant.drift.unit_tables import unit_table
+from calibrant.inference.reliability_table import reliability
 from calibrant.metrics import METRICS, compute_metrics
 from tests.calibrant.panes import SHAPE, SPECS, batches_of, pane_of
 

@@ -9,8 +9,8 @@ import pytest
 
 from calibrant import Batch, Pane, PaneSpec
 from calibrant.core.query import PaneQuery
-from calibrant.core.reliability_table import reliability
 from calibrant.core.view import NoResultError, View
+from calibrant.inference.reliability_table import reliability
 from calibrant.metrics import METRICS, compute_metrics
 from calibrant.raters.disagreement_report import disagreement_report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -40,21 +41,46 @@ def test_what_is_sealed_depends_on_what_has_been_merged():
     assert late == 99 * DAY_S + 1800
 
 
+def never_s(config):
+    return math.inf
+
+
 def test_a_model_is_due_until_it_was_examined_and_again_when_something_changed():
     times, a, b = DueTimes(), replace(MODEL, model="a"), replace(MODEL, model="b")
-    nothing = set()
-    assert times.due([a, b], nothing, 0.0) == times.due([a, b], nothing, 1.0) == [a, b]
+    nothing, of_b = {}, (b.key, b.generation)
+
+    def due(models, changed, now_s):
+        return times.due(models, changed, now_s, never_s)
+
+    assert due([a, b], nothing, 0.0) == due([a, b], nothing, 1.0) == [a, b]
     times.done(a, 100.0)
     times.done(b, math.inf)
-    assert times.due([a, b], nothing, 99.0) == []
-    assert times.due([a, b], nothing, 100.0) == [a]
-    assert times.due([a, b], {(b.key, b.generation)}, 99.0) == [b]
-    assert times.due([a, b], nothing, 99.0) == [b]
+    assert due([a, b], nothing, 99.0) == []
+    assert due([a, b], nothing, 100.0) == [a]
+    assert due([a, b], {of_b: -math.inf}, 100.0) == [a, b]
+    assert due([a, b], nothing, 100.0) == [a, b]
     times.done(b, math.inf)
-    assert times.due([a, replace(b, revision=b.revision + 1)], nothing, 99.0) != []
-    assert times.due([a, replace(b, generation="other")], nothing, 99.0) != []
+    assert len(due([a, replace(b, revision=b.revision + 1)], nothing, 100.0)) == 2
+    assert due([a, replace(b, generation="other")], nothing, 100.0) != []
     times.done(b, math.inf)
-    assert times.due([a, b], None, 0.0) == [a, b]
+    assert due([a, b], None, 100.0) == [a, b]
+
+
+def test_a_change_of_a_time_slice_that_has_not_reached_an_age_makes_no_model_due():
+    times, name = DueTimes(), (MODEL.key, MODEL.generation)
+    times.due([MODEL], {}, 1000.0, lambda config: 100.0)
+    times.done(MODEL, math.inf)
+    assert times.due([MODEL], {name: 901.0}, 1000.0, lambda config: 100.0) == []
+    assert times.due([MODEL], {name: math.inf}, 1000.0, lambda config: 100.0) == []
+    assert times.due([MODEL], {name: 900.0}, 1000.0, lambda config: 100.0) == [MODEL]
+
+
+def test_everything_is_due_after_a_clock_was_set_back():
+    times = DueTimes()
+    times.due([MODEL], {}, 1000.0, never_s)
+    times.done(MODEL, 5000.0)
+    assert times.due([MODEL], {}, 1001.0, never_s) == []
+    assert times.due([MODEL], {}, 500.0, never_s) == [MODEL]
 
 
 @pytest.fixture
@@ -92,24 +118,62 @@ def test_idle_models_cost_no_reads(idle):
     assert calls(idle, "hkeys") - before <= 1
 
 
-def test_a_change_of_one_model_examines_that_one(idle):
-    loop = idle.loop()
-    for _ in range(3):
-        run(loop)
+def examined(loop):
+    """Return a list to which models are added that are examined."""
     seen = []
     merge = loop._housekeeping._compaction.merge_days
     loop._housekeeping._compaction.merge_days = lambda config, *rest: (
         seen.append(config.model) or merge(config, *rest)
     )
-    run(loop)
-    assert seen == []
-    model = next(each for each in loop._housekeeping._configs())
-    idle.deliver(delivery("late", [1], model=model, event_times=np.array([0])))
+    return seen
+
+
+def merge(idle, loop, entry):
+    idle.deliver(entry)
     loop._housekeeping.due_at = math.inf
     while idle.client.xlen(loop.keys.stream):
         loop.step()
+
+
+def test_an_old_change_of_one_model_examines_that_one(idle):
+    loop = idle.loop()
+    for _ in range(3):
+        run(loop)
+    seen = examined(loop)
+    run(loop)
+    assert seen == []
+    model = next(each for each in loop._housekeeping._configs())
+    merge(idle, loop, delivery("late", [1], model=model, event_times=np.array([0])))
     run(loop)
     assert seen == [model.model]
+
+
+def test_batches_for_the_present_time_examine_no_model(idle):
+    loop = idle.loop()
+    now = np.array([int(time.time() * 1e6)])
+    for _ in range(3):
+        run(loop)
+    model = next(each for each in loop._housekeeping._configs())
+    merge(idle, loop, delivery("first", [1], model=model, event_times=now))
+    run(loop)
+    seen = examined(loop)
+    for number in range(3):
+        merge(idle, loop, delivery(f"b{number}", [1], model=model, event_times=now))
+        run(loop)
+    assert seen == []
+
+
+def test_a_worker_that_starts_scans_no_records_of_models_that_have_none(idle):
+    for each in list(idle.loop()._housekeeping._configs()):
+        idle.put_model(replace(each, retention_s=DAY_S))
+    loop = idle.loop()
+    before = calls(idle, "hscan")
+    run(loop)
+    while loop._housekeeping._walk is not None:
+        run(loop)
+    # Only the members of units: one hash of each model.
+    assert calls(idle, "hscan") - before <= N_MODELS
+    assert len(loop._housekeeping._walked) > 5
 
 
 def test_everything_is_examined_after_another_worker(idle):

@@ -97,6 +97,22 @@ def test_a_request_that_failed_after_the_record_is_completed_by_the_next(many, r
     assert many.run(registry.put(NEW, None)).partition == number
 
 
+def test_whether_a_tenant_may_have_another_model_needs_names_only_near_the_limit(many, registry):
+    for tenant, n_models in (("default", 3), ("other", 4)):
+        for number in range(n_models):
+            many.run(registry.put(replace(NEW, tenant=tenant, model=f"m{number}"), None))
+
+    def names_read():
+        return many.client.info("commandstats").get("cmdstat_hkeys", {}).get("calls", 0)
+
+    before = names_read()
+    assert many.run(registry.has_fewer("default", 8))
+    assert names_read() == before
+    assert many.run(registry.has_fewer("default", 4))
+    assert not many.run(registry.has_fewer("default", 3))
+    assert many.run(registry.has_fewer("other", 5)) and not many.run(registry.has_fewer("other", 4))
+
+
 def test_a_model_that_is_made_again_returns_to_its_partition(many, registry):
     [model] = elsewhere(many, registry)
     many.run(registry.delete(model))

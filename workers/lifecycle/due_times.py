@@ -1,18 +1,20 @@
 """When the models of a partition need housekeeping next, so that a pass examines these alone.
 
-Panes age at known times. Between them a model is examined again if a commit has changed anything of it, if its settings have changed, or
-if another worker may have. The times are cached in memory: a worker that takes a partition over examines every model once.
+Panes age at known times. Between them a model is examined again if a commit has changed something old of it, if its settings have
+changed, or if another worker may have. Batches for the present time are not old: a model that receives them each minute is not examined
+each minute. The times are cached in memory: a worker that takes a partition over examines every model once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from calibrant_server.workers.store.registry import ModelConfig
 from calibrant_server.workers.store.watermarks import DAY_S
 
-Names = Collection[tuple[str, str]]
+# By model and generation: the start of the earliest time slice that changed, minus infinity if something else did.
+Changes = Mapping[tuple[str, str], float]
 
 
 class DueTimes:
@@ -20,23 +22,32 @@ class DueTimes:
 
     def __init__(self) -> None:
         self._due: dict[tuple[str, str], tuple[int, float]] = {}
+        self._examined_s = -math.inf
 
     def due(
-        self, configs: Iterable[ModelConfig], changed: Names | None, now_s: float
+        self,
+        configs: Iterable[ModelConfig],
+        changed: Changes | None,
+        now_s: float,
+        min_age_s: Callable[[ModelConfig], float],
     ) -> list[ModelConfig]:
         """Return the models to be examined now. Each stays due until it is `done`.
 
         Parameters
         ----------
-        changed : models and generations that commits have changed; None where any may have
+        changed : what commits have changed; None where anything may have changed
+        min_age_s : the least age at which something is done with a pane of a model
         """
-        if changed is None:
+        # A clock that was ahead has set times that are too late.
+        if changed is None or now_s < self._examined_s:
             self._due.clear()
-        for name in changed or ():
-            self._due.pop(name, None)
+        self._examined_s = now_s
         every = {_name(config): config for config in configs}
         for name in self._due.keys() - every.keys():
             del self._due[name]
+        for name, start_s in (changed or {}).items():
+            if name in self._due and start_s <= now_s - min_age_s(every[name]):
+                del self._due[name]
         return [config for name, config in every.items() if self._is_due(name, config, now_s)]
 
     def done(self, config: ModelConfig, next_s: float) -> None:
@@ -82,6 +93,19 @@ def next_due_s(
         # A day ends with its last pane, which may be longer.
         times.append(_next(now_s - max(pane_s - DAY_S, 0), cold_after_s, DAY_S))
     return min(times)
+
+
+def min_age_s(config: ModelConfig, compact_after_s: float, cold_after_s: float = 0.0) -> float:
+    """Return the least age at which something is done with a pane; infinity if nothing is.
+
+    Examples
+    --------
+    >>> min_age_s(ModelConfig("default", "m", "binary", 2, retention_s=86_400), 1_209_600.0)
+    86400
+    """
+    ages = (config.label_horizon_s, config.retention_s, compact_after_s or None)
+    found = [age for age in (*ages, cold_after_s or None) if age is not None]
+    return min(found, default=math.inf)
 
 
 def _next(now_s: float, age_s: float, length_s: int) -> float:

@@ -22,8 +22,7 @@ def old_records(
 
     Labels without a prediction count from their arrival.
     """
-    for shard in range(RECORD_SHARDS):
-        name = keys.records(config.key, config.generation, shard)
+    for name in _filled(node, keys, config):
         for fields in scanned(node, name):
             old = {
                 field.decode(): record
@@ -36,6 +35,16 @@ def old_records(
                 _remove(keys, fencing, config, name, old)
             yield
     yield from _drop_old_members(node, keys, fencing, config, kept_from_s)
+
+
+def _filled(node: Any, keys: PartitionKeys, config: ModelConfig) -> list[str]:
+    """Return the hashes of records that are not empty: most models of a fleet have none, and a worker that starts walks over all."""
+    names = [keys.records(config.key, config.generation, shard) for shard in range(RECORD_SHARDS)]
+    with node.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.hlen(name)
+        sizes = pipe.execute()
+    return [name for name, size in zip(names, sizes, strict=True) if size]
 
 
 def remove_records(node: Any, keys: PartitionKeys, model: str, generation: str) -> Commit:

@@ -18,7 +18,7 @@ from calibrant_server.workers.ingest.reduce import Numerics
 from calibrant_server.workers.ingest.retained_record import RecordError
 from calibrant_server.workers.lifecycle.cold_moves import DayMoves
 from calibrant_server.workers.lifecycle.compaction import Compaction
-from calibrant_server.workers.lifecycle.due_times import DueTimes, next_due_s
+from calibrant_server.workers.lifecycle.due_times import DueTimes, min_age_s, next_due_s
 from calibrant_server.workers.lifecycle.expiry import old_records
 from calibrant_server.workers.lifecycle.move_states import LEFT_KEEP_S, moved_out, write_arrival
 from calibrant_server.workers.lifecycle.removal import PaneRemoval
@@ -105,11 +105,12 @@ class Housekeeping:
         """Seal, merge and remove what is due; return the models that were examined."""
         now_s, configs = time.time(), self._configs()
         self._forget_gone_models(configs)
-        due = self._due.due(configs, self._fencing.take_changed(), now_s)
-        self._failed.clear()
-        merged_to_s = self._merged_to_s()
         age_s = self._settings.compact_after_s
         cold_age_s = 0 if self._keys.files is None else self._settings.cold_after_s
+        changed, ages_s = self._fencing.take_changed(), (age_s, cold_age_s)
+        due = self._due.due(configs, changed, now_s, lambda config: min_age_s(config, *ages_s))
+        self._failed.clear()
+        merged_to_s = self._merged_to_s()
         self._examined = [
             (
                 config,

@@ -55,6 +55,8 @@ from calibrant_server.workers.store.registry import (
 MAX_WAITING_BYTES = 1 << 20
 _POLL_S = 0.02
 _EVENTS_KEPT_MS = 300_000
+# Batches that were not merged, as named in an error.
+MAX_NAMED = 20
 
 
 class MoveRejected(RuntimeError):
@@ -196,11 +198,13 @@ class ModelMove:
     def _check_letters(self, found: _Found) -> None:
         name = (self._model, found.config.generation)
         letters = dead_letters(self._store, found.keys.partition)
-        n_letters = sum((each.model, each.generation) == name for each in letters)
-        if n_letters:
-            raise MoveRejected(
-                f"{n_letters} batches of the model were not merged: replay or discard them first"
-            )
+        names = [
+            f"{each.partition}:{each.id}"
+            for each in letters
+            if (each.model, each.generation) == name
+        ]
+        if names:
+            raise MoveRejected(_left_behind(names))
 
     def _await_quiet(self, keys: PartitionKeys) -> None:
         def waiting() -> int:
@@ -444,3 +448,14 @@ def _place(config: ModelConfig, target: PartitionKeys) -> str:
 def _fields(entry: IngestEntry) -> list[Any]:
     """Return an entry as arguments of scripts: its bytes, its fields and values."""
     return [entry.n_bytes, *(part for pair in entry.to_fields().items() for part in pair)]
+
+
+def _left_behind(names: list[str]) -> str:
+    """Return what to do about batches that were not merged, by their names in `workers.ingest.parked`."""
+    some = " ".join(names[:MAX_NAMED])
+    rest = "" if len(names) <= MAX_NAMED else f", then for the other {len(names) - MAX_NAMED}"
+    return (
+        f"not merged and not moved: {len(names)} batches of the model. `python -m workers.ingest.parked` gives the reasons. Run "
+        f"`python -m workers.ingest.parked replay {some}` to merge them, or `discard` for `replay` to remove them permanently{rest}. "
+        "Then run this command again"
+    )

@@ -6,6 +6,7 @@ writes nothing. This, not the lease, makes each batch count once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
@@ -13,6 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 from calibrant_server.workers.store.connection import Store
 from calibrant_server.workers.store.keys import SCHEMA, PartitionKeys
+
+# Kinds of keys of a model, as the letters after the partition's tag: those that end with the start of a time slice, and those that
+# housekeeping does not look at or that change together with a time slice.
+_OF_TIME_SLICES, _AGELESS = frozenset("tsj"), frozenset("bvlrnu")
 
 # Lua's unpack takes some 8000 values; well below it, and an even number.
 _VALUES_AN_OPERATION = 2000
@@ -152,13 +157,19 @@ class Commit:
         return int(reply[0])
 
     @property
-    def models(self) -> set[tuple[str, str]]:
-        """Models and generations whose keys it changes: they follow the first colon after the partition's tag."""
-        found = set()
+    def models(self) -> dict[tuple[str, str], float]:
+        """Models and generations whose keys it changes, each with the start of the earliest time slice that it changes.
+
+        The start is infinite if only records change, and minus infinity if something changes that is not of a time slice. The model
+        follows the first colon after the partition's tag.
+        """
+        found: dict[tuple[str, str], float] = {}
         for name in self._names:
-            model, *rest = name.removeprefix(f"{self.keys.tag}:").partition(":")[2].split("|")
-            if rest:
-                found.add((model, rest[0]))
+            kind, _, rest = name.removeprefix(f"{self.keys.tag}:").partition(":")
+            model, *others = rest.split("|")
+            if others:
+                key = (model, others[0])
+                found[key] = min(found.get(key, math.inf), _start_of(kind, others[-1]))
         return found
 
     def _operate(self, name: str, key: str, values: list[Any]) -> None:
@@ -171,6 +182,12 @@ class Commit:
 
     def _key(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names) + 1)
+
+
+def _start_of(kind: str, last: str) -> float:
+    if kind in _AGELESS:
+        return math.inf
+    return float(last) if kind in _OF_TIME_SLICES else -math.inf
 
 
 def _length(values: list[Any]) -> int:
@@ -250,7 +267,7 @@ class FencingToken:
         self._store = store
         self._keys = keys
         self.cursor = Cursor()
-        self._changed: set[tuple[str, str]] | None = None
+        self._changed: dict[tuple[str, str], float] | None = None
 
     def take_over(self) -> None:
         """Read the cursor and count the attempt to continue from it."""
@@ -267,9 +284,9 @@ class FencingToken:
         node = self._store.node(self._keys.partition)
         self._continue_from(Cursor.from_hash(node.hgetall(self._keys.cursor)))
 
-    def take_changed(self) -> set[tuple[str, str]] | None:
-        """Return models and generations that were changed since the last call; None where another worker may have changed any."""
-        changed, self._changed = self._changed, set()
+    def take_changed(self) -> dict[tuple[str, str], float] | None:
+        """Return what was changed since the last call, as `Commit.models`; None where another worker may have changed any."""
+        changed, self._changed = self._changed, {}
         return changed
 
     def _continue_from(self, cursor: Cursor) -> None:
@@ -292,7 +309,8 @@ class FencingToken:
     ) -> None:
         """Write a commit and continue from it; raise StaleTokenError if the token is stale. Any other error: the outcome is unknown."""
         if self._changed is not None:
-            self._changed |= commit.models
+            for name, start_s in commit.models.items():
+                self._changed[name] = min(start_s, self._changed.get(name, math.inf))
         outcome = commit.send(self._store, self.cursor.token, token, cursor_id, n_batches, n_bytes)
         if outcome == OVERTAKEN:
             raise StaleTokenError

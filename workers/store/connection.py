@@ -20,6 +20,7 @@ import hiredis
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from calibrant_server.workers.settings import EngineSettings
@@ -72,6 +73,7 @@ def _options(settings: EngineSettings) -> dict[str, Any]:
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "retry_on_timeout": False,
         "health_check_interval": 0,
+        "driver_info": _DRIVER,
     }
 
 
@@ -84,6 +86,8 @@ class _Packer:
 
 
 _PACKER = _Packer()
+# Shared, because the client library looks up its own version for each connection: a millisecond.
+_DRIVER = DriverInfo()
 
 
 class _Watched:

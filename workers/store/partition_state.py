@@ -19,6 +19,7 @@ class PartitionState:
     backlog_entries, backlog_bytes : entries of the stream, and deltas that the own partitions of their models have not merged
     first_waiting_ms : arrival of the first entry that is not merged; None without a backlog
     progress_ms : last commit that consumed an entry; 0: none yet
+    leaving_models : that are being moved to another partition, or were within the last minute
     owner : name of the worker that has the lease; empty: none
     """
 
@@ -30,13 +31,14 @@ class PartitionState:
     dead_letters: int
     parked_entries: int
     unsealed_models: int
+    leaving_models: int
     owner: str
 
     @classmethod
     def of(cls, reply: Sequence[Any]) -> PartitionState:
         """Read the reply of `partition_state.lua`."""
         entries, bytes_in, bytes_out, first, progress_ms, now_ms, *rest, owner = reply
-        dead, parked, unsealed, deltas, delta_bytes, since_ms = map(int, rest)
+        dead, parked, unsealed, deltas, delta_bytes, since_ms, leaving = map(int, rest)
         first_ms = [id_order(first.decode())[0]] if first else []
         arrivals = [*first_ms, since_ms] if deltas else first_ms
         return cls(
@@ -48,6 +50,7 @@ class PartitionState:
             dead,
             parked,
             unsealed,
+            leaving,
             owner.decode(),
         )
 
@@ -82,4 +85,5 @@ def names_of(keys: PartitionKeys) -> list[str]:
         keys.unsealable,
         keys.lease,
         keys.outbox_index,
+        keys.moves,
     ]

@@ -317,6 +317,14 @@ class Registry:
         beginning = model_key(tenant, "").encode()
         return len({name for models in partitions for name in models if name.startswith(beginning)})
 
+    async def has_fewer(self, tenant: str, n_models: int) -> bool:
+        """Return whether a tenant has fewer models than a number. Names are read only if all tenants together do not."""
+        async with self._client.pipeline(transaction=False) as pipe:
+            for number in range(self._keys.partitions):
+                pipe.hlen(self._keys.partition(number).models)
+            sizes = await pipe.execute()
+        return sum(sizes) < n_models or await self.count(tenant) < n_models
+
     async def put(self, config: ModelConfig, expected_revision: int | None) -> ModelConfig:
         """Write a configuration: a new model if `expected_revision` is None, else over that revision.
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from calibrant.core.documents import Result
-from calibrant.core.reliability_table import reliability
 from calibrant.core.view import View
 from calibrant.inference.reliability_differences import reliability_difference
+from calibrant.inference.reliability_table import reliability
 from calibrant.raters.label_coverage import PARTS, coverage
 from calibrant_server.workers.queries.kind import (
     Against,

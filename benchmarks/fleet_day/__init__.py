@@ -1,0 +1,1 @@
+"""A day of a fleet, on a clock that the benchmark moves."""
