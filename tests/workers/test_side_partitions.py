@@ -37,6 +37,7 @@ def without_pauses(monkeypatch):
     """Let an outbox act at once: neither gather, nor wait for the own partition, nor rest after an error."""
     for name in ("_POLL_S", "_POLL_FULL_S", "GATHER_S", "_AFTER_ERROR_S"):
         monkeypatch.setattr(outbox, name, 0.0)
+    monkeypatch.setattr(partition_loop, "SHARED_HOT_COMMIT_S", 0.0)
 
 
 @pytest.fixture(autouse=True)
